@@ -1,0 +1,168 @@
+# Sluice. `make` tells the targets. Everything that set-up makes lies in .venv/ and .sluice/, below this folder.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# ------------------------------------------------------------------------------------------------ what you may set
+# Exported and then read by the shell as "$$PIPELINE": a value is never pasted into a command.
+PIPELINE ?= gym
+FROM ?=
+AIRFLOW ?= 3
+export PIPELINE FROM AIRFLOW
+# ARGS                  more for pytest, as the shell reads it: make test ARGS="-k 'doctor or setup'"
+# PYTHON                which Python the environment is made from (3.11 or 3.12); found by itself otherwise
+# SLUICE_AIRFLOW_PORT   the port of Airflow's UI; otherwise 8080, or a free one
+# SLUICE_IVY_SETTINGS   an ivysettings.xml that names a mirror of Maven Central
+# UV_..., PIP_...       indexes and mirrors of Python packages, as uv and pip read them
+
+VENV := .venv
+STATE := .sluice
+PY := $(VENV)/bin/python
+CONF := spark_jobs/conf
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv)
+
+# Stamps carry the checksum of what they were made from: same input, nothing to do; also after a checkout that changes times.
+key = $(shell cat $(1) | cksum | cut -d' ' -f1)
+INSTALLED := $(VENV)/.installed-$(call key,requirements.txt)
+PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
+JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
+ARCHIVE := $(STATE)/.archive-$(call key,requirements.txt $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
+HOME_READY := $(STATE)/.airflow-$(call key,requirements.txt $(wildcard include/orchestration/local.py))
+
+# ------------------------------------------------------------------------------------------------ what you call
+.PHONY: help
+help: ## Tell the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+.PHONY: run
+run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflow (PIPELINE=gym; or PIPELINE=italy FROM=archive)
+	@$(PY) -m sluice.cli tour "$$PIPELINE" $${FROM:+--from "$$FROM"}
+
+.PHONY: test
+test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
+	@$(PY) -m pytest $(ARGS)
+
+.PHONY: test-all
+test-all: setup $(HOME_READY) ## The tests and the long ones too
+	@$(PY) -m pytest -m "slow or not slow" $(ARGS)
+
+.PHONY: up
+up: setup $(HOME_READY) ## Start Airflow with its UI on 127.0.0.1; address and login are printed
+	@$(PY) -m sluice.cli up
+
+.PHONY: down
+down: ## Stop what `make up` started
+	@if [ -x $(PY) ]; then $(PY) -m sluice.cli down; else echo "Nothing is set up here, so nothing runs."; fi
+
+.PHONY: lint
+lint: setup-python ## Style, format, types, and the arrows between packages
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+.PHONY: bench
+bench: setup ## Run the benchmarks
+	@shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) "$$file"; done
+
+.PHONY: clean
+clean: ## Remove the environment, caches and Airflow's home; keep data and secrets (DATA=yes: remove ./lake ./landing ./truth too)
+	@if [ -x $(PY) ] && [ -d $(STATE)/airflow ]; then $(PY) -m sluice.cli down >/dev/null 2>&1 || true; fi
+	@rm -rf $(VENV) $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache include/*.egg-info build
+	@find dags include spark_jobs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+ifeq ($(DATA),yes)
+	@rm -rf ./lake ./landing ./truth
+	@echo "Removed the environment, caches, Airflow's home, and ./lake ./landing ./truth. Kept: secrets/ restricted/."
+else
+	@echo "Removed the environment, caches and Airflow's home. Kept: lake/ landing/ truth/ secrets/ restricted/ (make clean DATA=yes removes the first three)."
+endif
+
+# ------------------------------------------------------------------------------------------------ set-up, each step once
+.PHONY: setup setup-python port machine airflow-line requirements
+setup: setup-python $(JARS) $(ARCHIVE)
+
+setup-python: machine $(INSTALLED) $(PROJECT)
+
+requirements:
+	uv pip compile --quiet --universal --python-version 3.11 --exclude-newer $$(date -u +%F) requirements.in -o requirements.txt
+
+airflow-line:
+	@if [ "$$AIRFLOW" != 3 ]; then echo "AIRFLOW=$$AIRFLOW is not there yet; Sluice runs on Airflow 3 (AIRFLOW=3)." >&2; exit 2; fi
+
+# The first Python that runs and is of the right version: being on PATH proves nothing (pyenv's shims are there and fail).
+# Without uv it must be able to make environments as well. With uv and no such Python, uv fetches one.
+find_python = choices="$(or $(PYTHON),$(PY) python3.11 python3.12 python3 python)"; \
+	test='import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))'; \
+	[ -n "$(UV)" ] || test="import ensurepip, venv; $$test"; \
+	python=; for choice in $$choices; do if "$$choice" -c "$$test" >/dev/null 2>&1; then python=$$choice; break; fi; done; \
+	if [ -z "$$python" ] && [ -n "$(UV)" ] && [ -z "$(PYTHON)" ]; then \
+	  echo "== No Python 3.11 or 3.12 here: uv fetches one" >&2; uv python install --quiet 3.11; python=$$(uv python find 3.11); fi; \
+	if [ -z "$$python" ]; then \
+	  echo "FAIL  python: none of \"$$choices\" runs as Python 3.11 or 3.12 with venv. Install python3.11 and python3.11-venv, or uv, or name one: PYTHON=/its/path make ..." >&2; exit 2; fi
+
+# Compiled at once: where a machine forbids bytecode (PYTHONDONTWRITEBYTECODE), Airflow would compile itself at every start.
+# An environment that uv made has no pip; ensurepip gives it one where uv has gone.
+install = if [ -n "$(UV)" ]; then uv pip install --quiet --python $(PY) --compile-bytecode $(1); \
+	else $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check $(1); fi
+
+machine: airflow-line
+	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet
+ifdef PYTHON
+	@ask='import sys; print("%d.%d" % sys.version_info[:2])'; want=$$("$(PYTHON)" -c "$$ask"); have=$$($(PY) -c "$$ask" 2>/dev/null || echo none); \
+	if [ "$$have" != none ] && [ "$$have" != "$$want" ]; then \
+	  echo "FAIL  python: $(VENV) holds Python $$have, PYTHON is $$want. Run make clean first, or leave PYTHON out." >&2; exit 2; fi
+endif
+
+port: machine
+	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet --port
+
+$(INSTALLED): | machine
+	@$(find_python); \
+	if ! $(PY) -c '' 2>/dev/null; then echo "== Making $(VENV) with $$($$python -V)"; \
+	  if [ -n "$(UV)" ]; then uv venv --quiet --clear --python "$$python" $(VENV); else "$$python" -m venv --clear $(VENV); fi; fi
+	@echo "== Installing $$(grep -c '^[a-z]' requirements.txt) packages with $(or $(UV),pip) (1.6 GB; a minute or two)"
+	@$(call install,-r requirements.txt)
+	@rm -f $(VENV)/.installed-*; touch $@
+
+$(PROJECT): $(INSTALLED)
+	@$(call install,--no-deps -e .)
+	@rm -f $(VENV)/.project-*; touch $@
+
+# PySpark's own Ivy fetches the jars into a folder aside, which is moved into place when every checksum is right.
+$(JARS): | $(INSTALLED)
+	@echo "== Fetching the five Delta jars"
+	@rm -rf $(STATE)/jars $(STATE)/jars.part $(STATE)/ivy; mkdir -p $(STATE)
+	@ivy=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/ivy-2*.jar); \
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	"$$java" -jar "$$ivy" -error $${SLUICE_IVY_SETTINGS:+-settings "$$SLUICE_IVY_SETTINGS"} -cache $(STATE)/ivy \
+	  -ivy $(CONF)/delta-jars.xml -retrieve "$(STATE)/jars.part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
+	{ grep -m1 -iE 'server access error|not found|exception' $(STATE)/ivy.log >&2 || true; \
+	  echo "FAIL  jars: Ivy could not fetch them (all it said: $(STATE)/ivy.log). Behind a mirror, name it in an ivysettings.xml and that in SLUICE_IVY_SETTINGS." >&2; exit 2; }
+	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/jars.part $(CONF)/delta-jars.sha256
+	@mv $(STATE)/jars.part $(STATE)/jars; rm -rf $(STATE)/ivy; touch $@
+
+# A class data archive: each start of Spark is some 4 s shorter. It is verified before it is moved into place, because a JVM
+# trusts it: a broken one crashes (a missing one, or one of another JVM, is passed over). Without it all works, only slower,
+# so that a failure here stops nothing. SPARK_CONF_DIR stays out: with a folder on the class path there can be no archive.
+$(ARCHIVE): $(INSTALLED) $(JARS)
+	@echo "== Recording the classes that Spark loads (half a minute; makes every start 4 s shorter)"
+	@rm -rf $(STATE)/spark.jsa $(STATE)/archive; mkdir -p $(STATE)/archive/work
+	@cd $(STATE)/archive; root="$${PWD%/$(STATE)/archive}"; unset SPARK_CONF_DIR; \
+	export SPARK_HOME=$$(echo "$$root"/$(VENV)/lib/python3.*/site-packages/pyspark) SPARK_DIST_CLASSPATH="$$root/$(STATE)/jars/*" \
+	  SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS="$$PWD" PYSPARK_PYTHON="$$root/$(PY)" TZ=UTC; \
+	record="-Dlog4j2.configurationFile=\"file:$$root/$(CONF)/log4j2.properties\" -XX:ArchiveClassesAtExit=\"$$PWD/spark.jsa\" -Xlog:disable"; \
+	verify="-XX:SharedArchiveFile=\"$$PWD/spark.jsa\" -Xshare:on -XX:+VerifySharedSpaces"; \
+	if { SPARK_SUBMIT_OPTS="$$record" "$$root/$(VENV)/bin/spark-submit" --master 'local[2]' \
+	       --properties-file "$$root/$(CONF)/spark-defaults.conf" "$$root/$(CONF)/class_archive.py" "$$PWD/work" \
+	     && SPARK_SUBMIT_OPTS="$$verify" "$$root/$(VENV)/bin/spark-submit" --version; } >"$$root/$(STATE)/archive.log" 2>&1; \
+	then mv spark.jsa ..; else echo "   not recorded (why: $(STATE)/archive.log); Spark starts without it"; fi
+	@rm -rf $(STATE)/archive $(STATE)/.archive-*; touch $@
+
+$(HOME_READY): $(INSTALLED) $(PROJECT)
+	@echo "== Preparing Airflow's home"
+	@mkdir -p $(STATE); $(PY) -m orchestration.local prepare
+	@rm -f $(STATE)/.airflow-*; touch $@

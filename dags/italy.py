@@ -1,0 +1,6 @@
+"""The italy pipeline, daily. It is declared in include/pipelines/italy; here it only becomes a DAG."""
+
+from orchestration.medallion import medallion_dag
+from pipelines.italy.pipeline import PIPELINE
+
+dag = medallion_dag(PIPELINE)

@@ -1,0 +1,65 @@
+"""A local Airflow in this checkout, driven as processes and through its REST API. Imports no Airflow.
+
+As a command: `python -m orchestration.local prepare`, or `exec ARGS...` for Airflow's own command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from orchestration.home import (
+    DEFAULT_PORT,
+    LOGIN,
+    airflow_command,
+    environment,
+    home,
+    password,
+    prepare,
+    process_environment,
+)
+from orchestration.processes import LocalAirflow, address, client, running_instance, stop_running
+from orchestration.rest import Client
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings
+
+__all__ = [
+    "LOGIN",
+    "Client",
+    "LocalAirflow",
+    "address",
+    "client",
+    "environment",
+    "home",
+    "password",
+    "prepare",
+    "running_instance",
+    "stop_running",
+]
+
+
+def main(arguments: list[str]) -> None:
+    """Run a command of this module; `exec` replaces this process by Airflow.
+
+    Raises UsageError for another word.
+    """
+    settings = Settings.current()
+    match arguments:
+        case ["prepare"]:
+            prepare(settings)
+        case ["exec", *rest]:
+            prepare(settings)
+            running = running_instance(settings)
+            port = running[1] if running else DEFAULT_PORT
+            command = airflow_command(*rest)
+            os.execve(command[0], command, process_environment(settings, port=port))
+        case _:
+            raise UsageError("Say 'prepare', or 'exec' and what Airflow is to do, as in: exec dags list")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except SluiceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,53 @@
+"""Stop a process that was asked to stop: wait, SIGTERM, wait, SIGKILL. A script that outlives its starter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import psutil  # type: ignore[import-untyped]
+
+
+def stop_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
+    """Return when the leader `pid` of a process group, and the group with it, is gone."""
+    try:
+        leader = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+    if not gone_within(leader, ask_seconds):
+        signal_group(pid, signal.SIGTERM)
+        gone_within(leader, terminate_seconds)
+    signal_group(pid, signal.SIGKILL)  # also what a leader left behind
+    gone_within(leader, 5)
+
+
+def gone_within(process: psutil.Process, seconds: float) -> bool:
+    """Whether the process ends in that time. One that has ended and waits for its parent counts as gone."""
+    deadline = time.monotonic() + seconds
+    while is_alive(process):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; a process that took over the same id later is not it."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a process group, if there still is one."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+if __name__ == "__main__":
+    stop_group(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,100 @@
+"""`sluice land gym`: made-up deliveries with all that goes wrong in real ones, and the truth beside them.
+
+Per day four files of readings, each with a few duplicates, corrections, sensor faults, implausible and
+malformed lines, and a fifth file with what comes late from the days before. The first day's fifth file is
+empty. The same seed, scale and day give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pipelines.gym.bronze import readings
+from pipelines.gym.trackers import FIRST_DAY, File, day_files
+from pipelines.gym.truth import device_day, heart_rate
+from sluice.declare import Landed, UsageError
+
+STATE = "landed.json"
+READINGS = "readings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    seed: int
+    scale: float
+    days: int
+
+
+def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, scale: float | None = None) -> Landed:
+    """Land the next `days` days, the first of all being FIRST_DAY.
+
+    seed (7): which readings are made up. scale (1.0): multiplies the 20 devices of 200 readings a day. Both
+    stay as they were at the first landing. The truth of each day goes to <truth>/readings/<day>.jsonl. Where
+    the landing folder was removed, landing starts over. Raises UsageError for an argument out of range.
+    """
+    if days < 1:
+        raise UsageError(f"--days {days}: expected at least 1.")
+    if scale is not None and not 0 < scale < 1e6:
+        raise UsageError(f"--scale {scale}: expected a number above 0 and below a million.")
+    folder = landing / readings.path
+    state = _continued(truth / STATE, seed, scale, start_over=not folder.is_dir())
+    if state.days == 0:
+        for old in (truth / READINGS).glob("*.jsonl"):
+            old.unlink()
+    files = 0
+    for day in range(state.days, state.days + days):
+        made = day_files(state.seed, state.scale, day)
+        for file in made:
+            _write(folder / file.name, "".join(f"{line}\n" for line in file.lines), at=file.delivered_at)
+        _write(truth / READINGS / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)))
+        _write(truth / STATE, json.dumps(asdict(_State(seed=state.seed, scale=state.scale, days=day + 1))))
+        files += len(made)
+    return Landed(files=files, deleted=0, until=_date(state.days + days - 1))
+
+
+def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
+    """What `heart_rate` and `device_day` must hold after all that was landed, worked out without Spark."""
+    files = sorted((truth / READINGS).glob("*.jsonl"))
+    told = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    rates = heart_rate(told)
+    return {"heart_rate": rates, "device_day": device_day(rates)}
+
+
+def _continued(path: Path, seed: int | None, scale: float | None, *, start_over: bool) -> _State:
+    """Where landing goes on. Raises UsageError where seed or scale differ from those of the days before."""
+    if start_over or not path.is_file():
+        return _State(seed=7 if seed is None else seed, scale=1.0 if scale is None else scale, days=0)
+    try:
+        state = _State(**json.loads(path.read_bytes()))
+    except (ValueError, TypeError):
+        raise UsageError(f"{path} is damaged. Remove it, and landing starts over with the first day.") from None
+    for option, asked, used in (("seed", seed, state.seed), ("scale", scale, state.scale)):
+        if asked is not None and asked != used:
+            raise UsageError(
+                f"--{option} {asked}: the days until {_date(state.days - 1)} were landed with {used}.\n"
+                f"To start over, remove {path.parent} and the landing folder."
+            )
+    return state
+
+
+def _date(day: int) -> str:
+    return (FIRST_DAY + timedelta(days=day)).date().isoformat()
+
+
+def _told(made: list[File]) -> list[str]:
+    """The truth of a day: of each line delivered what it was, and the reading, unless it is malformed."""
+    return [json.dumps(record) for file in made for record in file.told]
+
+
+def _write(target: Path, text: str, at: datetime | None = None) -> None:
+    """Write the file so that nobody sees half of it: under a name that is no source's, then renamed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.part")
+    partial.write_text(text, encoding="utf-8", newline="\n")
+    if at is not None:
+        os.utime(partial, (at.timestamp(), at.timestamp()))
+    partial.replace(target)

@@ -1,0 +1,14 @@
+"""What Airflow needs to know of the pipeline `gym`."""
+
+from __future__ import annotations
+
+from sluice.declare import Pipeline
+
+PIPELINE = Pipeline(
+    name="gym",
+    description="Heart rates from the fitness trackers of a gym's members.",
+    owner="sluice",
+    publishes=("device_day",),
+    layers=("pipelines.gym.bronze", "pipelines.gym.silver", "pipelines.gym.gold"),
+    maker="pipelines.gym.maker",
+)

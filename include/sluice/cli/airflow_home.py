@@ -1,0 +1,32 @@
+"""`sluice up` and `sluice down`: the local Airflow with its UI, in the background."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from orchestration.local import LOGIN, LocalAirflow, address, home, password, running_instance, stop_running
+from sluice.settings import Settings, pipeline_names
+
+
+def up(settings: Settings, console: Console) -> None:
+    """Start Airflow and leave it running; where it runs already, say where.
+
+    Raises SluiceError where it does not start.
+    """
+    running = running_instance(settings)
+    if running:
+        console.print(f"Airflow runs already at {address(running[1])}, log in as {LOGIN} / {password(settings)}", soft_wrap=True)
+        return
+    with console.status("Starting Airflow ..."):
+        client = LocalAirflow(settings, with_parent=False).start()
+    console.print(f"Airflow is at {client.address}", highlight=False)
+    console.print(f"  log in as  {LOGIN} / {password(settings)}", highlight=False)
+    console.print(f"  log files  {home(settings) / 'logs'}", highlight=False)
+    for name in pipeline_names(settings):
+        console.print(f"  schedule   ./airflow dags unpause {name}", highlight=False)
+    console.print("  stop       make down", highlight=False)
+
+
+def down(settings: Settings, console: Console) -> None:
+    """Stop the Airflow that `up` started, with whatever it runs."""
+    console.print("Airflow has stopped." if stop_running(settings) else "Airflow does not run.")

@@ -1,0 +1,188 @@
+"""The text of a new pipeline: a user's first sight of Sluice, so it is written to be read and edited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEDULE = "0 2 * * *"
+MORE_ON_KEYS = """\
+# Of rows with the same key one stays: that with the highest value of the column that sequence_by names, and
+# without a sequence_by, one that depends on the rows' content only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A silver column. bronze: its name in the bronze table."""
+
+    bronze: str
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What was found out about a folder of files, and the names that were chosen for it.
+
+    unique: the keys are unique in the `sampled` rows. group: what the view counts by.
+    """
+
+    pipeline: str
+    source: str
+    table: str
+    view: str
+    format: str
+    pattern: str
+    delimiter: str
+    encoding: str
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    unique: bool
+    sampled: int
+    group: Column
+
+
+def package(draft: Draft) -> dict[str, str]:
+    """The files of include/pipelines/<pipeline>, by name."""
+    return {
+        "__init__.py": f'"""Say here what the pipeline {draft.pipeline} is about, and whose data these are."""\n',
+        "pipeline.py": _pipeline(draft),
+        "bronze.py": _bronze(draft),
+        "silver.py": _silver(draft),
+        "gold.py": _gold(draft),
+    }
+
+
+def dag(draft: Draft) -> str:
+    """The file dags/<pipeline>.py."""
+    name = draft.pipeline
+    return f'''"""The pipeline {name} as a DAG. It is declared in include/pipelines/{name}."""
+
+from orchestration.medallion import medallion_dag
+from pipelines.{name}.pipeline import PIPELINE
+
+dag = medallion_dag(PIPELINE)
+'''
+
+
+def _pipeline(draft: Draft) -> str:
+    name = draft.pipeline
+    return f'''"""What Airflow needs to know of the pipeline `{name}`."""
+
+from __future__ import annotations
+
+from sluice.declare import Pipeline
+
+PIPELINE = Pipeline(
+    name="{name}",
+    description="{_sentence(draft)}",
+    owner="sluice",
+    schedule="{SCHEDULE}",
+    publishes=("{draft.view}",),
+    layers=("pipelines.{name}.bronze", "pipelines.{name}.silver", "pipelines.{name}.gold"),
+)
+'''
+
+
+def _bronze(draft: Draft) -> str:
+    options = {"name": draft.source, "format": draft.format, "path": draft.source, "pattern": draft.pattern}
+    if draft.format == "csv" and draft.delimiter != ",":
+        options["delimiter"] = draft.delimiter
+    if draft.encoding != "utf-8":
+        options["encoding"] = draft.encoding
+    lines = "\n".join(f"    {option}={_quoted(value)}," for option, value in options.items())
+    return f'''"""What is delivered: files put into <landing>/{draft.pipeline}/{draft.source}."""
+
+from __future__ import annotations
+
+from sluice.declare import Source
+
+# A file that comes again adds records. If the newer one is to stand for the older, say redelivery="replace".
+# If the records are about persons, say whose each one is: subject="<column>", and personal=("<column>", ...).
+{draft.source} = Source(
+{lines}
+    comment="{_sentence(draft)}",
+)
+'''
+
+
+def _silver(draft: Draft) -> str:
+    known = "\n".join(f'@expect_or_quarantine("known_{key}", "{key} IS NOT NULL")' for key in draft.keys)
+    columns = "\n".join(f"        {_column(column)}," for column in draft.columns)
+    return f'''"""The delivered records, one row per key, with types. It was guessed from a sample: edit it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluice.declare import F, expect_or_quarantine, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+{_comment_on_keys(draft)}
+@table(reads="{draft.source}", keys={_tuple(draft.keys)})
+{known}
+def {draft.table}(files: DataFrame) -> DataFrame:
+    """Say here what a row is, and the units of its columns."""
+    return files.select(
+{columns}
+    )
+
+
+def _text(files: DataFrame, name: str) -> Column:
+    """A delivered column, trimmed; NULL where it is empty, or where no file has had it yet."""
+    if name not in files.columns:
+        return F.lit(None).cast("string")
+    return F.nullif(F.trim(F.col(f"`{{name}}`")), F.lit(""))
+'''
+
+
+def _comment_on_keys(draft: Draft) -> str:
+    if draft.unique:
+        guess = f"# The keys are a guess: never empty, and never the same, in {draft.sampled:,} sampled rows."
+    else:
+        guess = "# EDIT THE KEYS: the sample does not tell which columns make a row."
+    return f"{guess}\n{MORE_ON_KEYS}"
+
+
+def _column(column: Column) -> str:
+    text = f"_text(files, {_quoted(column.bronze)})"
+    cast = "" if column.type == "STRING" else f'.try_cast("{column.type.lower()}")'
+    return f'{text}{cast}.alias("{column.name}")'
+
+
+def _gold(draft: Draft) -> str:
+    by = "day" if draft.group.type == "TIMESTAMP" else draft.group.name
+    column = f'F.to_date("{draft.group.name}").alias("day")' if draft.group.type == "TIMESTAMP" else f'"{by}"'
+    count = "row_count" if by == "rows" else "rows"
+    return f'''"""What is asked of the records. Late and corrected rows change a view as new ones do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluice.declare import F, materialized_view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@materialized_view(reads="{draft.table}", keys="{by}")
+def {draft.view}({draft.table}: DataFrame) -> DataFrame:
+    """How many rows there are by {by}."""
+    return {draft.table}.groupBy({column}).agg(F.count(F.lit(1)).alias("{count}"))
+'''
+
+
+def _sentence(draft: Draft) -> str:
+    return f"{'CSV' if draft.format == 'csv' else 'JSON'} files, first taken from a folder of {draft.table}."
+
+
+def _tuple(names: tuple[str, ...]) -> str:
+    return f'"{names[0]}"' if len(names) == 1 else "(" + ", ".join(f'"{name}"' for name in names) + ")"
+
+
+def _quoted(text: str) -> str:
+    """A Python literal in double quotes."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '"'

@@ -1,0 +1,57 @@
+"""The fingerprint of a declaration: changes when its transform, or anything of the pipeline that the transform uses, does."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+from sluice.declare.expectations import Expected
+from sluice.declare.tables import Dataset, Table
+
+
+def fingerprint(dataset: Dataset[Any]) -> str:
+    """16 hex digits. Comments and layout do not count; expectations, keys and functions of the pipeline that are called do."""
+    sequence = dataset.sequence_by if isinstance(dataset, Table) else None
+    declared = (dataset.reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
+    text = repr(declared) + "".join(_sources(dataset.function, set()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:
+    if not isinstance(function, FunctionType) or function.__qualname__ in seen:
+        return []
+    seen.add(function.__qualname__)
+    parts = [ast.dump(_without_docstring(ast.parse(textwrap.dedent(inspect.getsource(function)))))]
+    for name in sorted(_global_names(function)):
+        value = function.__globals__.get(name)
+        if isinstance(value, FunctionType) and value.__module__.startswith("pipelines."):
+            parts += _sources(value, seen)
+        elif (
+            not callable(value) and not isinstance(value, ModuleType | Dataset | Expected) and "_Lazy" not in type(value).__name__
+        ):
+            parts.append(f"{name}={value!r}")
+    return parts
+
+
+def _global_names(function: FunctionType) -> set[str]:
+    names: set[str] = set()
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [constant for constant in code.co_consts if inspect.iscode(constant)]
+    return names
+
+
+def _without_docstring(tree: ast.Module) -> ast.Module:
+    function = tree.body[0]
+    if isinstance(function, ast.FunctionDef) and ast.get_docstring(function):
+        function.body = function.body[1:] or [ast.Pass()]
+    if isinstance(function, ast.FunctionDef):
+        function.decorator_list = []
+    return tree

@@ -1,0 +1,138 @@
+"""A pipeline's declarations together: who reads whom, in which layer, in which order. Wrong ones are errors here, before any data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from sluice.declare.pipeline import Pipeline
+from sluice.declare.source import Source
+from sluice.declare.tables import Dataset, MaterializedView, Table, with_private
+from sluice.errors import DeclarationError, UsageError, nearest
+
+AnyDataset = Dataset[Any]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers."""
+
+    pipeline: Pipeline
+    sources: Mapping[str, Source]
+    tables: Mapping[str, Table[Any]]
+    views: Mapping[str, MaterializedView[Any]]
+
+    def __iter__(self) -> Iterator[Source | AnyDataset]:
+        yield from self.sources.values()
+        yield from self.tables.values()
+        yield from self.views.values()
+
+    def __getitem__(self, name: str) -> Source | AnyDataset:
+        """The declaration of that name. Raises UsageError with the nearest name."""
+        for declared in self:
+            if declared.name == name:
+                return declared
+        known = [declared.name for declared in self]
+        raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest(name, known)}")
+
+    def layer(self, declared: Source | AnyDataset) -> str:
+        """The layer's name: that of the module that declares it; of a source, the lowest."""
+        module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
+        return module.rsplit(".", 1)[-1]
+
+    def domain(self, declared: Source | AnyDataset) -> str | None:
+        """What kind of identifier a table's subject is: the name of the subject's column in its source. None where it has no subject."""
+        if isinstance(declared, Table):
+            return self.sources[declared.reads[0]].subject
+        return declared.subject if isinstance(declared, Source) else None
+
+    def in_layer(self, layer: str) -> list[Source | AnyDataset]:
+        """The declarations of a layer, inputs before readers."""
+        return [declared for declared in self if self.layer(declared) == layer]
+
+    def below(self, name: str) -> set[str]:
+        """The names of everything that reads `name`, directly or through others."""
+        found: set[str] = set()
+        for dataset in (*self.tables.values(), *self.views.values()):
+            if set(dataset.reads) & ({name} | found):
+                found.add(dataset.name)
+        return found
+
+
+def graph(pipeline: Pipeline, declared: Iterable[Source | AnyDataset]) -> Graph:
+    """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
+    everything = list(declared)
+    mistakes = [*_duplicates(everything), *_inputs(everything), *_layers(pipeline, everything)]
+    if mistakes:
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
+    ordered = _ordered(pipeline, everything)
+    complete: dict[str, Source | AnyDataset] = {}
+    for item in ordered:
+        complete[item.name] = item if isinstance(item, Source) else _inheriting(item, complete)
+    unknown = [name for name in pipeline.publishes if name not in complete]
+    if unknown:
+        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], complete)}")
+    return Graph(
+        pipeline=pipeline,
+        sources={n: d for n, d in complete.items() if isinstance(d, Source)},
+        tables={n: d for n, d in complete.items() if isinstance(d, Table)},
+        views={n: d for n, d in complete.items() if isinstance(d, MaterializedView)},
+    )
+
+
+def _inheriting(dataset: AnyDataset, inputs: Mapping[str, Source | AnyDataset]) -> AnyDataset:
+    private = frozenset().union(*(inputs[name].private for name in dataset.reads))
+    return with_private(dataset, private)
+
+
+def _duplicates(declared: list[Source | AnyDataset]) -> Iterator[str]:
+    seen: set[str] = set()
+    for item in declared:
+        if item.name in seen:
+            yield f"two declarations are named '{item.name}'."
+        seen.add(item.name)
+
+
+def _inputs(declared: list[Source | AnyDataset]) -> Iterator[str]:
+    kinds = {item.name: item for item in declared}
+    for item in declared:
+        if isinstance(item, Source):
+            continue
+        for name in item.reads:
+            if name not in kinds:
+                yield f"table '{item.name}' reads '{name}', which is not declared.{nearest(name, kinds)}"
+            elif isinstance(item, Table) and not isinstance(kinds[name], Source):
+                yield f"table '{item.name}' reads '{name}', which is no source; a @materialized_view reads tables and views."
+        if isinstance(item, Table):
+            yield from _of_source(item, kinds)
+
+
+def _of_source(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
+    source = declared.get(table.reads[0])
+    if len(table.reads) != 1:
+        yield f"table '{table.name}' reads {len(table.reads)} sources; a @table reads one."
+    elif isinstance(source, Source) and source.subject and not table.subject:
+        yield f"table '{table.name}' reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
+    elif isinstance(source, Source) and table.subject and not source.subject:
+        yield f"table '{table.name}' has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
+    elif isinstance(source, Source) and table.key_in_one_file and source.redelivery != "replace":
+        yield f"table '{table.name}' declares key_in_one_file, which needs a source with redelivery='replace'."
+
+
+def _layers(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> Iterator[str]:
+    for item in declared:
+        if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
+            yield f"table '{item.name}' is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+
+
+def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
+    by_name = {item.name: item for item in declared}
+    edges = {item.name: () if isinstance(item, Source) else item.reads for item in declared}
+    try:
+        return [by_name[name] for name in TopologicalSorter(edges).static_order()]
+    except CycleError as error:
+        raise DeclarationError(
+            f"Pipeline '{pipeline.name}': tables read each other in a circle: {' > '.join(error.args[1])}."
+        ) from None

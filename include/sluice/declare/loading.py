@@ -1,0 +1,56 @@
+"""Loading a pipeline's layer modules by name. The only place that does; a DAG file never comes here."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from sluice.declare.graph import Graph, graph
+from sluice.declare.pipeline import Pipeline
+from sluice.declare.source import Source
+from sluice.declare.tables import Dataset
+from sluice.errors import DeclarationError, UsageError
+from sluice.settings import Settings, known_pipeline
+
+
+def pipeline(settings: Settings, name: str) -> Pipeline:
+    """What pipelines/<name>/pipeline.py declares as PIPELINE. Raises UsageError for an unknown name."""
+    module = _module(f"pipelines.{known_pipeline(settings, name)}.pipeline", name)
+    declared = getattr(module, "PIPELINE", None)
+    if not isinstance(declared, Pipeline):
+        raise DeclarationError(f"Pipeline '{name}': {module.__name__} has no PIPELINE = Pipeline(...).")
+    if declared.name != name:
+        raise DeclarationError(
+            f"Pipeline '{name}': its PIPELINE is named '{declared.name}'; the folder and the name must be the same."
+        )
+    return declared
+
+
+def load(settings: Settings, name: str) -> Graph:
+    """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
+    declared = pipeline(settings, name)
+    return graph(declared, [item for layer in declared.layers for item in _declarations(_module(layer, name))])
+
+
+def maker(declared: Pipeline) -> ModuleType:
+    """The module behind `sluice land`. Raises UsageError where the pipeline names none."""
+    if declared.maker is None:
+        raise UsageError(f"Pipeline '{declared.name}' names no maker of deliveries; put files into its landing folder yourself.")
+    return _module(declared.maker, declared.name)
+
+
+def _declarations(module: ModuleType) -> list[Source | Dataset[Any]]:
+    found = [value for value in vars(module).values() if isinstance(value, Source | Dataset)]
+    return [item for item in found if isinstance(item, Source) or item.module == module.__name__]
+
+
+def _module(name: str, pipeline_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise DeclarationError(f"Pipeline '{pipeline_name}' names the module '{name}', which is not there.") from None
+        raise DeclarationError(f"Pipeline '{pipeline_name}': '{name}' imports '{error.name}', which is not installed.") from None
+    except SyntaxError as error:
+        raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None

@@ -1,0 +1,24 @@
+"""Guards for the fields of declarations, which Python does not check by itself: a lone string is not a tuple of names."""
+
+from __future__ import annotations
+
+from sluice.errors import DeclarationError
+from sluice.settings import is_name
+
+
+def names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
+    """The names as a tuple; a single string stands for one name. Raises DeclarationError for anything else."""
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for name in found:
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"{owner}: {field} takes column or table names, not {type(name).__name__}.")
+    if len(set(found)) != len(found):
+        raise DeclarationError(f"{owner}: {field} names something twice.")
+    return found
+
+
+def own_name(name: str, owner: str) -> str:
+    """The name again. Raises DeclarationError where it is not lower-case snake case."""
+    if not is_name(name):
+        raise DeclarationError(f"{owner} '{name}': a name is lower-case snake case, as in 'heart_rate'.")
+    return name

@@ -1,0 +1,191 @@
+"""Whether this machine can run Sluice: Java, Python, disk, ports, jars. One line a check, with what to do.
+
+Standard library only: set-up runs it as `python -I include/sluice/doctor.py` before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+JAVA_AT_LEAST = 17
+PYTHONS = ((3, 11), (3, 12))
+DISK_GB_TO_INSTALL = 4.0
+"""The environment (1.6 GB), what the installer unpacks meanwhile, the class data archive, a small lake."""
+DISK_GB_TO_RUN = 1.0
+AIRFLOW_PORT = 8080
+"""Of Airflow's API server and UI, where it is free and SLUICE_AIRFLOW_PORT asks for no other."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one look found. `remedy` says what to do and is empty when `ok`."""
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """One line."""
+        if self.ok:
+            return f"ok    {self.name}: {self.found}"
+        return f"FAIL  {self.name}: {self.found}. {self.remedy}."
+
+
+def java_command() -> str | None:
+    """The java that Spark will start: JAVA_HOME's where that is set (as Spark does), else the one on PATH."""
+    if home := os.environ.get("JAVA_HOME"):
+        return str(Path(home) / "bin" / "java")
+    return shutil.which("java")
+
+
+def check_java() -> Check:
+    """Whether Spark's java runs and is new enough. It is run: being on PATH proves nothing."""
+    where = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
+    remedy = f"Install Java {JAVA_AT_LEAST} or later (say, openjdk-17-jre-headless) or point JAVA_HOME at one"
+    command = java_command()
+    if command is None:
+        return Check("java", False, "none on PATH, and JAVA_HOME is not set", remedy)
+    try:
+        told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("java", False, f"{command} (from {where}) does not run: {type(error).__name__}", remedy)
+    version = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', told.stderr + told.stdout)
+    if told.returncode != 0 or version is None:
+        found = f"{command} (from {where}) does not tell its version; it ended with {told.returncode}"
+        return Check("java", False, found, remedy)
+    found = f"{version[1]}{version[2]} at {command} (from {where})"
+    if int(version[1]) < JAVA_AT_LEAST:
+        return Check("java", False, f"{found}, but Spark needs {JAVA_AT_LEAST} or later", remedy)
+    return Check("java", True, found)
+
+
+def check_python() -> Check:
+    """Whether this interpreter is of a version that the pins were resolved for."""
+    found = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro} at {sys.executable}"
+    if sys.version_info[:2] in PYTHONS:
+        return Check("python", True, found)
+    return Check("python", False, f"{found}, but 3.11 or 3.12 is needed", "Name one: PYTHON=/its/path make ...")
+
+
+def check_disk(folder: Path = ROOT, gigabytes: float | None = None) -> Check:
+    """Whether the disk below `folder` has room: to install where there is no environment yet, else to run."""
+    if gigabytes is None:
+        gigabytes = DISK_GB_TO_RUN if (folder / ".venv" / "bin" / "sluice").exists() else DISK_GB_TO_INSTALL
+    free = shutil.disk_usage(folder).free / 1e9
+    found = f"{free:.1f} GB free below {folder}"
+    if free >= gigabytes:
+        return Check("disk", True, found)
+    return Check("disk", False, f"{found}, but {gigabytes:g} GB are needed", "Make room or clone elsewhere")
+
+
+def airflow_port() -> int | None:
+    """The port that SLUICE_AIRFLOW_PORT asks for, None where it does not. Raises ValueError where that is no port."""
+    told = os.environ.get("SLUICE_AIRFLOW_PORT")
+    if not told:
+        return None
+    if not (told.isascii() and told.isdigit() and 0 < int(told) < 65536):
+        raise ValueError(f"SLUICE_AIRFLOW_PORT is '{told}'; expected a port, a number from 1 to 65535.")
+    return int(told)
+
+
+def check_ports(ports: Iterable[int]) -> list[Check]:
+    """Whether each port can be listened on at 127.0.0.1."""
+    return [_check_port(port) for port in ports]
+
+
+def _check_port(port: int) -> Check:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: a port whose last connections are still closing is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            why = "in use" if error.errno == errno.EADDRINUSE else f"not to be had ({error.strerror})"
+            remedy = "If Sluice's own Airflow has it: make down; else choose another with SLUICE_AIRFLOW_PORT"
+            return Check("port", False, f"127.0.0.1:{port} is {why}", remedy)
+    return Check("port", True, f"127.0.0.1:{port} is free")
+
+
+def check_airflow_port() -> Check:
+    """Whether Airflow gets its port: the one asked for or none; where none is asked for, any will do."""
+    asked = airflow_port()
+    (check,) = check_ports([asked or AIRFLOW_PORT])
+    if check.ok or asked is not None:
+        return check
+    (other,) = check_ports([0])
+    return Check("port", True, f"{check.found}; Airflow takes another") if other.ok else other
+
+
+def check_jars(folder: Path, checksums: Path) -> Check:
+    """Whether `folder` holds the jars that `checksums` names (as sha256sum does), unaltered, and no other."""
+    lines = checksums.read_text(encoding="ascii").splitlines()
+    expected = {name: digest for digest, name in (line.split() for line in lines if line)}
+    present = {path.name for path in folder.glob("*.jar")}
+    wrong = [
+        *(f"lacks {name}" for name in sorted(set(expected) - present)),
+        *(f"holds {name}, which {checksums.name} does not name" for name in sorted(present - set(expected))),
+        *(f"holds an altered {name}" for name in sorted(present & set(expected)) if _sha256(folder / name) != expected[name]),
+    ]
+    if wrong:
+        return Check("jars", False, f"{folder} {'; '.join(wrong)}", f"Remove {folder} and run make setup")
+    return Check("jars", True, f"{len(expected)} jars in {folder} have their checksums")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def examine() -> list[Check]:
+    """All checks of this machine but the port's; the jars only where they have been fetched."""
+    checks = [check_java(), check_python(), check_disk()]
+    jars = ROOT / ".sluice" / "jars"
+    if jars.is_dir():
+        checks.append(check_jars(jars, ROOT / "spark_jobs" / "conf" / "delta-jars.sha256"))
+    return checks
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="doctor", description="Whether this machine can run Sluice.")
+    parser.add_argument("--port", action="store_true", help="also whether Airflow gets its port")
+    parser.add_argument("--quiet", action="store_true", help="print only what fails")
+    parser.add_argument("--jars", nargs=2, metavar=("FOLDER", "SUMS"), help="check only the jars of a folder")
+    parser.add_argument("--json", action="store_true", help="end with one JSON object")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a line a check. Returns 0, or 2 where one failed."""
+    options = _arguments(argv)
+    try:
+        if options.jars:
+            checks = [check_jars(*map(Path, options.jars))]
+        else:
+            checks = [*examine(), *([check_airflow_port()] if options.port else [])]
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    healthy = all(check.ok for check in checks)
+    for check in checks:
+        if not (check.ok and options.quiet):
+            print(check, file=sys.stdout if check.ok else sys.stderr, flush=True)
+    if options.json:
+        print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}))
+    return 0 if healthy else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What can go wrong, by what the caller should do about it.
+
+A message names the offender, what was expected and what to do. It never holds a cell's value: values may be personal data.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SluiceError(Exception):
+    """A run failed. Exit code 1: trying again may help."""
+
+    exit_code = 1
+
+
+class UsageError(SluiceError):
+    """An argument, a path, a date or a name is wrong. Exit code 2: trying again does not help."""
+
+    exit_code = 2
+
+
+class DeclarationError(UsageError):
+    """A pipeline's declaration is wrong. Exit code 2."""
+
+
+class LakeTooNew(UsageError):
+    """The lake was written by a newer Sluice. Exit code 2."""
+
+
+class LeaseHeld(SluiceError):
+    """Another job holds the pipeline's lease. Exit code 3."""
+
+    exit_code = 3
+
+
+class StopRequested(SluiceError):
+    """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """A hint to append to a message: the valid name that looks most like `name`, or which names there are."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" There are: {', '.join(names)}." if names else ""

@@ -1,0 +1,160 @@
+"""Which part of a view can a change of an input touch? Spark's optimiser is asked.
+
+A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input.
+The optimiser pushes a filter down to an input in just those cases. So an opaque filter on the view's column is optimised, and if it
+arrives right above every place where the input is read, always as the same expression over the input, that expression gives, for each
+changed row, the values of the view's column that it can touch. A column's name proves nothing.
+
+The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. A plain comparison would let the optimiser turn an outer join
+into an inner one first and so call columns bounding that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from sluice.declare.tables import MaterializedView
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_MODULUS = 1_000_003
+_UNHASHED = ("map", "variant", "array", "struct")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
+
+    Empty: a change of this input can touch every row of the view.
+    """
+
+    columns: Mapping[str, str]
+
+
+def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> dict[str, Reach]:
+    """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
+
+    Among the columns that bound a recompute the view's keys are taken, or others where no key is one. Raises DeclarationError where
+    an input is not used.
+    """
+    asking = session.newSession()
+    asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
+    leaves = {name: _placeholder(asking, schema) for name, schema in inputs.items()}
+    result = view(*(leaves[name] for name in view.reads))
+    names = {_relation(leaf): name for name, leaf in leaves.items()}
+    bounding: dict[str, dict[str, str]] = {name: {} for name in inputs}
+    for position, field in enumerate(result.schema):
+        if field.dataType.typeName() in _UNHASHED:
+            continue
+        for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, view.name).items():
+            if expression is not None and _works(leaves[name], expression):
+                bounding[name][field.name] = expression
+    return {name: Reach(_preferred(view, columns)) for name, columns in bounding.items()}
+
+
+def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
+    keys = {key: columns[key] for key in view.keys if key in columns}
+    return keys or columns
+
+
+def _placeholder(session: SparkSession, schema: StructType) -> DataFrame:
+    # Not an empty local relation, which the optimiser would fold away together with what stands on it.
+    return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+
+
+def _relation(leaf: DataFrame) -> int:
+    return int(leaf._jdf.queryExecution().analyzed().rdd().id())
+
+
+def _arrivals(result: DataFrame, column: str, modulus: int, names: Mapping[int, str], view: str) -> dict[str, str | None]:
+    """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not."""
+    filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
+    found: dict[str, str | None] = {}
+    unseen = set(names.values())
+
+    def walk(plan: Any, conditions: list[Any]) -> None:
+        kind, children = plan.nodeName(), plan.children()
+        if kind == "Filter":
+            conditions = [*conditions, plan.condition()]
+        elif kind != "Project" and children.size() > 0:
+            conditions = []
+        if kind == "LogicalRDD" and int(plan.rdd().id()) in names:
+            name = names[int(plan.rdd().id())]
+            unseen.discard(name)
+            here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
+            found[name] = here if name not in found or found[name] == here else None
+        for subquery in _subqueries(plan):
+            walk(subquery, [])
+        for position in range(children.size()):
+            walk(children.apply(position), conditions)
+
+    walk(filtered._jdf.queryExecution().optimizedPlan(), [])
+    if unseen == set(names.values()) or (unseen and _never_read(result, names, unseen)):
+        raise DeclarationError(f"View '{view}' reads '{min(unseen)}' but does not use it.")
+    return found | {name: None for name in unseen}
+
+
+def _never_read(result: DataFrame, names: Mapping[int, str], unseen: set[str]) -> bool:
+    text = result._jdf.queryExecution().analyzed()
+    used: set[str] = set()
+
+    def walk(plan: Any) -> None:
+        if plan.nodeName() == "LogicalRDD" and int(plan.rdd().id()) in names:
+            used.add(names[int(plan.rdd().id())])
+        for subquery in _subqueries(plan):
+            walk(subquery)
+        for position in range(plan.children().size()):
+            walk(plan.children().apply(position))
+
+    walk(text)
+    return bool(unseen - used)
+
+
+def _subqueries(plan: Any) -> list[Any]:
+    found = plan.subqueries()
+    return [found.apply(position) for position in range(found.size())]
+
+
+def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
+    """What is hashed in the probe's filter, as SQL over the input's columns; None where the condition holds no such filter."""
+    kind = condition.getClass().getSimpleName()
+    parts = condition.children()
+    if kind == "And":
+        return _hashed(parts.apply(0), modulus, leaf) or _hashed(parts.apply(1), modulus, leaf)
+    if kind != "EqualTo" or str(modulus) not in parts.apply(0).toString():
+        return None
+    remainder = parts.apply(0)
+    if remainder.getClass().getSimpleName() != "Pmod":
+        return None
+    hashed = remainder.children().apply(0)
+    if hashed.getClass().getSimpleName() != "Murmur3Hash" or hashed.children().size() != 1:
+        return None
+    if not condition.references().subsetOf(leaf.outputSet()):
+        return None
+    return _unqualified(hashed.children().apply(0))
+
+
+def _unqualified(expression: Any) -> str:
+    text = str(expression.sql())
+    references = expression.references().toSeq()
+    attributes = [references.apply(position) for position in range(references.size())]
+    for attribute in sorted(attributes, key=lambda item: -len(item.sql())):
+        text = text.replace(str(attribute.sql()), f"`{attribute.name()}`")
+    return text
+
+
+def _works(leaf: DataFrame, expression: str) -> bool:
+    """Whether the expression can be written over the input; one that cannot is no bound, and the view is recomputed in full."""
+    try:
+        leaf.select(F.expr(expression))
+    except PySparkException:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Carrying provenance through a transform that does not know of it, and refusing a transform that is not row-local.
+
+The analysed plan of the transform is rebuilt with the two provenance columns added to every projection. That works for exactly those
+operators that treat each row by itself, so the same walk decides whether a border between micro-batches could show in the result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+from sluice.errors import DeclarationError
+from sluice.lake.workspace import PROVENANCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
+_WHAT = {
+    "Sort": "ORDER BY",
+    "Aggregate": "an aggregate",
+    "Distinct": "DISTINCT",
+    "Deduplicate": "dropDuplicates",
+    "Join": "a join",
+    "Window": "a window function",
+    "GlobalLimit": "LIMIT",
+    "LocalLimit": "LIMIT",
+    "Sample": "a sample",
+    "Repartition": "repartition",
+}
+_CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
+
+
+def carried(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> DataFrame:
+    """The transform's result with the provenance columns of the rows it was made from.
+
+    Raises DeclarationError where the transform is not row-local or not deterministic.
+    """
+    plan = _rebuilt(frame.sparkSession, frame._jdf.queryExecution().analyzed(), table, names)
+    jvm = _jvm(frame.sparkSession)
+    return DataFrame(
+        jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, plan),
+        frame.sparkSession,
+    )
+
+
+def _rebuilt(session: SparkSession, plan: Any, table: str, names: Sequence[str]) -> Any:
+    children = _list(plan.children())
+    if not children:
+        return plan
+    kind = plan.nodeName()
+    if kind not in _ROW_LOCAL:
+        what = _WHAT.get(kind, kind)
+        raise DeclarationError(
+            f"Table '{table}' uses {what}, which looks at more than one row: a border between micro-batches would show in its result. "
+            "Make it a @materialized_view."
+        )
+    _check_expressions(plan, table)
+    below = [_rebuilt(session, child, table, names) for child in children]
+    if kind != "Project":
+        return plan.withNewChildren(_seq(session, below))
+    projected = _list(plan.projectList())
+    present = {item.name() for item in projected}
+    available = {item.name(): item for item in _list(below[0].output())}
+    added = [available[name] for name in names if name not in present]
+    return _jvm(session).org.apache.spark.sql.catalyst.plans.logical.Project(_seq(session, [*projected, *added]), below[0])
+
+
+def _check_expressions(plan: Any, table: str) -> None:
+    for expression in _list(plan.expressions()):
+        clock = _CLOCK.search(str(expression.toString()))
+        if clock or not expression.deterministic():
+            what = f"{clock.group(1)}()" if clock else "something random"
+            raise DeclarationError(
+                f"Table '{table}' uses {what}: a replay would not give the same rows. Take it out of the transform."
+            )
+    if not plan.subqueries().isEmpty():
+        raise DeclarationError(
+            f"Table '{table}' uses a subquery, which looks at more than one row. Make it a @materialized_view."
+        )
+
+
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm
+
+
+def _list(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _seq(session: SparkSession, items: list[Any]) -> Any:
+    return _jvm(session).org.apache.spark.api.python.PythonUtils.toSeq(items)

@@ -1,0 +1,45 @@
+"""What one flow did in one run."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class FlowReport:
+    """Counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or taken out."""
+
+    flow: str
+    layer: str
+    version_before: int | None = None
+    version_after: int | None = None
+    batches: int = 0
+    deliveries: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    quarantined: int = 0
+    dropped: int = 0
+    suppressed: int = 0
+    rescued: int = 0
+    rules: Counter[str] = field(default_factory=Counter)
+    quarantine_reasons: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the table has a new version."""
+        return self.version_before != self.version_after
+
+    def changed(self, inserted: int, updated: int, deleted: int) -> None:
+        """Count what a merge did."""
+        self.inserted += inserted
+        self.updated += updated
+        self.deleted += deleted
+        self.rows_out += inserted + updated + deleted

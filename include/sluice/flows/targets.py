@@ -1,0 +1,94 @@
+"""The table that a flow writes: made ahead with the columns of its transform, widened when the transform gives more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from sluice.declare.fingerprint import fingerprint
+from sluice.declare.tables import Dataset, Table
+from sluice.errors import DeclarationError, SluiceError, nearest
+from sluice.lake import tables
+from sluice.lake.tables import Shape, statistics
+from sluice.lake.workspace import Workspace, has_quarantine
+from sluice.quality import quarantine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FINGERPRINT = "sluice.fingerprint"
+_BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
+
+
+def prepare(workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = ()) -> None:
+    """Make or widen a table, and its quarantine. Raises DeclarationError or SluiceError where declared and real do not fit."""
+    check_columns(dataset, wanted.names)
+    path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
+    nullable = StructType([type(field)(field.name, field.dataType, True) for field in wanted])
+    shape = Shape(
+        schema=nullable,
+        comment=dataset.comment,
+        statistics=statistics(nullable, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        partition_by=dataset.partition_by,
+        retain=retain,
+    )
+    if has_quarantine(dataset):
+        quarantine.create(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
+    if tables.create(workspace.session, path, shape):
+        remember(workspace, dataset)
+    else:
+        _widen(workspace.session, path, nullable, dataset.name)
+
+
+def changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
+    """Whether the transform is another than the one that made all rows of the table."""
+    return tables.property_of(workspace.path(dataset.name), _FINGERPRINT) != fingerprint(dataset)
+
+
+def remember(workspace: Workspace, dataset: Dataset[Any]) -> None:
+    """Note on the table that all its rows are by today's transform."""
+    wanted = fingerprint(dataset)
+    path = workspace.path(dataset.name)
+    if tables.property_of(path, _FINGERPRINT) != wanted:
+        workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{_FINGERPRINT}' = '{wanted}')")
+
+
+def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> list[str]:
+    """Columns, by default the keys, by which files can be left out: of a plain type, and not personal.
+
+    Ranges of their values get into conditions, and so into plans and the table's history.
+    """
+    fit = [key for key in columns or dataset.keys if schema[key].dataType.typeName() in _BOUNDING]
+    return [key for key in fit if key not in dataset.private]
+
+
+def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
+    """Raises DeclarationError where the declaration names a column that the transform does not give."""
+    wanted = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
+    if isinstance(dataset, Table) and dataset.sequence_by:
+        wanted["sequence_by"] = (dataset.sequence_by,)
+    if dataset.subject:
+        wanted["subject"] = (dataset.subject,)
+    for field, columns in wanted.items():
+        for column in columns:
+            if column not in names:
+                raise DeclarationError(
+                    f"Table '{dataset.name}': {field} names '{column}', no column of it.{nearest(column, names)}"
+                )
+
+
+def _widen(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
+    present = {field.name: field for field in tables.read(session, path).schema}
+    for field in wanted:
+        if field.name in present and present[field.name].dataType != field.dataType:
+            was, now = present[field.name].dataType.simpleString(), field.dataType.simpleString()
+            raise SluiceError(
+                f"Table '{table}': its column '{field.name}' is {was}, its transform now gives {now}. "
+                f"Give it another name, or move {path} away and run with --mode refresh --tables {table}."
+            )
+    added = StructType([field for field in wanted if field.name not in present])
+    if added.fields:
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in added)
+        session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")

@@ -1,0 +1,1 @@
+"""Deliveries: finding them, looking at them before they are read, and reading their records."""

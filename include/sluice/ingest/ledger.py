@@ -1,0 +1,107 @@
+"""The two tables of the delivery ledger: deliveries (which file came when) and outcomes (what became of each).
+
+They are two because they are streamed: a table that is appended to and streamed cannot keep a state that changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+DELIVERIES = pa.schema([
+    pa.field("delivery", pa.int64(), nullable=False),
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("event", pa.string(), nullable=False),
+    pa.field("size", pa.int64()),
+    pa.field("modified_at", _INSTANT),
+    pa.field("sha256", pa.string()),
+    pa.field("discovered_at", _INSTANT),
+    pa.field("run", pa.string()),
+])
+"""delivery: an increasing number. file: below the source's folder. event: delivered, or vanished (the file is there no more)."""
+
+OUTCOMES = pa.schema([
+    pa.field("delivery", pa.int64(), nullable=False),
+    pa.field("source", pa.string(), nullable=False),
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("state", pa.string(), nullable=False),
+    pa.field("rows", pa.int64()),
+    pa.field("rescued", pa.int64()),
+    pa.field("quarantined", pa.int64()),
+    pa.field("suppressed", pa.int64()),
+    pa.field("reason", pa.string()),
+    pa.field("header", pa.string()),
+    pa.field("modified_at", _INSTANT),
+    pa.field("sha256", pa.string()),
+    pa.field("batch", pa.int64()),
+    pa.field("run", pa.string()),
+    pa.field("recorded_at", _INSTANT),
+])
+"""state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased."""
+
+INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
+    "ingested",
+    "quarantined",
+    "missed",
+    "vanished",
+    "discarded",
+)
+
+
+def create(path: str, schema: pa.Schema) -> None:
+    """Make one of the two tables unless it is there."""
+    if not log.exists(path):
+        DeltaTable.create(
+            path,
+            pa.schema(schema),
+            mode="ignore",
+            configuration={
+                "delta.deletedFileRetentionDuration": "interval 30 days",
+                "delta.logRetentionDuration": "interval 30 days",
+            },
+        )
+
+
+def append(path: str, rows: list[dict[str, object]], schema: pa.Schema, run: str) -> None:
+    """Append rows in one commit, without a JVM. Nothing to append is no commit."""
+    if rows:
+        marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
+        write_deltalake(path, pa.Table.from_pylist(rows, schema=schema), mode="append", commit_properties=marked)
+
+
+def rows(path: str, columns: list[str] | None = None) -> list[dict[str, object]]:
+    """A ledger table's rows, oldest first, without a JVM. Empty where there is no table."""
+    if not log.exists(path):
+        return []
+    wanted = ", ".join(columns) if columns else "*"
+    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
+    reader = QueryBuilder().register("t", DeltaTable(path)).execute(f"SELECT {wanted} FROM t")
+    found: list[dict[str, object]] = pa.table(reader).to_pylist()
+    return found
+
+
+def live(outcomes: DataFrame, replaces: bool) -> DataFrame:
+    """The deliveries whose rows count now: one column, delivery.
+
+    outcomes: those of one source. Where redelivery replaces, of each file the accepted delivery with the latest modification time
+    counts, then the one with the greatest content hash, then the one that came first; arrival does not matter.
+    """
+    from pyspark.sql import functions as F
+
+    accepted = outcomes.where(F.col("state") == INGESTED)
+    discarded = outcomes.where(F.col("state") == DISCARDED).select("delivery")
+    accepted = accepted.join(F.broadcast(discarded), "delivery", "left_anti")
+    if not replaces:
+        return accepted.select("delivery").distinct()
+    order = F.struct("modified_at", "sha256", (-F.col("delivery")).alias("first"))
+    return accepted.groupBy("file").agg(F.max_by("delivery", order).alias("delivery")).select("delivery")

@@ -1,0 +1,58 @@
+"""How every commit of Sluice is marked and made safe to repeat. The only place that sets the options of a commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Names an append, so that a repeated attempt commits nothing: one flow on one checkpoint into one target, and its batch.
+
+    Only appends carry it. A MERGE must not: such ids outlive RESTORE and a reset checkpoint and would then skip work in silence.
+    """
+
+    flow: str
+    checkpoint: str
+    target: str
+    batch: int
+
+    @property
+    def application(self) -> str:
+        """The id under which Delta remembers the last batch."""
+        return f"sluice/{self.flow}/{self.checkpoint}/{self.target}"
+
+
+def note(session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = ()) -> None:
+    """Mark all further commits of this session: run id, mode, flow and the range of deliveries. Ids and counts only."""
+    marked: dict[str, object] = {"sluice": 1, "run": run, "mode": mode, "flow": flow}
+    if deliveries:
+        marked["deliveries"] = {"first": min(deliveries), "last": max(deliveries), "count": len(deliveries)}
+    session.conf.set(_NOTE, json.dumps(marked))
+
+
+def append(frame: DataFrame, path: str, transaction: Transaction) -> None:
+    """Append once, whatever is retried; new columns are added to the table."""
+    (
+        frame.write
+        .format("delta")
+        .mode("append")
+        .option("mergeSchema", "true")
+        .option("txnAppId", transaction.application)
+        .option("txnVersion", transaction.batch)
+        .save(path)
+    )
+
+
+def replace_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:
+    """Put the frame's rows in the place of whatever the table has of these deliveries: the same for a retry, a replay, a rebase."""
+    within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"
+    frame.write.format("delta").mode("overwrite").option("replaceWhere", within).save(path)

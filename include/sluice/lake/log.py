@@ -1,0 +1,100 @@
+"""What a table's log says, read without a JVM."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+_COUNTS = ("num_records", "size_bytes")
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table's latest state. rows is None where a file carries no statistics."""
+
+    version: int
+    table_id: str
+    files: int
+    bytes: int
+    rows: int | None
+
+
+def exists(path: str) -> bool:
+    """Whether there is a Delta table."""
+    return DeltaTable.is_deltatable(path)
+
+
+def version(path: str) -> int | None:
+    """The latest version, or None where there is no table."""
+    try:
+        return DeltaTable(path, without_files=True).version()
+    except TableNotFoundError:
+        return None
+
+
+def table_id(path: str) -> str:
+    """The identity that a table gets when it is created; a table made again has another."""
+    return str(DeltaTable(path, without_files=True).metadata().id)
+
+
+def transaction(path: str, application: str) -> int:
+    """The last transaction version that an application committed, -1 before its first."""
+    found = DeltaTable(path, without_files=True).transaction_version(application)
+    return -1 if found is None else found
+
+
+def state(path: str) -> TableState | None:
+    """The latest state, or None where there is no table."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names
+    columns = {name: pa.chunked_array(actions[name]).to_pylist() for name in names if name in _COUNTS}
+    rows, sizes = columns.get("num_records", []), columns.get("size_bytes", [])
+    counted = [int(count) for count in rows if count is not None]
+    return TableState(
+        table.version(),
+        str(table.metadata().id),
+        len(sizes),
+        sum(int(size) for size in sizes),
+        sum(counted) if len(counted) == len(rows) else None,
+    )
+
+
+def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
+    table = DeltaTable(path, without_files=True)
+    found = []
+    for entry in table.history(limit):
+        note = entry.get("userMetadata")
+        found.append({
+            "version": entry.get("version"),
+            "at": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC) if "timestamp" in entry else None,
+            "operation": entry.get("operation"),
+            "parameters": entry.get("operationParameters", {}),
+            "metrics": entry.get("operationMetrics", {}),
+            "note": _json(note),
+        })
+    return found
+
+
+def _json(text: Any) -> dict[str, Any]:
+    try:
+        loaded = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def properties(path: str) -> dict[str, str]:
+    """A table's properties."""
+    found = DeltaTable(path, without_files=True).metadata().configuration
+    return {str(name): str(value) for name, value in found.items()}

@@ -1,0 +1,106 @@
+"""Making tables: ahead of their first write, with every property from version 0 on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
+
+from delta.tables import DeltaTable
+from pyspark.sql.types import StructType
+
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RETENTION = "delta.deletedFileRetentionDuration"
+"""The table property that says how long removed files stay: how far time travel reaches, and when an erased person's bytes go."""
+
+_MOST_STATISTICS_COLUMNS = 32
+_WITH_STATISTICS = (
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "string",
+)
+
+
+def columns(ddl: str) -> StructType:
+    """A schema from DDL text such as "device_id BIGINT, time DOUBLE"."""
+    return cast("StructType", StructType.fromDDL(ddl))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a table is made with. statistics: columns with minima and maxima per file, none of them personal."""
+
+    schema: StructType
+    comment: str
+    statistics: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    retain: str = "7 days"
+    change_feed: bool = True
+
+
+def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
+    """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32."""
+    hidden = set(private)
+    fit = [f.name for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name not in hidden]
+    ordered = dict.fromkeys([*(name for name in first if name in fit), *fit])
+    return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
+
+
+def create(session: SparkSession, path: str, shape: Shape) -> bool:
+    """Make the table unless it is there. Returns whether it was made now.
+
+    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves.
+    """
+    if log.exists(path):
+        return False
+    builder = DeltaTable.createIfNotExists(session).location(path).comment(shape.comment).addColumns(shape.schema)
+    if shape.partition_by:
+        builder = builder.partitionedBy(*shape.partition_by)
+    for name, value in _properties(shape).items():
+        builder = builder.property(name, value)
+    builder.execute()
+    return True
+
+
+def read(session: SparkSession, path: str) -> DataFrame:
+    """The table as it is now."""
+    return session.read.format("delta").load(path)
+
+
+def _properties(shape: Shape) -> dict[str, str]:
+    return {
+        "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
+        "delta.enableDeletionVectors": "false",
+        "delta.dataSkippingStatsColumns": ",".join(shape.statistics),
+        RETENTION: f"interval {shape.retain}",
+        "delta.logRetentionDuration": f"interval {_at_least_thirty_days(shape.retain)}",
+    }
+
+
+def duration(interval: str) -> timedelta:
+    """The length of an interval such as "7 days" or "interval 1 week"."""
+    number, unit = interval.removeprefix("interval").split()[:2]
+    return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
+
+
+def _at_least_thirty_days(retain: str) -> str:
+    """The log is kept at least as long as removed files are, or Delta refuses the properties."""
+    return retain if duration(retain) > timedelta(days=30) else "30 days"
+
+
+def property_of(path: str, name: str) -> str | None:
+    """A table property, or None."""
+    return log.properties(path).get(name)

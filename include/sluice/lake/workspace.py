@@ -1,0 +1,87 @@
+"""One run's view of one pipeline's lake: the session it works in, where each table lies, and how the run marks its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.graph import Graph
+from sluice.declare.source import Source
+from sluice.declare.tables import Dataset
+from sluice.lake import commits
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROVENANCE = ("_delivery", "_row")
+"""The columns that say where a row of bronze or silver came from: the delivery's number, and the row's number in it."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """session: the one to read and write with. Inside foreachBatch that is the batch's own: use `within`."""
+
+    settings: Settings
+    graph: Graph
+    session: SparkSession
+    run: str
+    mode: str = "increment"
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self.graph.pipeline.name
+
+    def within(self, session: SparkSession) -> Workspace:
+        """The same workspace in another session: that of a micro-batch."""
+        return replace(self, session=session)
+
+    def note(self, flow: str, deliveries: Sequence[int] = ()) -> None:
+        """Mark all further commits of this session as this run's."""
+        commits.note(self.session, self.run, self.mode, flow, deliveries)
+
+    def path(self, name: str) -> str:
+        """Where a declared table lies."""
+        declared = self.graph[name]
+        return self.settings.table_path(self.pipeline, self.graph.layer(declared), name)
+
+    def quarantine(self, name: str) -> str:
+        """Where the rows lie that a table's flow did not accept."""
+        return self.settings.table_path(self.pipeline, "quarantine", name)
+
+    def checkpoints(self, flow: str) -> str:
+        """The folder of a flow's checkpoints."""
+        return self.settings.checkpoints(self.pipeline, flow)
+
+    @property
+    def deliveries(self) -> str:
+        """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
+        return self.settings.bookkeeping(self.pipeline, "deliveries")
+
+    @property
+    def outcomes(self) -> str:
+        """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
+        return self.settings.bookkeeping(self.pipeline, "outcomes")
+
+    @property
+    def suppression(self) -> str:
+        """The table of people who were erased, as keyed hashes."""
+        return self.settings.bookkeeping(self.pipeline, "suppression")
+
+    def tables(self) -> dict[str, str]:
+        """Every table that may hold records, by the name it has in SQL: declared ones and quarantines."""
+        found: dict[str, str] = {}
+        for declared in self.graph:
+            found[declared.name] = self.path(declared.name)
+            if has_quarantine(declared):
+                found[f"{declared.name}_quarantine"] = self.quarantine(declared.name)
+        return found
+
+
+def has_quarantine(declared: Source | Dataset[Any]) -> bool:
+    """Whether a flow can set rows aside: all but views, whose rows depend on others."""
+    from sluice.declare.tables import MaterializedView
+
+    return not isinstance(declared, MaterializedView)

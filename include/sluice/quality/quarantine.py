@@ -1,0 +1,57 @@
+"""Quarantine: the rows and files that a flow did not accept, as they came, one table a flow, replaced by delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.lake import commits, tables
+from sluice.lake.tables import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+SCHEMA = (
+    "_delivery BIGINT, _file STRING, _row BIGINT, reasons ARRAY<STRING>, record STRING, content BINARY, _subject STRING, "
+    "quarantined_at TIMESTAMP"
+)
+"""record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known."""
+
+
+def create(session: SparkSession, path: str, table: str, retain: str) -> None:
+    """Make a flow's quarantine unless it is there. Nothing of a row gets into statistics."""
+    shape = Shape(
+        schema=tables.columns(SCHEMA),
+        comment=f"What {table} did not accept.",
+        statistics=("_delivery", "quarantined_at"),
+        retain=retain,
+    )
+    tables.create(session, path, shape)
+
+
+def entries(frame: DataFrame, reasons: Column, record: Column, subject: Column) -> DataFrame:
+    """Rows of a frame with provenance as rows of a quarantine."""
+    file = F.col("_file") if "_file" in frame.columns else F.lit(None).cast("string")
+    content = F.col("content") if "content" in frame.columns else F.lit(None).cast("binary")
+    row = F.col("_row") if "_row" in frame.columns else F.lit(None).cast("bigint")
+    return frame.select(
+        "_delivery",
+        file.alias("_file"),
+        row.alias("_row"),
+        reasons.alias("reasons"),
+        record.alias("record"),
+        content.alias("content"),
+        subject.cast("string").alias("_subject"),
+        F.current_timestamp().alias("quarantined_at"),
+    )
+
+
+def replace(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
+    """Let the quarantine hold exactly these rows of these deliveries. some: whether there are any rows; no change is no commit."""
+    if not deliveries:
+        return
+    before = tables.read(rows.sparkSession, path).where(F.col("_delivery").isin([int(delivery) for delivery in deliveries]))
+    if some or not before.isEmpty():
+        commits.replace_deliveries(rows, path, deliveries)

@@ -1,0 +1,120 @@
+"""The ledgers, read without a JVM: what each run did, what became of each delivery, what is in the tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from sluice.errors import UsageError, nearest
+from sluice.settings import Settings
+
+Row = dict[str, Any]
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+_COUNTS = (
+    "batches",
+    "deliveries",
+    "rows_in",
+    "rows_out",
+    "inserted",
+    "updated",
+    "deleted",
+    "quarantined",
+    "dropped",
+    "suppressed",
+    "rescued",
+)
+RUNS = pa.schema([
+    *(pa.field(name, pa.string()) for name in ("run", "pipeline", "stage", "mode", "flow", "state")),
+    pa.field("version_before", pa.int64()),
+    pa.field("version_after", pa.int64()),
+    *(pa.field(name, pa.int64()) for name in _COUNTS),
+    pa.field("seconds", pa.float64()),
+    *(pa.field(name, pa.string()) for name in ("rules", "quarantine_reasons", "note", "airflow_run")),
+    pa.field("started_at", _INSTANT),
+    pa.field("ended_at", _INSTANT),
+])
+"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts."""
+
+
+def record(settings: Settings, pipeline: str, rows: list[Row]) -> None:
+    """Append to the run ledger. To be called under the pipeline's lease."""
+    write_deltalake(
+        settings.bookkeeping(pipeline, "runs"), pa.Table.from_pylist(rows, schema=RUNS), mode="append", schema_mode="merge"
+    )
+
+
+def runs(settings: Settings, pipeline: str) -> list[Row]:
+    """The run ledger, newest last."""
+    found = _rows(settings.bookkeeping(pipeline, "runs"))
+    for row in found:
+        for name in ("rules", "quarantine_reasons"):
+            row[name] = json.loads(row[name] or "{}")
+    return sorted(found, key=lambda row: row["started_at"])
+
+
+def deliveries(settings: Settings, pipeline: str, source: str | None = None) -> list[Row]:
+    """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded."""
+    outcomes: dict[int, Row] = {}
+    for row in _rows(settings.bookkeeping(pipeline, "outcomes")):
+        before = outcomes.get(row["delivery"])
+        if before is None or row["recorded_at"] > before["recorded_at"]:
+            outcomes[row["delivery"]] = row
+    found = []
+    for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
+        if source is None or row["source"] == source:
+            outcome = outcomes.get(row["delivery"], {"state": "waiting"})
+            kept = ("state", "rows", "rescued", "quarantined", "suppressed", "reason", "batch", "recorded_at")
+            found.append({**row, **{name: outcome.get(name) for name in kept}, "ingest_run": outcome.get("run")})
+    return found
+
+
+def tables(settings: Settings, pipeline: str) -> list[Row]:
+    """Every table of a pipeline that is there: layer, table, rows, version, files, bytes."""
+    root = Path(settings.table_path(pipeline, "", "")).resolve()
+    found = []
+    for log in sorted(root.glob("*/*/_delta_log")):
+        layer, name = log.parent.parent.name, log.parent.name
+        if not layer.startswith("_"):
+            found.append({"layer": layer, "table": name, **_size(str(log.parent))})
+    return sorted(found, key=lambda row: (_LAYERS.get(row["layer"], 9), row["layer"], row["table"]))
+
+
+def rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
+    """A table's rows. Meant for small ones. Raises UsageError where there is no such table."""
+    return _rows(path_of(settings, pipeline, table))
+
+
+def path_of(settings: Settings, pipeline: str, table: str) -> str:
+    """Where a table lies that is there. Raises UsageError with the nearest name."""
+    present = {row["table"]: row["layer"] for row in tables(settings, pipeline) if row["layer"] != "quarantine"}
+    present |= {f"{row['table']}_quarantine": "quarantine" for row in tables(settings, pipeline) if row["layer"] == "quarantine"}
+    if table not in present:
+        raise UsageError(f"There is no table '{pipeline}.{table}' in {settings.lake}.{nearest(table, present)}")
+    layer = present[table]
+    return settings.table_path(pipeline, layer, table.removesuffix("_quarantine") if layer == "quarantine" else table)
+
+
+_LAYERS = {"bronze": 0, "silver": 1, "gold": 2, "quarantine": 3}
+
+
+def _rows(path: str) -> list[Row]:
+    if not DeltaTable.is_deltatable(path):
+        return []
+    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
+    found: list[Row] = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")).to_pylist()
+    return found
+
+
+def _size(path: str) -> Row:
+    table = DeltaTable(path)
+    actions = table.get_add_actions(flatten=True)
+    sizes: list[int] = pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
+    counts: list[int | None] = pa.chunked_array(actions["num_records"]).to_pylist() if len(actions) else []
+    known = [count for count in counts if count is not None]
+    rows = sum(known) if len(known) == len(counts) else None
+    return {"rows": rows, "version": table.version(), "files": len(sizes), "bytes": sum(sizes)}

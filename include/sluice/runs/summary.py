@@ -1,0 +1,70 @@
+"""What a run did, as a table to look at and as one JSON object to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sluice.flows.report import FlowReport
+
+
+def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
+    """Rows as aligned text that starts at the first column: Airflow's log view strips what leads a line."""
+    cells = [list(header), *[["" if cell is None else str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def of_flow(report: FlowReport) -> dict[str, Any]:
+    """One flow as a plain object of ids, counts and reasons."""
+    names = (
+        "flow",
+        "layer",
+        "version_before",
+        "version_after",
+        "batches",
+        "deliveries",
+        "rows_in",
+        "rows_out",
+        "inserted",
+        "updated",
+    )
+    more = ("deleted", "quarantined", "dropped", "suppressed", "rescued", "seconds")
+    found = {name: getattr(report, name) for name in (*names, *more)}
+    found["rules"] = {name: count for name, count in report.rules.items() if count}
+    found["quarantine_reasons"] = dict(report.quarantine_reasons)
+    found["note"] = "; ".join(report.notes) or ("" if report.committed else "nothing new")
+    return found
+
+
+def of_run(run: str, pipeline: str, stage: str, mode: str, seconds: float, reports: Sequence[FlowReport]) -> dict[str, Any]:
+    """A run of a stage as one object. committed: whether any table has a new version."""
+    flows = [of_flow(report) for report in reports]
+    committed = any(report.committed for report in reports)
+    head = {"run": run, "pipeline": pipeline, "stage": stage, "mode": mode, "seconds": round(seconds, 1), "committed": committed}
+    return {**head, "flows": flows}
+
+
+def shown(report: dict[str, Any]) -> str:
+    """The summary table of a run."""
+    header = ("table", "deliveries", "rows in", "rows out", "quarantined", "version", "seconds", "note")
+    rows = []
+    for flow in report["flows"]:
+        version = flow["version_after"] if flow["version_after"] is not None else "-"
+        moved = (
+            f"{flow['version_before']} > {version}" if flow["version_before"] not in (None, flow["version_after"]) else version
+        )
+        counts = (flow["deliveries"] or "", flow["rows_in"], flow["rows_out"], flow["quarantined"])
+        rows.append((flow["flow"], *counts, moved, flow["seconds"], _note(flow)))
+    title = f"{report['pipeline']} {report['stage']}, {report['mode']}, run {report['run']}, {report['seconds']} s"
+    empty = "" if rows else "\nnothing to do"
+    return f"{title}\n{as_table(rows, header)}{empty}"
+
+
+def _note(flow: dict[str, Any]) -> str:
+    warned = [f"{name}: {count} rows" for name, count in flow["rules"].items()]
+    reasons = [
+        f"quarantined: {reason} ({count})" for reason, count in flow["quarantine_reasons"].items() if reason not in flow["rules"]
+    ]
+    return "; ".join(part for part in (flow["note"], *warned, *reasons) if part)

@@ -1,0 +1,29 @@
+"""The Spark session. Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def start(settings: Settings, name: str) -> SparkSession:
+    """The process's session, started if need be. A process under spark-submit has its JVM already; any other starts one here."""
+    for variable, value in settings.spark_environment().items():
+        os.environ[variable] = value
+    # PySpark hands out instants in the zone of the process; it must be the session's.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    (settings.state / "spark-local").mkdir(parents=True, exist_ok=True)
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    builder = SparkSession.builder.appName(name).config("spark.sql.warehouse.dir", str(settings.state / "warehouse"))
+    return builder.getOrCreate()

@@ -1,0 +1,71 @@
+"""OPTIMIZE, with ZORDER where it is declared: only where data came since the last time, and of partitioned tables only there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.source import Source
+from sluice.declare.tables import Dataset
+from sluice.flows.report import FlowReport
+from sluice.lake import log, tables
+from sluice.lake.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+_CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
+
+
+def table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
+    """Lay out one table's files. A table without new data since its last OPTIMIZE is left alone."""
+    path = workspace.path(declared.name)
+    report = FlowReport(flow=declared.name, layer=workspace.graph.layer(declared), version_before=log.version(path))
+    since = _since_last(path)
+    if since is not None:
+        workspace.note("optimize")
+        where = _changed_partitions(workspace, declared, path, since)
+        zorder = () if isinstance(declared, Source) else declared.zorder_by
+        statement = f"OPTIMIZE delta.`{path}`{where}" + (f" ZORDER BY ({', '.join(f'`{c}`' for c in zorder)})" if zorder else "")
+        metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
+        report.notes.append(_told(metrics, zorder))
+    report.version_after = log.version(path)
+    report.seconds = round(time.monotonic() - report.started, 2)
+    return report
+
+
+def _since_last(path: str) -> int | None:
+    """The version of the last OPTIMIZE, -1 without one; None where no data came since."""
+    new_data = False
+    for commit in log.commits(path):
+        if commit["operation"] == "OPTIMIZE":
+            return int(commit["version"]) if new_data else None
+        new_data = new_data or str(commit["operation"]).startswith(_CHANGES_DATA)
+    return -1 if new_data else None
+
+
+def _changed_partitions(workspace: Workspace, declared: Source | Dataset[Any], path: str, since: int) -> str:
+    """A WHERE clause that keeps OPTIMIZE to the partitions with files written after a version; "" for a table without partitions."""
+    if isinstance(declared, Source) or not declared.partition_by or since < 0:
+        return ""
+    before = workspace.session.read.format("delta").option("versionAsOf", since).load(path)
+    now = set(tables.read(workspace.session, path).inputFiles())
+    fresh = now - set(before.inputFiles())
+    columns = [F.col(f"`{column}`") for column in declared.partition_by]
+    values = (
+        tables.read(workspace.session, path).where(F.col("_metadata.file_path").isin(sorted(fresh))).select(*columns).distinct()
+    )
+    groups = [" AND ".join(_equals(name, value) for name, value in row.asDict().items()) for row in values.collect()]
+    return f" WHERE {' OR '.join(f'({group})' for group in groups)}" if groups else ""
+
+
+def _equals(name: str, value: object) -> str:
+    text = str(value).replace("'", "''")
+    return f"`{name}` IS NULL" if value is None else f"`{name}` = '{text}'"
+
+
+def _told(metrics: Row | None, zorder: tuple[str, ...]) -> str:
+    by = f" by {', '.join(zorder)}" if zorder else ""
+    return f"{metrics[1] if metrics else 0} files > {metrics[0] if metrics else 0}{by}"

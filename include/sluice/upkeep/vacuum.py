@@ -1,0 +1,51 @@
+"""VACUUM by a table's own retention property. A retention given with the command would be ignored by Delta, unless it is 0."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sluice.flows.report import FlowReport
+from sluice.lake import log
+from sluice.lake.tables import RETENTION, duration
+from sluice.lake.workspace import Workspace
+
+_REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
+
+
+def table(workspace: Workspace, name: str, path: str) -> FlowReport:
+    """Remove the files of one table that no version within its retention needs. No such file, no commit."""
+    report = FlowReport(flow=name, layer="vacuum", version_before=log.version(path))
+    if is_due(path, datetime.now(UTC)):
+        workspace.note("vacuum")
+        before = _files(path)
+        workspace.session.sql(f"VACUUM delta.`{path}`")
+        report.deleted = before - _files(path)
+        report.notes.append(f"{report.deleted} files removed")
+    report.version_after = log.version(path)
+    report.seconds = round(time.monotonic() - report.started, 2)
+    return report
+
+
+def is_due(path: str, now: datetime) -> bool:
+    """Whether a file that was removed from the table has outlived the retention since the last VACUUM."""
+    keep = duration(log.properties(path).get(RETENTION, "interval 7 days"))
+    last = None
+    for commit in log.commits(path):
+        operation, at = str(commit["operation"]), commit["at"]
+        if operation == "VACUUM END":
+            last = last or at
+        elif _removes(operation, commit["parameters"]) and at is not None:
+            outlived = at + keep
+            if outlived <= now and (last is None or last < outlived):
+                return True
+    return False
+
+
+def _removes(operation: str, parameters: dict[str, object]) -> bool:
+    return operation in _REMOVES_FILES or (operation == "WRITE" and parameters.get("mode") == "Overwrite")
+
+
+def _files(path: str) -> int:
+    return sum(1 for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts)

@@ -1,0 +1,53 @@
+"""A checkout of its own for these tests: the real code by links, its own Airflow home, and a stand-in for spark-submit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from orchestration.home import SPARK_CONNECTION
+from orchestration.local import environment, prepare
+from sluice.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    settings: Settings
+    records: Path
+    """Where the stand-in writes what it was told, a JSON line a call."""
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The environment of this process is the local Airflow's from here on; Airflow is imported after that only."""
+    root = tmp_path_factory.mktemp("checkout")
+    for folder in ("include", "dags", "spark_jobs"):
+        (root / folder).symlink_to(ROOT / folder)
+    binaries = root / "bin"
+    binaries.mkdir()
+    stand_in = binaries / "spark3-submit"  # the one other name that the provider allows
+    stand_in.write_text(f"#!{sys.executable}\n" + (Path(__file__).parent / "stand_in.py").read_text())
+    stand_in.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_"))]:
+            patch.delenv(name)
+        patch.setenv("SLUICE_ROOT", str(root))
+        patch.setenv("STAND_IN_RECORDS", str(root / "records.jsonl"))
+        settings = Settings.current()
+        patch.setenv("PATH", str(binaries), prepend=os.pathsep)
+        connection = {**SPARK_CONNECTION, "extra": {"deploy-mode": "client", "spark-binary": stand_in.name}}
+        patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+        for name, value in environment(settings).items():
+            patch.setenv(name, value)
+        prepare(settings)
+        yield Checkout(settings, root / "records.jsonl")
+    shutil.rmtree(root, ignore_errors=True)

@@ -1,0 +1,150 @@
+"""The local Airflow, started for real: nothing but loopback, nothing left behind, a killed task's job is asked first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from orchestration.local import LocalAirflow, address, home, running_instance, stop_running
+from orchestration.rest import Client
+from sluice.errors import UsageError
+
+if TYPE_CHECKING:
+    from conftest import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def records(checkout: Checkout) -> Iterator[Path]:
+    checkout.records.unlink(missing_ok=True)
+    yield checkout.records
+    stop_running(checkout.settings)
+
+
+def told(records: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.1)
+    return found
+
+
+def session(leader: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue
+    return found
+
+
+def start_a_run(client: Client) -> str:
+    until(lambda: client.has_dag("gym"))
+    client.end_open_runs("gym")
+    client.pause("gym", False)
+    run = f"test-{time.time_ns()}"
+    client.trigger("gym", run, {})
+    return run
+
+
+def test_the_home_keeps_its_secrets(checkout: Checkout) -> None:
+    folder = home(checkout.settings)
+    assert folder.stat().st_mode & 0o077 == 0
+    for name in ("secrets.json", "passwords.json"):
+        assert (folder / name).stat().st_mode & 0o077 == 0
+    pools = subprocess.run(
+        [sys.executable, "-m", "airflow", "pools", "list", "-o", "json"], capture_output=True, text=True, check=True
+    )
+    slots = {pool["pool"]: pool["slots"] for pool in json.loads(pools.stdout)}
+    assert slots["sluice_gym"] == slots["sluice_italy"] == "1"
+
+
+def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path) -> None:
+    airflow = LocalAirflow(checkout.settings, idle_schedule=True)
+    with airflow as started:
+        client = started.client
+        run = start_a_run(client)
+        client.trigger("gym", run, {})  # sent twice, as after a busy answer, it starts once
+        until(lambda: client.run_state("gym", run) == "success")
+        report = client.result("gym", run, "gold")
+        assert report is not None and report["flows"][0]["version_after"] == 4
+        assert "the gold job starts" in client.log("gym", run, "gold", 1)
+        event = client.request("GET", "/assets/events")["asset_events"][-1]
+        assert (event["uri"], event["extra"]) == ("sluice://gym/device_day", {"version": 4})
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{client.address}/api/v2/dags")
+        with pytest.raises(UsageError, match="sluice down"):
+            LocalAirflow(checkout.settings).start()
+    assert len(told(records)) == 6
+
+
+@pytest.mark.crash
+def test_stopping_in_the_middle_of_a_task_leaves_nothing(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
+    monkeypatch.setenv("STAND_IN_STUBBORN", "terminated")
+    airflow = LocalAirflow(checkout.settings, idle_schedule=True, with_parent=False)
+    client = airflow.start()
+    pid, port = running_instance(checkout.settings) or (0, 0)
+    assert address(port) == client.address
+    start_a_run(client)
+    job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
+    members = session(pid)
+    assert {job, child} <= {process.pid for process in members}
+    listening = [
+        connection.laddr.ip
+        for process in members
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert set(listening) == {"127.0.0.1"}
+    assert stop_running(checkout.settings)
+    assert session(pid) == []
+    assert running_instance(checkout.settings) is None
+    assert not stop_running(checkout.settings)
+    airflow.stop()
+
+
+@pytest.mark.crash
+def test_a_task_marked_failed_asks_its_job_although_airflow_kills_the_task(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
+    monkeypatch.setenv("STAND_IN_BATCH_SECONDS", "8")  # longer than the 5 seconds Airflow gives the task
+    with LocalAirflow(checkout.settings, idle_schedule=True) as airflow:
+        run = start_a_run(airflow.client)
+        job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
+        path = f"/dags/gym/dagRuns/{run}/taskInstances/bronze"
+        airflow.client.request("PATCH", path, {"new_state": "failed"})
+        until(lambda: {"stopped": "on request"} in told(records), 90)
+        until(lambda: not psutil.pid_exists(job) and not psutil.pid_exists(child), 10)
+        airflow.client.end_open_runs("gym")
+
+
+def test_it_stops_with_the_process_that_started_it(checkout: Checkout, records: Path) -> None:
+    code = (
+        "from orchestration.local import LocalAirflow\nfrom sluice.settings import Settings\nimport os\n"
+        "LocalAirflow(Settings.current(), idle_schedule=True).start()\nos._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == 9
+    until(lambda: running_instance(checkout.settings) is None, 40)

@@ -1,0 +1,189 @@
+"""The operator and the hook, with a stand-in for spark-submit that is a real process."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+FORM: dict[str, Any] = {"mode": "increment", "from_date": None, "to_date": None, "tables": []}
+
+
+@pytest.fixture
+def records(checkout: Checkout) -> Iterator[Path]:
+    checkout.records.unlink(missing_ok=True)
+    yield checkout.records
+    checkout.records.unlink(missing_ok=True)
+
+
+def told(records: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
+
+
+def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: Any) -> dict[str, Any]:
+    return {
+        "params": {**FORM, **params},
+        "dag_run": SimpleNamespace(dag_id="gym", run_id=run_id, run_type=run_type),
+        "ti": SimpleNamespace(try_number=2),
+    }
+
+
+def arguments(given: dict[str, Any]) -> dict[str, str]:
+    from orchestration.spark_submit import job_arguments
+
+    words = job_arguments("gym", given, Path("report.json"))
+    assert all(isinstance(word, str) for word in words)
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_a_manual_run_says_what_the_form_says(checkout: Checkout) -> None:
+    found = arguments(context(mode="replay", from_date="2026-01-01", to_date="2026-01-03", tables=["a", "b"]))
+    assert (found["--mode"], found["--from"], found["--to"]) == ("replay", "2026-01-01", "2026-01-03")
+    assert found["--tables"] == "a,b"
+
+
+def test_what_the_form_leaves_open_is_left_out(checkout: Checkout) -> None:
+    assert not {"--from", "--to", "--tables"} & arguments(context()).keys()
+
+
+def test_a_backfill_replays_its_interval(checkout: Checkout) -> None:
+    from airflow.utils.types import DagRunType
+
+    day = {"data_interval_start": datetime(2026, 1, 1, 2, tzinfo=UTC), "data_interval_end": datetime(2026, 1, 2, 2, tzinfo=UTC)}
+    for run_type in (DagRunType.BACKFILL_JOB, "backfill"):  # Airflow 2 gives the text
+        found = arguments(context(run_type) | day)
+        assert found["--mode"] == "replay"
+        assert (found["--from"], found["--to"]) == ("2026-01-01T02:00:00+00:00", "2026-01-02T02:00:00+00:00")
+
+
+def test_no_text_of_a_user_gets_into_the_run_identity(checkout: Checkout) -> None:
+    found = arguments(context(run_id="Ada Lovelace; rm -rf /"))
+    assert re.fullmatch("af-[0-9a-f]{12}", found["--run-id"])
+    assert found["--airflow-run"] == found["--run-id"] + "-2"
+    assert found["--run-id"] == arguments(context(run_id="Ada Lovelace; rm -rf /"))["--run-id"]
+    assert found["--run-id"] != arguments(context(run_id="another"))["--run-id"]
+
+
+@pytest.mark.parametrize("logical_date", [None, datetime(2026, 1, 5, 2, tzinfo=UTC)], ids=["manual", "dated"])
+def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, logical_date: datetime | None) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+
+    dag = DagBag(str(checkout.settings.root / "dags")).dags["gym"]
+    run = dag.test(logical_date=logical_date)
+    assert run.state == "success"
+    calls = [entry["argv"] for entry in told(records)]
+    spark_jobs = checkout.settings.root / "spark_jobs"
+    stages = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
+    assert [call[6] for call in calls] == [str(spark_jobs / f"{stage}.py") for stage in stages]
+    assert calls[0][:6] == ["--master", "local[2]", "--name", "sluice-gym-bronze", "--deploy-mode", "client"]
+    assert calls[0][7:11] == ["--pipeline", "gym", "--mode", "increment"]
+
+
+@pytest.fixture
+def operator(checkout: Checkout) -> Any:
+    from orchestration.spark_submit import SluiceSparkSubmitOperator
+
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
+
+
+def test_the_report_comes_back(operator: Any, records: Path) -> None:
+    assert operator.execute(context())["flows"][0]["version_after"] == 4
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_exit_codes(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    monkeypatch.setenv("STAND_IN_EXIT", str(code))
+    with pytest.raises(AirflowException, match="There is no table 'hart_rate'") as failure:
+        operator.execute(context())
+    assert isinstance(failure.value, AirflowFailException) == (code == 2), "only exit code 2 rules out a retry"
+    assert failure.value.__suppress_context__, "the command line and its stack trace are no news"
+
+
+def test_a_missing_connection_is_no_yarn(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowFailException
+
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    with pytest.raises(AirflowFailException, match="no Airflow connection 'spark_default'"):
+        operator.execute(context())
+
+
+def test_the_log_is_without_noise(operator: Any, records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    operator.execute(context())
+    log = capsys.readouterr().out
+    assert "the silver job starts" in log
+    assert "incubator" not in log
+    assert '"flows"' not in log, "the report is in the XCom already"
+
+
+def test_an_earlier_stop_request_does_not_stop_a_retry(
+    checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestration.spark_submit import run_identity
+
+    request = checkout.settings.stop_request("gym", run_identity(context()))
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    monkeypatch.setenv("STAND_IN_SECONDS", "0.3")
+    assert operator.execute(context())["stage"] == "silver"
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("stubborn", "at_least", "at_most"), [("", 0, 1.5), ("asked", 1.5, 3), ("terminated", 3, 6)])
+def test_a_job_is_asked_then_terminated_then_killed(
+    checkout: Checkout,
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stubborn: str,
+    at_least: float,
+    at_most: float,
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    from orchestration.spark_submit import SluiceSparkSubmitHook
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_STUBBORN", stubborn)
+    hook = SluiceSparkSubmitHook(
+        stop_request=checkout.settings.stop_request("gym", "af-1"),
+        conn_id="spark_default",
+        ask_seconds=1.5,
+        terminate_seconds=1.5,
+        application_args=["--run-id", "af-1"],
+    )
+
+    def submit() -> None:
+        with pytest.raises(AirflowException, match="Error code is"):
+            hook.submit("silver.py")
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    while len(told(records)) < 2:
+        time.sleep(0.05)
+    started = time.monotonic()
+    hook.on_kill()
+    seconds = time.monotonic() - started
+    thread.join(5)
+    assert at_least <= seconds < at_most
+    assert ({"stopped": "on request"} in told(records)) == (stubborn == "")
+    pids = [entry["pid"] for entry in told(records) if "pid" in entry]
+    assert len(pids) == 2 and not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids)
+
+
+def _runs(pid: int) -> bool:
+    return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)

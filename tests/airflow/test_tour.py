@@ -1,0 +1,122 @@
+"""The tour: what it may empty, what it takes for equal, and that it fails where something is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from sluice.cli.tour import leave_marker, starts_afresh, tour
+from sluice.cli.truth import compare
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from conftest import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(record=True, width=200, force_terminal=False)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    found = replace(
+        Settings.current(),
+        root=tmp_path,
+        lake=str(tmp_path / "lake"),
+        landing=tmp_path / "landing",
+        truth=tmp_path / "truth",
+    )
+    for folder in (Path(found.lake), found.landing, found.truth):
+        (folder / "gym").mkdir(parents=True)
+        (folder / "gym" / "file").write_text("x")
+    return found
+
+
+def test_a_lake_that_no_tour_made_is_kept(settings: Settings, console: Console) -> None:
+    assert not starts_afresh(settings, console, "gym")
+    leave_marker(settings, "gym", own=False)
+    assert not starts_afresh(settings, console, "gym"), "having toured through it does not make it the tour's"
+    assert (Path(settings.lake) / "gym" / "file").exists()
+
+
+def test_an_untouched_tour_is_emptied(settings: Settings, console: Console) -> None:
+    leave_marker(settings, "gym", own=True)
+    assert starts_afresh(settings, console, "gym")
+    assert not (Path(settings.lake) / "gym").exists()
+    assert "Emptied" in console.export_text()
+
+
+@pytest.mark.parametrize("folder", ["lake", "landing", "truth"])
+def test_a_tour_that_somebody_used_since_is_kept(settings: Settings, console: Console, folder: str) -> None:
+    leave_marker(settings, "gym", own=True)
+    (settings.root / folder / "gym" / "mine").write_text("x")
+    assert not starts_afresh(settings, console, "gym")
+    assert (settings.root / folder / "gym" / "mine").exists()
+
+
+A: dict[str, Any] = {"device_id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "mean": 0.1 + 0.2, "note": None}
+B: dict[str, Any] = {"device_id": 2, "at": datetime(2026, 1, 2, tzinfo=UTC), "mean": None, "note": "late"}
+
+
+def test_equal_rows_in_any_order_and_form() -> None:
+    told = [B, {**A, "at": "2026-01-01T01:00:00+01:00", "mean": 0.3}]
+    found = [{**A, "at": datetime(2026, 1, 1), "another_column": 1}, B]
+    assert compare("t", told, found).equal
+    assert compare("t", [{"day": "2026-01-01"}], [{"day": date(2026, 1, 1)}]).equal
+    assert compare("t", [{"mean": 70}], [{"mean": 70.0}]).equal
+
+
+@pytest.mark.parametrize(
+    ("found", "missing", "surplus"),
+    [
+        ([A], 1, 0),
+        ([A, B, B], 0, 1),
+        ([A, {**B, "note": "Late"}], 1, 1),
+        ([A, {**B, "mean": 0.0}], 1, 1),
+        ([{**A, "mean": 0.300001}, B], 1, 1),
+        ([{**A, "at": datetime(2026, 1, 1, 1, tzinfo=UTC)}, B], 1, 1),
+    ],
+)
+def test_differences_are_counted(found: list[dict[str, Any]], missing: int, surplus: int) -> None:
+    verdict = compare("t", [A, B], found)
+    assert (verdict.missing, verdict.surplus) == (missing, surplus)
+
+
+@pytest.fixture
+def toured(checkout: Checkout) -> Iterator[Settings]:
+    yield checkout.settings
+    for name in ("lake", "landing", "truth", ".sluice/tours"):
+        shutil.rmtree(checkout.settings.root / name, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_tables_that_are_not_the_truth_fail_the_tour(toured: Settings, console: Console) -> None:
+    with pytest.raises(SluiceError) as failure:  # the stand-in writes no tables, and says it changed one each time
+        tour(toured, console, "gym", None)
+    text = console.export_text()
+    assert "nothing new" in text and "missing" in text
+    assert "had nothing to read and changed device_day" in str(failure.value)
+
+
+def test_a_failing_task_fails_the_tour_with_the_reason(
+    toured: Settings, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_EXIT", "2")
+    with pytest.raises(SluiceError, match="There is no table 'hart_rate'"):
+        tour(toured, console, "gym", None)
+
+
+def test_wrong_use_shows_before_airflow_starts(toured: Settings, console: Console) -> None:
+    with pytest.raises(UsageError, match="takes no --from"):
+        tour(toured, console, "gym", Path("somewhere"))

@@ -1,0 +1,150 @@
+"""The tables of `gym` from a few readings."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import runpy
+import shutil
+import subprocess
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.gym.bronze import readings
+from pipelines.gym.gold import device_day
+from pipelines.gym.silver import heart_rate
+from pipelines.gym.truth import device_day as device_day_in_python
+from sluice.declare.expectations import Action
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def delivered(spark: SparkSession, *rows: tuple[int | None, float | None, float | None, float | None]) -> DataFrame:
+    return spark.createDataFrame(list(rows), readings.schema)
+
+
+def rates(spark: SparkSession, *rows: tuple[int, str, float]) -> DataFrame:
+    frame = spark.createDataFrame(list(rows), "device_id BIGINT, time STRING, heartrate DOUBLE")
+    return frame.withColumn("time", F.col("time").cast("timestamp"))
+
+
+def not_met(spark: SparkSession, *rows: tuple[int | None, float | None, float | None, float | None]) -> list[set[str]]:
+    """Of each row the expectations that it does not meet; NULL is not met."""
+    conditions = [f"NOT coalesce({one.condition}, false) AS {one.name}" for one in heart_rate.expectations]
+    judged = heart_rate(delivered(spark, *rows)).selectExpr(*conditions).collect()
+    return [{name for name, broken in row.asDict().items() if broken} for row in judged]
+
+
+def test_a_reading_gets_its_types_and_keeps_every_microsecond(spark: SparkSession) -> None:
+    frame = heart_rate(delivered(spark, (4_200_000_001, 1_793_491_200.123457, 71.5, 1_793_491_201.000003)))
+    assert frame.dtypes == [("device_id", "bigint"), ("time", "timestamp"), ("heartrate", "double"), ("received_at", "timestamp")]
+    (row,) = frame.select("device_id", F.unix_micros("time"), "heartrate", F.unix_micros("received_at")).collect()
+    assert tuple(row) == (4_200_000_001, 1_793_491_200_123_457, 71.5, 1_793_491_201_000_003)
+
+
+def test_a_double_of_seconds_gives_the_microsecond_that_was_written(spark: SparkSession) -> None:
+    # All but the last two are a microsecond early when they are cut off instead of rounded.
+    instants = [8_276_924, 545_849_637_257_052, 1_101_664_201_833_407, 1_106_618_794_329_763, 1_793_491_200_123_457, -1_500_000]
+    frame = heart_rate(delivered(spark, *((1, instant / 1e6, 60.0, instant / 1e6) for instant in instants)))
+    found = frame.select(F.unix_micros("time"), F.unix_micros("received_at")).collect()
+    assert [tuple(row) for row in found] == [(instant, instant) for instant in instants]
+
+
+def test_instants_that_no_reader_could_hold_are_none(spark: SparkSession) -> None:
+    frame = heart_rate(
+        delivered(spark, *((1, time, 60.0, 1.0) for time in (NAN, INFINITE, 1e300, 253_402_300_800.0, None, -1.5)))
+    )
+    assert [row[0] for row in frame.select(F.unix_micros("time")).collect()] == [None, None, None, None, None, -1_500_000]
+
+
+def test_faults_are_quarantined_and_the_implausible_is_only_warned_of(spark: SparkSession) -> None:
+    time = 1_793_491_200.0
+    known = {"known_device_and_time"}
+    impossible = {"positive_heart_rate"}
+    judged = {
+        (1, time, 0.1, time): set(),
+        (1, time, 229.9, time): set(),
+        (1, time, 230.0, time): {"plausible_heart_rate"},
+        (1, time, 1e300, time): {"plausible_heart_rate"},
+        (1, time, 0.0, time): impossible,
+        (1, time, -60.0, time): impossible,
+        (1, time, None, time): impossible | {"plausible_heart_rate"},
+        (1, time, NAN, time): impossible | {"plausible_heart_rate"},
+        (None, time, 60.0, time): known,
+        (1, None, 60.0, time): known,
+        (1, time, 60.0, None): known,
+    }
+    assert not_met(spark, *judged) == list(judged.values())
+    actions = {one.name: one.action for one in heart_rate.expectations}
+    assert actions == {
+        "known_device_and_time": Action.QUARANTINE,
+        "positive_heart_rate": Action.QUARANTINE,
+        "plausible_heart_rate": Action.WARN,
+    }
+
+
+def test_a_device_day_is_a_utc_day(spark: SparkSession) -> None:
+    frame = device_day(
+        rates(
+            spark,
+            (1, "2026-11-01 23:59:59.999999Z", 60.0),
+            (1, "2026-11-01 00:00:00Z", 71.0),
+            (1, "2026-11-01 12:00:00Z", 240.0),
+            (1, "2026-11-02 00:00:00Z", 62.5),
+            (2, "2026-11-01 12:00:00+13:00", 63.0),
+        )
+    )
+    assert [tuple(row) for row in frame.orderBy("device_id", "date").collect()] == [
+        (1, date(2026, 11, 1), 3, 60.0, 123.6666666667, 240.0),
+        (1, date(2026, 11, 2), 1, 62.5, 62.5, 62.5),
+        (2, date(2026, 10, 31), 1, 63.0, 63.0, 63.0),
+    ]
+    assert dict(frame.dtypes) == {
+        **{"device_id": "bigint", "date": "date", "readings": "bigint"},
+        **{"lowest": "double", "average": "double", "highest": "double"},
+    }
+
+
+def test_the_average_does_not_depend_on_the_order_of_the_rows(spark: SparkSession) -> None:
+    beats = [0.1, 0.2, 0.3, 1e8, 70.333333, 1e-6]
+    sums = {sum(order) for order in itertools.permutations(beats)}
+    assert len(sums) > 1, "the values must be such that a sum of DOUBLEs depends on their order"
+    orders = random.Random(7).sample(list(itertools.permutations(beats)), 40)
+    rows = [(device, "2026-11-01 12:00:00Z", beat) for device, order in enumerate(orders) for beat in order]
+    averages = device_day(rates(spark, *rows).coalesce(1)).select("average").distinct().collect()
+    at = datetime(2026, 11, 1, 12, tzinfo=UTC)
+    (expected,) = device_day_in_python({"device_id": 1, "time": at, "heartrate": beat} for beat in beats)
+    assert [row[0] for row in averages] == [expected["average"]]
+
+
+def test_a_reading_too_large_for_the_average_does_not_stop_the_view(spark: SparkSession) -> None:
+    noon = "2026-11-01 12:00:00Z"
+    (row,) = device_day(rates(spark, (1, noon, 60.0), (1, noon, 1e300))).collect()
+    assert tuple(row) == (1, date(2026, 11, 1), 2, 60.0, 60.0, 1e300)
+
+
+def test_what_is_declared() -> None:
+    assert readings.subject == heart_rate.subject == device_day.subject == "device_id"
+    assert (heart_rate.keys, heart_rate.sequence_by) == (("device_id", "time"), "received_at")
+    assert device_day.keys == ("device_id", "date")
+
+
+def test_the_diff_in_the_manual_applies_and_does_what_it_says(spark: SparkSession, tmp_path: Path) -> None:
+    manual = (ROOT / "docs" / "add-a-pipeline.md").read_text(encoding="utf-8")
+    (diff,) = re.findall(r"```diff\n(.*?)```", manual, flags=re.DOTALL)
+    gold = tmp_path / "include" / "pipelines" / "gym" / "gold.py"
+    gold.parent.mkdir(parents=True)
+    shutil.copy(ROOT / gold.relative_to(tmp_path), gold)
+    subprocess.run(["git", "apply", "-"], input=diff.encode(), cwd=tmp_path, check=True, capture_output=True)
+    changed: dict[str, Any] = runpy.run_path(str(gold))
+    frame = changed["sensor_day"](rates(spark, (1, "2026-11-01 12:00:00Z", 60.0), (2, "2026-11-01 13:00:00Z", 230.0)))
+    assert [tuple(row) for row in frame.collect()] == [(date(2026, 11, 1), 2, 1)]

@@ -1,0 +1,124 @@
+"""Set-up: pins, jars, the compose file and the make targets say the same thing everywhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from sluice import doctor
+
+ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "spark_jobs" / "conf"
+_PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", re.MULTILINE)
+_NAME = re.compile(r"^([A-Za-z0-9_.-]+)", re.MULTILINE)
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_every_pin_that_people_edit_is_the_compiled_one() -> None:
+    compiled = dict(_PIN.findall(_read("requirements.txt")))
+    edited = _read("requirements.in")
+    assert set(_NAME.findall(edited)) <= set(compiled), "make requirements was forgotten"
+    for name, pin in _PIN.findall(edited):
+        assert compiled[name] == pin, name
+
+
+def test_requirements_are_compiled_for_both_pythons_and_with_a_date() -> None:
+    command = _read("requirements.txt").splitlines()[1]
+    assert "--universal --python-version 3.11 --exclude-newer" in command
+
+
+def test_this_environment_is_the_pinned_one() -> None:
+    for name in (
+        "apache-airflow",
+        "apache-airflow-providers-apache-spark",
+        "pyspark",
+        "delta-spark",
+        "ruff",
+        "mypy",
+    ):
+        assert version(name) == dict(_PIN.findall(_read("requirements.txt")))[name], name
+
+
+def test_pyspark_and_its_client_which_share_files_are_of_one_version() -> None:
+    compiled = dict(_PIN.findall(_read("requirements.txt")))
+    assert compiled["pyspark"] == compiled["pyspark-client"] == version("pyspark")
+
+
+def test_the_jars_named_are_those_with_checksums_and_fit_the_python_package() -> None:
+    dependencies = ElementTree.parse(CONF / "delta-jars.xml").getroot().iter("dependency")
+    named = {f"{one.get('name')}-{one.get('rev')}.jar" for one in dependencies}
+    summed = {line.split()[1] for line in (CONF / "delta-jars.sha256").read_text(encoding="ascii").splitlines()}
+    assert named == summed
+    assert len(named) == 5
+    assert all(name.endswith(f"-{version('delta-spark')}.jar") for name in named)
+
+
+def test_fetched_jars_have_their_checksums() -> None:
+    jars = ROOT / ".sluice" / "jars"
+    if not jars.is_dir():
+        pytest.skip("the jars have not been fetched: make setup")
+    check = doctor.check_jars(jars, CONF / "delta-jars.sha256")
+    assert check.ok, str(check)
+
+
+def test_the_compose_file_keeps_to_the_specification() -> None:
+    told = subprocess.run(
+        [
+            Path(sys.executable).parent / "check-jsonschema",
+            "--builtin-schema",
+            "vendor.compose-spec",
+            "docker-compose.yaml",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_the_compose_file_opens_ports_to_this_machine_only() -> None:
+    ports = re.findall(r"^ +- (\S*:\d+)$", _read("docker-compose.yaml"), re.MULTILINE)
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_help_tells_every_promised_target() -> None:
+    told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for target in ("run", "test", "test-all", "up", "down", "lint", "bench", "clean", "help"):
+        assert f"make {target} " in told, target
+
+
+@pytest.mark.parametrize("target", ["run", "test"])
+def test_another_airflow_line_is_refused_in_one_line(target: str) -> None:
+    told = subprocess.run(["make", target, "AIRFLOW=2"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "AIRFLOW=2 is not there yet" in told.stderr
+    assert "pytest" not in told.stdout
+
+
+def test_a_python_that_does_not_run_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    shim = tmp_path / "python3.11"
+    shim.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    shim.chmod(0o755)
+    told = subprocess.run(["make", "machine", f"PYTHON={shim}"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert str(shim) in told.stderr
+    assert "PYTHON=/its/path" in told.stderr
+
+
+def test_packages_and_lint_roots_are_the_same() -> None:
+    project = tomllib.loads(_read("pyproject.toml"))
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages == {"sluice", "orchestration", "pipelines"}
+    assert packages <= set(project["tool"]["importlinter"]["root_packages"])
