@@ -97,13 +97,14 @@ def _arrivals(result: DataFrame, column: str, modulus: int, names: Mapping[int, 
             walk(children.apply(position), conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
-    if unseen == set(names.values()) or (unseen and _never_read(result, names, unseen)):
-        raise DeclarationError(f"View '{view}' reads '{min(unseen)}' but does not use it.")
+    # An input may be gone from the optimised plan only: a constant column decides the filter before anything is read.
+    unused = _never_read(result, names, unseen) if unseen else set()
+    if unused:
+        raise DeclarationError(f"View '{view}' reads '{min(unused)}' but does not use it.")
     return found | {name: None for name in unseen}
 
 
-def _never_read(result: DataFrame, names: Mapping[int, str], unseen: set[str]) -> bool:
-    text = result._jdf.queryExecution().analyzed()
+def _never_read(result: DataFrame, names: Mapping[int, str], unseen: set[str]) -> set[str]:
     used: set[str] = set()
 
     def walk(plan: Any) -> None:
@@ -114,8 +115,8 @@ def _never_read(result: DataFrame, names: Mapping[int, str], unseen: set[str]) -
         for position in range(plan.children().size()):
             walk(plan.children().apply(position))
 
-    walk(text)
-    return bool(unseen - used)
+    walk(result._jdf.queryExecution().analyzed())
+    return unseen - used
 
 
 def _subqueries(plan: Any) -> list[Any]:
@@ -143,12 +144,22 @@ def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
 
 
 def _unqualified(expression: Any) -> str:
-    text = str(expression.sql())
-    references = expression.references().toSeq()
-    attributes = [references.apply(position) for position in range(references.size())]
-    for attribute in sorted(attributes, key=lambda item: -len(item.sql())):
-        text = text.replace(str(attribute.sql()), f"`{attribute.name()}`")
-    return text
+    """The expression as SQL, its columns by their names alone: an alias that a transform gave an input is not known here."""
+    return str(_bare(expression).sql())
+
+
+def _bare(expression: Any) -> Any:
+    if expression.getClass().getSimpleName() == "AttributeReference":
+        nothing = expression.qualifier().take(0)
+        return expression.withQualifier(nothing)
+    children = expression.children()
+    if children.isEmpty():
+        return expression
+    # Of the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
+    bare = children.take(0)
+    for position in range(children.size()):
+        bare = bare.appended(_bare(children.apply(position)))
+    return expression.withNewChildren(bare)
 
 
 def _works(leaf: DataFrame, expression: str) -> bool:

@@ -7,8 +7,10 @@ stand in bronze (NULL where it can), and `_record`, its text as delivered.
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -20,7 +22,7 @@ from sluice.ingest.examination import Delivery, Examined
 from sluice.lake import tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 RAGGED = "the row has another number of fields than the header"
 NO_OBJECT = "the line is no JSON object"
@@ -38,7 +40,7 @@ def read(session: SparkSession, source: Source, examined: list[Examined], known:
 
 def contents(session: SparkSession, deliveries: list[Delivery]) -> DataFrame:
     """The bytes of whole files: _delivery, _file, content."""
-    frame = _reader(session).format("binaryFile").load([str(delivery.path) for delivery in deliveries])
+    frame = session.read.format("binaryFile").load([_literal(delivery.path) for delivery in deliveries])
     plain = frame.select(_decoded_path(F.col("path")).alias("_path"), "content")
     return plain.join(F.broadcast(_places(session, deliveries)), "_path").drop("_path")
 
@@ -53,9 +55,9 @@ def subject_of(source: Source) -> Column:
     return F.col(source.subject).cast("string")
 
 
-def _reader(session: SparkSession) -> DataFrameReader:
-    # Without this, brackets and stars in a delivered file's name would be taken for a pattern.
-    return session.read.option("__globPaths__", "false")
+def _literal(path: Path) -> str:
+    """A path whose brackets and stars Spark does not take for a pattern."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
 
 
 def _decoded_path(path: Column) -> Column:
@@ -87,7 +89,7 @@ def _of_header(
     fields = [name or f"_field_{position}" for position, name in enumerate(names, start=1)]
     schema = ", ".join(f"`{name}` STRING" for name in [*fields, "_corrupt"])
     frame = (
-        _reader(session)
+        session.read
         .schema(schema)
         .options(header=True, enforceSchema=True, sep=source.delimiter, encoding=source.encoding, multiLine=True)
         .options(
@@ -97,7 +99,7 @@ def _of_header(
             columnNameOfCorruptRecord="_corrupt",
             maxCharsPerColumn=-1,
         )
-        .csv([str(item.delivery.path) for item in items])
+        .csv([_literal(item.delivery.path) for item in items])
     )
     kept = [F.col(f"`{name}`") for name in names if name]
     typed, unfit = _typed(declared, [name for name in names if name]) if declared else (kept, {})
@@ -134,9 +136,9 @@ def _rescued(fields: dict[str, Column]) -> Column:
 
 def _json(session: SparkSession, source: Source, readable: list[Examined], known: Sequence[str]) -> DataFrame:
     lines = (
-        _reader(session)
+        session.read
         .option("encoding", source.encoding)
-        .text([str(item.delivery.path) for item in readable])
+        .text([_literal(item.delivery.path) for item in readable])
         .select(F.col("value").alias("_record"), _decoded_path(F.col("_metadata.file_path")).alias("_path"))
         .where(F.trim(F.translate("_record", "\ufeff\t\r", "")) != "")
     )

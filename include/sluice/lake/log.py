@@ -33,19 +33,19 @@ def exists(path: str) -> bool:
 def version(path: str) -> int | None:
     """The latest version, or None where there is no table."""
     try:
-        return DeltaTable(path, without_files=True).version()
+        return DeltaTable(path).version()
     except TableNotFoundError:
         return None
 
 
 def table_id(path: str) -> str:
     """The identity that a table gets when it is created; a table made again has another."""
-    return str(DeltaTable(path, without_files=True).metadata().id)
+    return str(DeltaTable(path).metadata().id)
 
 
 def transaction(path: str, application: str) -> int:
     """The last transaction version that an application committed, -1 before its first."""
-    found = DeltaTable(path, without_files=True).transaction_version(application)
+    found = DeltaTable(path).transaction_version(application)
     return -1 if found is None else found
 
 
@@ -71,7 +71,7 @@ def state(path: str) -> TableState | None:
 
 def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
-    table = DeltaTable(path, without_files=True)
+    table = DeltaTable(path)
     found = []
     for entry in table.history(limit):
         note = entry.get("userMetadata")
@@ -96,5 +96,5 @@ def _json(text: Any) -> dict[str, Any]:
 
 def properties(path: str) -> dict[str, str]:
     """A table's properties."""
-    found = DeltaTable(path, without_files=True).metadata().configuration
+    found = DeltaTable(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}

@@ -57,20 +57,43 @@ def runs(settings: Settings, pipeline: str) -> list[Row]:
     return sorted(found, key=lambda row: row["started_at"])
 
 
-def deliveries(settings: Settings, pipeline: str, source: str | None = None) -> list[Row]:
-    """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded."""
+def deliveries(
+    settings: Settings, pipeline: str, source: str | None = None, replacing: frozenset[str] = frozenset()
+) -> list[Row]:
+    """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
+
+    replacing: the sources in which the latest version of a file supersedes the earlier ones.
+    """
     outcomes: dict[int, Row] = {}
     for row in _rows(settings.bookkeeping(pipeline, "outcomes")):
         before = outcomes.get(row["delivery"])
         if before is None or row["recorded_at"] > before["recorded_at"]:
             outcomes[row["delivery"]] = row
+    superseded = _superseded(list(outcomes.values()), replacing)
     found = []
     for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"], {"state": "waiting"})
             kept = ("state", "rows", "rescued", "quarantined", "suppressed", "reason", "batch", "recorded_at")
-            found.append({**row, **{name: outcome.get(name) for name in kept}, "ingest_run": outcome.get("run")})
+            entry = {**row, **{name: outcome.get(name) for name in kept}, "ingest_run": outcome.get("run")}
+            found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
     return found
+
+
+def _superseded(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
+    """Accepted deliveries that are not the one that counts of their file; the same order as `sluice.ingest.ledger.live`."""
+    accepted = [row for row in outcomes if row["state"] == "ingested" and row["source"] in replacing]
+
+    def order(row: Row) -> tuple[Any, ...]:
+        # As in SQL, NULL comes first.
+        parts = [(value is not None, value or 0) for value in (row["modified_at"], row["sha256"])]
+        return (*parts, -row["delivery"])
+
+    latest: dict[tuple[str, str], Row] = {}
+    for row in sorted(accepted, key=order):
+        latest[row["source"], row["file"]] = row
+    counting = {row["delivery"] for row in latest.values()}
+    return {row["delivery"] for row in accepted if row["delivery"] not in counting}
 
 
 def tables(settings: Settings, pipeline: str) -> list[Row]:

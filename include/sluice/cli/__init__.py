@@ -1,0 +1,52 @@
+"""The command line: `sluice ...`, or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 the lease is held."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from sluice.cli import check, land, machine, people, quarantine, read, records, run, status, stop
+from sluice.errors import SluiceError
+
+app = typer.Typer(
+    name="sluice",
+    help="Incremental medallion pipelines on Airflow, Spark and Delta Lake.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(check.check)
+app.command()(run.run)
+app.command()(stop.stop)
+app.command()(land.land)
+app.command()(read.sql)
+app.command()(read.show)
+app.command()(status.status)
+app.command()(records.history)
+app.command()(records.ledger)
+app.command()(records.runs)
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(people.erase, name="erase")
+app.add_typer(people.secrets, name="secrets")
+app.command()(machine.doctor)
+app.add_typer(machine.new, name="new")
+app.command()(machine.tour)
+app.command()(machine.up)
+app.command()(machine.down)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit. arguments: those of the process unless given. A failure is one message on standard error."""
+    try:
+        app(args=arguments, prog_name="sluice")
+    except Exception as error:
+        from sluice.runs.job import reason
+
+        sys.stdout.flush()
+        print(f"sluice: {reason(error)}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
+    sys.exit(0)

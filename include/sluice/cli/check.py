@@ -1,0 +1,93 @@
+"""`sluice check`: whether declarations fit each other and, with --plans, whether the transforms are what their decorators promise."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.places import chosen
+from sluice.cli.printing import AsJson, console, print_json, print_rows
+from sluice.declare.graph import Graph
+from sluice.declare.loading import load
+from sluice.errors import SluiceError
+from sluice.settings import Settings
+
+
+def check(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    plans: Annotated[bool, typer.Option("--plans", help="Also look into the query plans. Starts Spark, reads no data.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find mistakes in declarations. All at once, before anything is run; exit code 2 where there are some."""
+    settings = Settings.current()
+    graphs: dict[str, Graph] = {}
+    mistakes: list[str] = []
+    names = chosen(settings, pipeline)
+    for name in names:
+        try:
+            graphs[name] = load(settings, name)
+        except SluiceError as error:
+            mistakes += str(error).splitlines()
+        except Exception as error:
+            mistakes.append(f"Pipeline '{name}': {_raised(error, name)}")
+    found = _planned(settings, graphs) if plans and graphs else []
+    mistakes += [mistake for plan in found for mistake in plan["mistakes"]]
+    wrong = {plan["pipeline"] for plan in found if plan["mistakes"]}
+    rows = [_row(name, graphs.get(name), name not in wrong) for name in names]
+    _print(rows, found, mistakes, as_json)
+    if mistakes:
+        raise typer.Exit(2)
+
+
+def _row(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
+    if graph is None:
+        return {"pipeline": name, "ok": False}
+    counts = {"sources": len(graph.sources), "tables": len(graph.tables), "views": len(graph.views)}
+    return {"pipeline": name, **counts, "ok": fits}
+
+
+def _planned(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
+    from sluice import session as sessions
+    from sluice.runs import plans
+
+    session = sessions.start(settings, "sluice check")
+    return [{"pipeline": name, **vars(plans.examine(session, settings, graph))} for name, graph in graphs.items()]
+
+
+def _print(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: list[str], as_json: bool) -> None:
+    if not as_json:
+        shown = [{**row, "ok": "ok" if row["ok"] else "wrong"} for row in rows]
+        print_rows(shown, ("pipeline", "sources", "tables", "views", "ok"))
+        for plan in found:
+            _print_plan(plan)
+        sys.stdout.flush()
+    for mistake in mistakes:
+        print(f"sluice: {mistake}", file=sys.stderr, flush=True)
+    if as_json:
+        print_json({"ok": not mistakes, "pipelines": rows, "plans": found, "mistakes": mistakes})
+
+
+def _print_plan(plan: dict[str, Any]) -> None:
+    bounds = [
+        {"view": bound["view"], "changes of": bound["input"], "recompute": ", ".join(_bound(bound["columns"]))}
+        for bound in plan["bounds"]
+    ]
+    if bounds:
+        print_rows(bounds, ("view", "changes of", "recompute"), title=f"{plan['pipeline']}: what a change makes anew")
+    for note in plan["notes"]:
+        console().print(f"{plan['pipeline']}: {note}")
+
+
+def _bound(columns: dict[str, str]) -> list[str]:
+    same = {column: expression.strip("`") == column for column, expression in columns.items()}
+    return [column if same[column] else f"{column} = {columns[column]}" for column in columns] or ["full recompute"]
+
+
+def _raised(error: Exception, name: str) -> str:
+    """What a pipeline's own code raised while it was loaded, and where."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"pipelines/{name}/" in frame.filename]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

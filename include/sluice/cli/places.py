@@ -1,0 +1,57 @@
+"""From the names a user types to pipelines and tables. A wrong name is answered with the nearest."""
+
+from __future__ import annotations
+
+from sluice.declare.loading import load
+from sluice.errors import DeclarationError, SluiceError, UsageError, nearest
+from sluice.runs import ledger
+from sluice.settings import Settings, known_pipeline, pipeline_names
+
+
+def chosen(settings: Settings, pipeline: str | None) -> list[str]:
+    """The pipeline of that name alone, or all of them. Raises UsageError for an unknown one."""
+    return [known_pipeline(settings, pipeline)] if pipeline else pipeline_names(settings)
+
+
+def table(settings: Settings, name: str) -> tuple[str, str, str]:
+    """Pipeline, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for a table not made yet."""
+    pipeline, dot, wanted = name.partition(".")
+    if not dot or not wanted:
+        raise UsageError(f"'{name}' is no table's name: write it as <pipeline>.<table>.{nearest(name, _all(settings))}")
+    known_pipeline(settings, pipeline)
+    present = _present(settings, pipeline)
+    if wanted in present:
+        return pipeline, wanted, ledger.path_of(settings, pipeline, wanted)
+    declared = _declared(settings, pipeline)
+    if wanted in declared:
+        raise SluiceError(
+            f"Table '{name}' has not been made yet: nothing has been run that writes it. Run: sluice run {pipeline}"
+        )
+    raise UsageError(f"There is no table '{name}'.{nearest(wanted, present | declared)}")
+
+
+def replacing(settings: Settings, pipeline: str) -> frozenset[str]:
+    """The sources in which a file that comes again replaces the earlier one. None of a pipeline whose declarations are wrong."""
+    try:
+        sources = load(settings, pipeline).sources.values()
+    except DeclarationError:
+        return frozenset()
+    return frozenset(source.name for source in sources if source.redelivery == "replace")
+
+
+def _present(settings: Settings, pipeline: str) -> set[str]:
+    """Tables that are there, by the name they have in SQL."""
+    found = ledger.tables(settings, pipeline)
+    return {f"{row['table']}_quarantine" if row["layer"] == "quarantine" else row["table"] for row in found}
+
+
+def _declared(settings: Settings, pipeline: str) -> set[str]:
+    try:
+        graph = load(settings, pipeline)
+    except DeclarationError:
+        return set()
+    return {*graph.sources, *graph.tables, *graph.views, *(f"{name}_quarantine" for name in (*graph.sources, *graph.tables))}
+
+
+def _all(settings: Settings) -> list[str]:
+    return [f"{pipeline}.{name}" for pipeline in pipeline_names(settings) for name in _present(settings, pipeline)]

@@ -1,0 +1,68 @@
+"""What commands have in common: their shared arguments, and rows as a table to look at or one JSON object to read by machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
+
+_PIPED = 2000
+"""Columns of a console that is no terminal: wide, so that a pipe gets a row a line and nothing is cut."""
+
+
+def console() -> Console:
+    """Standard output. Nothing that is printed is read as markup."""
+    width = None if sys.stdout.isatty() else _PIPED
+    return Console(width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on a line of its own."""
+    print(json.dumps(value, default=_plain), flush=True)
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> None:
+    """Rows as a table with these columns. Numbers stand right, NULL is an empty cell."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for column in columns:
+        numbers = [row.get(column) for row in rows if row.get(column) is not None]
+        right = bool(numbers) and all(isinstance(number, int | float) for number in numbers)
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    printed = console()
+    if title:
+        printed.print(f"\n{title}", style="bold")
+    printed.print(table)
+
+
+def second(instant: datetime | None) -> str | None:
+    """An instant in UTC to the second: 2026-11-21 02:00:00."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if instant else None
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

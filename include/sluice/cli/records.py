@@ -1,0 +1,125 @@
+"""`sluice history`, `ledger` and `runs`: what was committed, delivered and run, read without a JVM."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.places import replacing, table
+from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json, print_rows, second
+from sluice.errors import UsageError, nearest
+from sluice.lake import log
+from sluice.runs import ledger as ledgers
+from sluice.settings import Settings, known_pipeline, pipeline_names
+
+_STATES = ("waiting", "ingested", "superseded", "quarantined", "missed", "vanished", "discarded", "erased")
+_ROWS_IN = ("numSourceRows",)
+_ROWS_OUT = ("numOutputRows", "num_added_rows")
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+def history(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>, or a pipeline: all its tables.")],
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
+    settings = Settings.current()
+    rows = [_commit(shown, commit) for shown, path in _paths(settings, name) for commit in log.commits(path, limit)]
+    rows = sorted(rows, key=lambda row: str(row["at"]), reverse=True)[:limit]
+    if as_json:
+        print_json({"table": name, "versions": rows})
+    elif rows:
+        several = ("table",) if "." not in name else ()
+        columns = ("version", "at", "operation", "rows_in", "rows_out", "run", "mode", "flow", "deliveries")
+        print_rows(rows, (*several, *columns))
+    else:
+        console().print(f"Nothing here yet in {settings.lake} of '{name}'.", soft_wrap=True)
+
+
+def ledger(
+    pipeline: PipelineName,
+    source: Annotated[str | None, typer.Option(help="Deliveries of this source only.")] = None,
+    state: Annotated[str | None, typer.Option(help=f"Only those in this state: {', '.join(_STATES)}.")] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List deliveries, newest first. Which file came when, and what became of it."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    if state is not None and state not in _STATES:
+        raise UsageError(f"There is no state '{state}'.{nearest(state, _STATES)}")
+    found = ledgers.deliveries(settings, pipeline, replacing=replacing(settings, pipeline))
+    sources = {row["source"] for row in found}
+    if source is not None and found and source not in sources:
+        raise UsageError(f"No delivery is of a source '{source}'.{nearest(source, sources)}")
+    rows = [row for row in reversed(found) if source in (None, row["source"]) and state in (None, row["state"])]
+    columns = (
+        "delivery",
+        "source",
+        "file",
+        "event",
+        "size",
+        "modified_at",
+        "state",
+        "rows",
+        "quarantined",
+        "suppressed",
+        "reason",
+    )
+    _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
+
+
+def runs(pipeline: PipelineName, limit: Limit = 50, as_json: AsJson = False) -> None:
+    """List what each run did, newest first."""
+    settings = Settings.current()
+    rows = ledgers.runs(settings, known_pipeline(settings, pipeline))[::-1]
+    columns = ("started_at", "run", "stage", "mode", "flow", "state", "deliveries", "rows_in", "rows_out", "quarantined")
+    _print_last(rows, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
+
+
+def _print_last(rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int, as_json: bool, none: str, what: str) -> None:
+    shown = [{name: second(value) if name.endswith("_at") else value for name, value in row.items()} for row in rows[:limit]]
+    if as_json:
+        print_json({what: shown, "total": len(rows)})
+        return
+    if not rows:
+        console().print(none)
+        return
+    print_rows(shown, columns)
+    if len(rows) > limit:
+        console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
+
+
+def _paths(settings: Settings, name: str) -> list[tuple[str, str]]:
+    if name in pipeline_names(settings):
+        return [
+            (f"{row['layer']}.{row['table']}", settings.table_path(name, row["layer"], row["table"]))
+            for row in ledgers.tables(settings, name)
+        ]
+    pipeline, wanted, path = table(settings, name)
+    return [(f"{pipeline}.{wanted}", path)]
+
+
+def _commit(shown: str, commit: dict[str, Any]) -> dict[str, Any]:
+    """A version as a row. Its parameters stay out: a condition may hold a key's values."""
+    metrics, note = commit["metrics"], commit["note"]
+    deliveries = note.get("deliveries")
+    merged = sum(int(metrics.get(name, 0)) for name in _MERGED) if commit["operation"] == "MERGE" else None
+    return {
+        "table": shown,
+        "version": commit["version"],
+        "at": second(commit["at"]),
+        "operation": commit["operation"],
+        "rows_in": _metric(metrics, _ROWS_IN),
+        "rows_out": _metric(metrics, _ROWS_OUT) if merged is None else merged,
+        "run": note.get("run"),
+        "mode": note.get("mode"),
+        "flow": note.get("flow"),
+        "deliveries": f"{deliveries['first']} to {deliveries['last']} ({deliveries['count']})" if deliveries else None,
+    }
+
+
+def _metric(metrics: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((int(metrics[name]) for name in names if name in metrics), None)

@@ -1,0 +1,114 @@
+"""Tables by the names they have in SQL, for reading only.
+
+They are registered as views in the session's in-memory catalog. Nothing can be written through a view, and a view can stand for
+an earlier version. Making one reads the table's log, so only those are made that a query names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from sluice.errors import SluiceError, UsageError, nearest
+from sluice.lake import log
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_CHANGING = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement")
+"""What a plan that does more than read holds. Inserts are ParsedStatements, as are some that only ask."""
+_ASKING = ("Describe", "Show")
+
+
+def check_query(session: SparkSession, text: str) -> None:
+    """Raises UsageError for a text that does not parse, or that would do more than read. Runs nothing."""
+    plan = _parsed(session, text)
+    if plan.getClass().getSimpleName().startswith(_ASKING):
+        return
+    loader = plan.getClass().getClassLoader()
+    jvm: Any = session._jvm
+    changing = [jvm.java.lang.Class.forName(name, False, loader) for name in _CHANGING]
+    for node in _nodes(plan):
+        if any(kind.isInstance(node) for kind in changing):
+            raise UsageError(f"{node.nodeName()} is no query. Only SELECT, WITH, VALUES, DESCRIBE and SHOW are allowed here.")
+
+
+def named(text: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Those of the tables that a query may name, and all for one that lists them. names: paths by '<pipeline>.<table>'."""
+    if re.match(r"\s*(SHOW|DESC)", text, re.IGNORECASE):
+        return dict(names)
+    words = set(re.findall(r"\w+", text.lower()))
+    return {name: path for name, path in names.items() if name.lower().split(".")[1] in words}
+
+
+def register(session: SparkSession, settings: Settings, names: Mapping[str, str], as_of: str | None = None) -> None:
+    """Make the tables known to the session by name. names: paths by '<pipeline>.<table>'; as_of: a version, date or instant.
+
+    Raises UsageError where a table has no such version, or as_of is neither.
+    """
+    for schema in sorted({name.split(".")[0] for name in names}):
+        session.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema}`")
+    for name, path in sorted(names.items()):
+        schema, table = name.split(".")
+        version = "" if as_of is None else f" VERSION AS OF {_version(name, path, as_of)}"
+        session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS SELECT * FROM delta.`{path}`{version}")
+
+
+def asked(session: SparkSession, text: str, names: Iterable[str]) -> DataFrame:
+    """The query as a frame. Raises UsageError, with the nearest name, where it does not fit the tables."""
+    try:
+        return session.sql(text)
+    except AnalysisException as error:
+        missing = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND" and missing:
+            raise UsageError(
+                f"There is no table '{missing}'.{nearest(missing, names) or ' No table has been made yet.'}"
+            ) from None
+        raise UsageError(str(error).splitlines()[0]) from None
+
+
+def _parsed(session: SparkSession, text: str) -> Any:
+    java: Any = session._jsparkSession
+    try:
+        return java.sessionState().sqlParser().parsePlan(text)
+    except AnalysisException as error:
+        raise UsageError(" ".join(line.strip() for line in str(error).splitlines()[:2] if line.strip())) from None
+
+
+def _nodes(plan: Any) -> list[Any]:
+    """The plan's nodes with those of its subqueries and common table expressions."""
+    found, waiting = [], [plan]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        for below in (node.children(), node.subqueries(), node.innerChildren()):
+            waiting += [below.apply(position) for position in range(below.size())]
+    return found
+
+
+def _version(name: str, path: str, as_of: str) -> int:
+    """The version of a table that a version number, date or instant means."""
+    latest = log.version(path)
+    if latest is None:
+        raise SluiceError(f"Table '{name}' is gone.")
+    if as_of.isdigit():
+        if int(as_of) > latest:
+            raise UsageError(f"Table '{name}' has no version {as_of}; its latest is {latest}.")
+        return int(as_of)
+    try:
+        instant = datetime.fromisoformat(as_of)
+    except ValueError:
+        raise UsageError(f"--as-of '{as_of[:40]}' is no version, date or instant: 3, 2026-11-21 or 2026-11-21T02:00.") from None
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    commits = [commit for commit in log.commits(path) if commit["at"] is not None]
+    before = [int(commit["version"]) for commit in commits if commit["at"] <= instant]
+    if not before:
+        first = min(commit["at"] for commit in commits)
+        raise UsageError(f"Table '{name}' is not known as of {as_of}; its history begins at {first:%Y-%m-%dT%H:%M:%SZ}.")
+    return max(before)

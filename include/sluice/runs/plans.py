@@ -1,0 +1,124 @@
+"""What `sluice check --plans` finds: whether transforms keep what their decorators promise, and how far a change of an input reaches.
+
+Transforms are called with empty frames and their query plans are looked into. No data is read and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
+
+from sluice.declare.graph import Graph
+from sluice.declare.source import Source
+from sluice.declare.tables import Dataset, MaterializedView, Table
+from sluice.errors import SluiceError
+from sluice.flows import append, fold, targets
+from sluice.flows.probe import reaches
+from sluice.flows.provenance import carried
+from sluice.flows.winners import normalised
+from sluice.lake import log, tables
+from sluice.lake.workspace import PROVENANCE
+from sluice.quality.verdicts import with_verdict
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass
+class Findings:
+    """mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; none: full recompute.
+
+    notes: what could not be looked at, and why.
+    """
+
+    mistakes: list[str] = field(default_factory=list)
+    bounds: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def examine(session: SparkSession, settings: Settings, graph: Graph) -> Findings:
+    """Look into every transform of a pipeline, inputs first. What reads a table with a mistake is left out, with a note."""
+    found = Findings()
+    schemas: dict[str, StructType] = {}
+    for source in graph.sources.values():
+        schema = _bronze(session, settings, graph, source)
+        if schema is None:
+            found.notes.append(f"source '{source.name}': columns not known before the first delivery")
+        else:
+            schemas[source.name] = schema
+    for dataset in (*graph.tables.values(), *graph.views.values()):
+        missing = [name for name in dataset.reads if name not in schemas]
+        if missing:
+            found.notes.append(f"'{dataset.name}' was not looked into: the columns of '{missing[0]}' are not known")
+            continue
+        look = _table if isinstance(dataset, Table) else _view
+        with _noted(found, dataset):
+            schemas[dataset.name] = look(session, dataset, schemas, found)
+    return found
+
+
+def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Source) -> StructType | None:
+    """A source's columns: those of the lake, else the declared ones; None where there are neither."""
+    path = settings.table_path(graph.pipeline.name, graph.layer(source), source.name)
+    if log.exists(path):
+        schema = tables.read(session, path).schema
+        return schema if any(not name.startswith("_") for name in schema.names) else None
+    if source.schema is None:
+        return None
+    return StructType([*tables.columns(source.schema).fields, *tables.columns(append.TECHNICAL).fields])
+
+
+def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
+    rows = normalised(carried(table(_empty(session, schemas[table.reads[0]])), table.name))
+    schema = fold.in_order(rows.schema)
+    targets.check_columns(table, schema.names)
+    # A condition may look at one row only, as the transform may.
+    _expectations(table, rows, found, lambda judged: carried(judged, table.name))
+    return schema
+
+
+def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
+    assert isinstance(view, MaterializedView)
+    inputs = {name: _without_provenance(schemas[name]) for name in view.reads}
+    rows = view(*(_empty(session, inputs[name]) for name in view.reads))
+    targets.check_columns(view, rows.columns)
+    _expectations(view, rows, found, lambda judged: judged)
+    for name, reach in reaches(session, view, inputs).items():
+        found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns)})
+    return rows.schema
+
+
+def _expectations(dataset: Dataset[Any], rows: DataFrame, found: Findings, inspect: Callable[[DataFrame], DataFrame]) -> None:
+    """Each condition by itself, so that every wrong one is named."""
+    for expectation in dataset.expectations:
+        with _noted(found, dataset, f", expectation '{expectation.name}'"):
+            inspect(with_verdict(rows, [expectation]))
+
+
+@contextmanager
+def _noted(found: Findings, dataset: Dataset[Any], where: str = "") -> Iterator[None]:
+    """Whatever is raised inside becomes a mistake, in one line."""
+    owner = f"{'View' if isinstance(dataset, MaterializedView) else 'Table'} '{dataset.name}'{where}"
+    try:
+        yield
+    except SluiceError as error:
+        text = " ".join(str(error).splitlines())
+        found.mistakes.append(text if text.startswith(owner) else f"{owner}: {text}")
+    except PySparkException as error:
+        found.mistakes.append(f"{owner}: {str(error).splitlines()[0]}")
+    except Exception as error:
+        found.mistakes.append(f"{owner}: its transform raised {type(error).__name__}: {error}")
+
+
+def _empty(session: SparkSession, schema: StructType) -> DataFrame:
+    return session.createDataFrame([], schema)
+
+
+def _without_provenance(schema: StructType) -> StructType:
+    return StructType([one for one in schema if one.name not in PROVENANCE])

@@ -1,0 +1,128 @@
+"""One Spark session for the whole test process, and a lakehouse of its own for each test."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sluice.declare.graph import Graph
+from sluice.flows.report import FlowReport
+from sluice.runs import ledger, stages
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.lake.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# At exit py4j logs that its connections are closed, after pytest has closed the stream it logs to.
+logging.getLogger("py4j").setLevel(logging.WARNING)
+
+
+def settings_at(folder: Path) -> Settings:
+    """Settings of this checkout's code over a lake of its own."""
+    return Settings(
+        root=ROOT,
+        lake=str(folder / "lake"),
+        landing=folder / "landing",
+        secrets=folder / "secrets",
+        restricted=folder / "restricted",
+        truth=folder / "truth",
+    )
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """The process's session, configured as every job's."""
+    from sluice import session
+
+    return session.start(settings_at(ROOT), "tests")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Settings over this test's folder."""
+    return settings_at(tmp_path)
+
+
+@dataclass
+class Lakehouse:
+    """A pipeline's lake in a test: land files, run stages, look at rows."""
+
+    settings: Settings
+    spark: SparkSession
+    graph: Graph
+    landed: int = field(default=0)
+
+    @property
+    def name(self) -> str:
+        return self.graph.pipeline.name
+
+    def land(self, file: str, content: str | bytes, at: float | None = None) -> Path:
+        """Write a file below the landing folder. at: its modification time in seconds; later than any before unless given."""
+        self.landed += 1
+        path = self.settings.landing / self.name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        at = 1_600_000_000 + self.landed if at is None else at
+        os.utime(path, (at, at))
+        return path
+
+    def workspace(self, mode: str = "increment", run: str = "") -> Workspace:
+        from sluice.lake.workspace import Workspace
+
+        return Workspace(self.settings, self.graph, self.spark, run or uuid.uuid4().hex[:12], mode)
+
+    def run(self, *wanted: str, mode: str = "increment", tables: Sequence[str] = ()) -> dict[str, FlowReport]:
+        """Run stages, by default the layers. Returns the reports by table. Raises the error of a flow that failed."""
+        layers = wanted or tuple(layer.rsplit(".", 1)[-1] for layer in self.graph.pipeline.layers)
+        reports: dict[str, FlowReport] = {}
+        for stage in layers:
+            try:
+                found = stages.run(self.workspace(mode), stage, tables)
+            except stages.Failed as failed:
+                raise next(iter(failed.errors.values())) from None
+            reports |= {report.flow: report for report in found}
+        return reports
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """A table's rows, sorted; of these columns, or of all."""
+        path = self.workspace().tables()[table]
+        frame = self.spark.read.format("delta").load(path)
+        chosen = frame.select(*(columns or frame.columns))
+        return sorted((tuple(row) for row in chosen.collect()), key=repr)
+
+    def outcomes(self) -> list[Mapping[str, Any]]:
+        """The delivery ledger."""
+        return ledger.deliveries(self.settings, self.name)
+
+    def versions(self) -> dict[str, int | None]:
+        """The version of every table."""
+        from sluice.lake import log
+
+        return {name: log.version(path) for name, path in self.workspace().tables().items()}
+
+    def files(self, layers: Sequence[str] = ("silver", "gold")) -> set[str]:
+        """The data files of layers on disk."""
+        root = Path(self.settings.lake) / self.name
+        return {str(path) for layer in layers for path in (root / layer).rglob("*.parquet")}
+
+
+@pytest.fixture(scope="session")
+def deliveries_of_italy() -> Iterator[Path]:
+    """The real deliveries. Skipped where they are missing, except in CI."""
+    archive = Path(os.environ.get("SLUICE_SHARED", ROOT.parent / "shared")) / "data" / "italy_regions" / "deliveries.tar.xz"
+    if not archive.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{archive} is missing; in CI it must be there")
+        pytest.skip(f"{archive} is missing")
+    yield archive

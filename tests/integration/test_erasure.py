@@ -1,0 +1,124 @@
+"""A person who asked to be erased leaves every table and does not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipelines.gym import maker
+from sluice.declare.loading import load
+from sluice.erasure import requests
+from sluice.lake import log
+from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import pseudonym, with_pseudonym
+from tests.conftest import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.settings import Settings
+
+
+@pytest.fixture
+def gym(settings: Settings, spark: SparkSession) -> Lakehouse:
+    """A gym with one day in all layers."""
+    lake = Lakehouse(settings, spark, load(settings, "gym"))
+    _land(lake)
+    lake.run()
+    return lake
+
+
+def _land(lake: Lakehouse) -> None:
+    maker.land(lake.settings.landing / "gym", lake.settings.truth / "gym", days=1, scale=0.15)
+
+
+def _of(lake: Lakehouse, subject: int) -> dict[str, int]:
+    """How many rows each table has of a subject, quarantines included, and by text search where nothing says whose they are."""
+    found = {}
+    for name, path in lake.workspace().tables().items():
+        frame = lake.spark.read.format("delta").load(path)
+        column = "_subject" if name.endswith("_quarantine") else "device_id"
+        found[name] = frame.where(f"CAST({column} AS STRING) = '{subject}'").count()
+    return found
+
+
+def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lakehouse) -> None:
+    subject, other = (row[0] for row in gym.rows("device_day", "device_id")[:2])
+    for _ in range(2):
+        _land(gym)
+        gym.run("bronze")
+    others = _of(gym, other)
+    assert _of(gym, subject)["readings"] > 0
+    requests.receive(gym.settings, gym.graph, [f" {subject} \n"])
+    reports = gym.run("propagate_deletions")
+    assert set(_of(gym, subject).values()) == {0}
+    assert _of(gym, other)["readings"] == others["readings"] and _of(gym, other)["device_day"] == 3
+    assert reports["readings"].deleted > 0
+
+    # Delivered again, as new files, and made anew from bronze: still out.
+    for path in sorted((gym.settings.landing / "gym" / "readings").glob("*.jsonl")):
+        path.with_name(f"again-{path.name}").write_bytes(path.read_bytes())
+    again = gym.run()
+    assert again["readings"].suppressed > 0
+    gym.run("silver", "gold", mode="refresh", tables=["heart_rate"])
+    assert set(_of(gym, subject).values()) == {0}
+    for outcome in gym.outcomes():
+        path = gym.settings.landing / "gym" / "readings" / str(outcome["file"])
+        if outcome["suppressed"]:
+            lines = sum(1 for line in path.read_text().splitlines() if line.strip())
+            assert outcome["rows"] + outcome["quarantined"] + outcome["suppressed"] == lines
+
+
+def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
+    subject = gym.rows("device_day", "device_id")[0][0]
+    requests.receive(gym.settings, gym.graph, [str(subject)])
+    gym.run("propagate_deletions")
+    bookkeeping = Path(gym.settings.bookkeeping("gym"))
+    texts = [path for path in Path(gym.settings.lake).rglob("*") if path.is_file() and path.suffix in (".json", ".crc", "")]
+    assert any(bookkeeping in path.parents for path in texts)
+    for path in texts:
+        assert str(subject).encode() not in path.read_bytes(), path
+    before = gym.versions()
+    assert gym.run("propagate_deletions") == {}
+    assert gym.versions() == before
+    for table in ("readings", "heart_rate"):
+        merge = next(c for c in log.commits(gym.workspace().path(table)) if c["note"].get("flow") == f"erasure_{table}")
+        assert str(subject) not in str(merge["parameters"])
+
+
+def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sluice.erasure import propagation
+
+    subject = gym.rows("device_day", "device_id")[0][0]
+    requests.receive(gym.settings, gym.graph, [str(subject)])
+    delete, done = propagation._delete, []
+
+    def once(*arguments: str) -> object:
+        if done:
+            raise KeyboardInterrupt
+        done.append(arguments)
+        return delete(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(propagation, "_delete", once)
+    with pytest.raises(KeyboardInterrupt):
+        gym.run("propagate_deletions")
+    monkeypatch.undo()
+    gym.run("propagate_deletions")
+    assert set(_of(gym, subject).values()) == {0}
+
+
+def test_pseudonyms_are_the_same_in_python_and_in_spark(settings: Settings, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    key = secrets.key(settings)
+    names = ["a", " 17 ", "é" * 80, "x"]
+    frame = spark.createDataFrame([(name,) for name in [*names, None]], "name STRING")
+    hashed = with_pseudonym(frame, key, "device", F.col("name"), "hashed")
+    assert {row.name: row.hashed for row in hashed.collect()} == {
+        **{name: pseudonym(key, "device", name) for name in names},
+        None: None,
+    }
+    assert key.hex() not in hashed._jdf.queryExecution().toString()
+    assert (settings.secrets / "suppression.key").stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,186 @@
+"""Landed files through bronze: nothing is lost, whatever shape it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sluice.declare import Pipeline, Source
+from sluice.declare.graph import graph
+from sluice.errors import UsageError
+from tests.conftest import Lakehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze",))
+CSV = Source(name="orders", format="csv", path="orders", pattern="*.csv", comment="Orders.")
+JSON = Source(
+    name="clicks", format="json", path="clicks", comment="Clicks.", schema="who BIGINT, page STRING", subject="who", pattern="*.jsonl"
+)
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Callable[..., Lakehouse]:
+    """A lakehouse with these sources."""
+    return lambda *sources: Lakehouse(settings, spark, graph(PIPELINE, sources))
+
+
+def test_headers_drift_and_lose_nothing(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(CSV)
+    lake.land("orders/1.csv", "id,name,place\n1,a,x\n")
+    lake.land("orders/2.csv", "place,id,name\ny,2,b\n")  # reordered
+    lake.land("orders/3.csv", "id,full name,note\n3,c,n\n")  # renamed, with a blank
+    lake.land("orders/4.csv", "id,name,\n4,d,extra\n5,e,\n")  # a nameless one, filled once
+    lake.land("orders/5.csv", "\ufeffID,Name,name\n6,f,g\n")  # byte order mark, letter case, a name twice
+    lake.run()
+    assert lake.rows("orders", "id", "name", "place", "full_name", "note", "_rescued_data") == [
+        ("1", "a", "x", None, None, None),
+        ("2", "b", "y", None, None, None),
+        ("3", None, None, "c", "n", None),
+        ("4", "d", None, None, None, '{"_field_3":"extra"}'),
+        ("5", "e", None, None, None, None),
+        ("6", "f", None, None, None, '{"_field_3":"g"}'),
+    ]
+
+
+def test_what_does_not_fit_is_set_aside_and_the_run_goes_on(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(CSV)
+    semicolons = "id;name\n1;a\n"
+    lake.land("orders/semicolons.csv", semicolons)
+    lake.land("orders/ragged.csv", "id,name\n2,b\n3\n4,c,d\n5,e\n")
+    lake.land("orders/latin.csv", "id,name\n6,\xe9\n".encode("latin-1"))
+    lake.land("orders/nul.csv", b"id,name\n7,\0\n")
+    lake.land("orders/empty.csv", " \n\n")
+    lake.land("orders/quoted.csv", 'id,name\n8,"a, ""b""\nc"\n')
+    report = lake.run()["orders"]
+    assert lake.rows("orders", "id", "name") == [("2", "b"), ("5", "e"), ("8", 'a, "b"\nc')]
+    aside = lake.rows("orders_quarantine", "_file", "record", "content", "reasons")
+    assert [(row[0], row[1], bytes(row[2]) if row[2] else None) for row in aside] == [
+        ("latin.csv", None, "id,name\n6,\xe9\n".encode("latin-1")),
+        ("nul.csv", None, b"id,name\n7,\0\n"),
+        ("ragged.csv", "3", None),
+        ("ragged.csv", "4,c,d", None),
+        ("semicolons.csv", None, semicolons.encode()),
+    ]
+    assert {row["file"]: (row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()} == {
+        "semicolons.csv": ("quarantined", 0, 1),
+        "ragged.csv": ("ingested", 2, 2),
+        "latin.csv": ("quarantined", 0, 1),
+        "nul.csv": ("quarantined", 0, 1),
+        "empty.csv": ("ingested", 0, 0),
+        "quoted.csv": ("ingested", 1, 0),
+    }
+    assert (report.deliveries, report.rows_in, report.rows_out, report.quarantined) == (6, 8, 3, 5)
+
+
+def test_json_lines_keep_what_their_schema_does_not_know(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(JSON)
+    lines = [
+        '{"who": 1, "page": "a"}',
+        '{"who": "two", "page": "b", "more": {"x": 1}}',
+        '{"who": 3, "page": nul',
+        "[1, 2]",
+        "",
+        '{"page": null}',
+    ]
+    lake.land("clicks/1.jsonl", "\n".join(lines))
+    lake.run()
+    rows = lake.rows("clicks", "who", "page", "_rescued_data")
+    assert [(who, page, json.loads(rest) if rest else None) for who, page, rest in rows] == [
+        (1, "a", None),
+        (None, "b", {"who": "two", "more": {"x": 1}}),
+        (None, None, None),
+    ]
+    # F18: a malformed line is no row of NULLs; and whose it is can be read from it.
+    assert lake.rows("clicks_quarantine", "record", "_subject", "reasons") == [
+        ("[1, 2]", None, ["the line is no JSON object"]),
+        ('{"who": 3, "page": nul', "3", ["the line is no JSON object"]),
+    ]
+
+
+def test_json_without_a_schema_gives_a_text_column_a_field(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(Source(name="free", format="json", path="free", comment="Anything."))
+    lake.land("free/1", '{"a": 1, "b": {"c": 2}}\n')
+    lake.run()
+    lake.land("free/2", '{"a": "x", "A": "y", "new": 2.5}\n')
+    lake.run()
+    assert lake.rows("free", "a", "b", "new", "_rescued_data") == [("1", '{"c":2}', None, None), ("x", None, "2.5", '{"A":"y"}')]
+
+
+def test_a_file_that_comes_again_is_a_delivery_and_one_that_goes_removes_nothing(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(CSV)
+    first = lake.land("orders/a.csv", "id\n1\n")
+    lake.run()
+    lake.land("orders/a.csv", "id\n2\n")
+    lake.run()
+    first.unlink()
+    lake.run()
+    assert [(row["event"], row["state"]) for row in lake.outcomes()] == [
+        ("delivered", "ingested"),
+        ("delivered", "ingested"),
+        ("vanished", "vanished"),
+    ]
+    assert lake.rows("orders", "id", "_delivery") == [("1", 1), ("2", 2)]
+    before = lake.versions()
+    assert lake.run()["orders"].committed is False
+    assert lake.versions() == before
+
+
+def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(CSV)
+    names = ["a b.csv", "[x]*{y}.csv", "50%25+1.csv", "\xe9t\xe9.csv", "deep/er/#1.csv"]
+    for number, name in enumerate(names):
+        lake.land(f"orders/{name}", f"id\n{number}\n")
+    lake.run()
+    assert lake.rows("orders", "id", "_file") == [(str(number), name) for number, name in enumerate(names)]
+
+
+def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
+    shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluice.runs import stages
+
+    lake = shop(CSV)
+    lake.land("orders/a.csv", "id\n1\n")
+    discover = stages._discover
+
+    def and_change(workspace: object) -> None:
+        discover(workspace)  # type: ignore[arg-type]
+        lake.land("orders/a.csv", "id\n22\n")
+
+    monkeypatch.setattr(stages, "_discover", and_change)
+    lake.run()
+    monkeypatch.undo()
+    lake.run()
+    assert [(row["state"], row["rows"]) for row in lake.outcomes()] == [("missed", 0), ("ingested", 1)]
+    assert lake.rows("orders", "id") == [("22",)]
+
+
+def test_no_landing_folder_is_said_in_one_line(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(CSV)
+    with pytest.raises(UsageError, match="has no landing folder"):
+        lake.run()
+    assert not (lake.settings.landing / "shop").exists()
+
+
+def test_a_rate_limit_is_deliveries_a_batch(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(Source(name="orders", format="csv", path="orders", comment="Orders.", max_deliveries=2))
+    for number in range(5):
+        lake.land(f"orders/{number}.csv", f"id\n{number}\n")
+    assert lake.run()["orders"].batches == 3
+    assert len(lake.rows("orders")) == 5
+
+
+def test_statistics_hold_no_delivered_value(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(JSON)
+    lake.land("clicks/1.jsonl", '{"who": 987654321, "page": "a"}\n{"who": 987654321, "pa\n')
+    lake.run()
+    for name, path in lake.workspace().tables().items():
+        for log in __import__("pathlib").Path(path).glob("_delta_log/*.json"):
+            assert "987654321" not in log.read_text(), name

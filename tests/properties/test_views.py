@@ -1,0 +1,253 @@
+"""A view equals its full recompute, whatever changes in its inputs, several of them at once, NULLs in keys and values (I5)."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from random import Random
+
+import pytest
+from delta.tables import DeltaTable
+from hypothesis import Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from sluice.declare import Pipeline, Source, materialized_view
+from sluice.declare.graph import graph
+from sluice.declare.tables import MaterializedView
+from sluice.lake import log, tables
+from sluice.lake.tables import Shape
+from sluice.lake.workspace import Workspace
+from sluice.runs import stages
+from sluice.settings import Settings
+
+Row = tuple[int | None, ...]
+
+INPUTS = {
+    "readings": "device INT, t INT, d INT, bpm INT",
+    "trackers": "device INT, who INT",
+    "members": "who INT, age INT",
+    "segments": "device INT, t INT, who INT",
+    "left_out": "who INT, d INT",
+    "regions": "region INT, d INT, n INT",
+}
+IDENTITY = {
+    "readings": ("device", "t"),
+    "trackers": ("device", "who"),
+    "members": ("who",),
+    "segments": ("device", "t"),
+    "left_out": ("who", "d"),
+    "regions": ("region", "d"),
+}
+PIPELINE = Pipeline(name="made_up", description="Views.", owner="tests", layers=("made_up.bronze", __name__))
+LAYER = __name__.rsplit(".", 1)[-1]
+
+
+@materialized_view(reads="readings", keys=("device", "d"))
+def grouped_sum(readings):
+    return readings.groupBy("device", "d").agg(F.sum("bpm").alias("bpm"), F.count("*").alias("c"))
+
+
+@materialized_view(reads="regions", keys=("region", "d"))
+def moving_sum(regions):
+    three = Window.partitionBy("region").orderBy("d").rowsBetween(-2, 0)
+    return regions.select("region", "d", F.sum("n").over(three).alias("s"))
+
+
+@materialized_view(reads="regions", keys=("d", "region"))
+def top_two(regions):
+    rank = F.row_number().over(Window.partitionBy("d").orderBy(F.desc("n"), "region"))
+    return regions.withColumn("rank", rank).where("rank <= 2")
+
+
+@materialized_view(reads="regions", keys=("d", "region"))
+def share_of_day(regions):
+    return regions.join(regions.groupBy("d").agg(F.sum("n").alias("total")), "d").select("d", "region", "n", "total")
+
+
+@materialized_view(reads="regions", keys=("region", "d"))
+def share_of_all(regions):
+    return regions.sparkSession.sql("SELECT region, d, n, (SELECT sum(n) FROM {r}) AS total FROM {r}", r=regions)
+
+
+@materialized_view(reads=("readings", "trackers"), keys=("who", "d"))
+def per_member_and_day(readings, trackers):
+    return readings.join(trackers, "device", "left").groupBy("who", "d").agg(F.sum("bpm").alias("bpm"))
+
+
+@materialized_view(reads=("members", "left_out"), keys="who")
+def not_left_out(members, left_out):
+    return members.join(left_out, "who", "left_anti")
+
+
+@materialized_view(reads=("left_out", "members"), keys=("who", "d"))
+def left_out_and_grown(left_out, members):
+    return left_out.join(members.where("age > 1"), "who", "left_semi")
+
+
+@materialized_view(reads=("readings", "segments"), keys=("device", "t"))
+def worn_by(readings, segments):
+    since = segments.select(F.col("device").alias("tracker"), F.col("t").alias("since"), "who")
+    met = (F.col("device") == F.col("tracker")) & (F.col("t") >= F.col("since"))
+    rank = F.row_number().over(Window.partitionBy("device", "t").orderBy(F.desc("since"), F.desc("who")))
+    joined = readings.select("device", "t").join(since, met, "left").withColumn("rank", rank)
+    return joined.where("rank = 1").select("device", "t", "since", "who")
+
+
+@materialized_view(reads=("members", "left_out"), keys=("kind", "who", "d"))
+def either(members, left_out):
+    first = members.select(F.lit("member").alias("kind"), "who", F.col("age").alias("d"))
+    return first.union(left_out.select(F.lit("left out").alias("kind"), "who", "d")).groupBy("kind", "who", "d").count()
+
+
+@materialized_view(reads="regions", keys=("region", "d"))
+def change(regions):
+    before = F.lag("n").over(Window.partitionBy("region").orderBy("d"))
+    return regions.select("region", "d", (F.col("n") - before).alias("change"))
+
+
+@materialized_view(reads=("readings", "trackers", "members"), keys=("device", "t", "who"))
+def with_age(readings, trackers, members):
+    joined = readings.join(trackers, "device").join(members, "who", "left")
+    return joined.select("device", "t", "who", "bpm", "age", "d")
+
+
+@materialized_view(reads="regions", keys=("name", "half"))
+def derived_keys(regions):
+    name = F.concat(F.lit("region "), F.coalesce(F.col("region").cast("string"), F.lit("unknown")))
+    return regions.groupBy(name.alias("name"), F.floor(F.col("d") / 2).alias("half")).agg(F.sum("n").alias("n"))
+
+
+@materialized_view(reads=("members", "left_out"), keys=("member", "gone", "d"))
+def either_side(members, left_out):
+    m, o = members.withColumnRenamed("who", "member"), left_out.withColumnRenamed("who", "gone")
+    return m.join(o, F.col("member") == F.col("gone"), "full")
+
+
+@materialized_view(reads=("per_member_and_day", "members"), keys=("who", "d"))
+def view_of_a_view(per_member_and_day, members):
+    return per_member_and_day.join(members, per_member_and_day["who"].eqNullSafe(members["who"]), "left").select(
+        per_member_and_day["who"], "d", "bpm", "age"
+    )
+
+
+VIEWS = [value for value in globals().values() if isinstance(value, MaterializedView)]
+GRAPH = graph(
+    PIPELINE,
+    [Source(name=name, format="json", path=name, schema=ddl, comment="Stands for a table.") for name, ddl in INPUTS.items()]
+    + VIEWS,
+)
+
+
+class Inputs:
+    """Delta tables that stand for the views' inputs, and random changes of them."""
+
+    def __init__(self, workspace: Workspace, random: Random) -> None:
+        self.workspace, self.random = workspace, random
+        self.rows: dict[str, dict[Row, Row]] = {}
+        for name, ddl in INPUTS.items():
+            shape = Shape(schema=tables.columns(ddl), comment="", statistics=IDENTITY[name])
+            tables.create(workspace.session, workspace.path(name), shape)
+            self.rows[name] = {self._key(name, row): row for row in (self._row(name) for _ in range(14))}
+            self._frame(name, list(self.rows[name].values())).write.format("delta").mode("append").save(workspace.path(name))
+
+    def change(self) -> list[str]:
+        """Insert, update and delete a few rows in a few of the inputs. Returns what was done."""
+        done = []
+        for name in self.random.sample(sorted(INPUTS), self.random.randint(2, 4)):
+            rows = self.rows[name]
+            gone = self.random.sample(sorted(rows, key=repr), min(len(rows), self.random.choice((0, 1, 1, 2))))
+            put = {self._key(name, row): row for row in (self._row(name) for _ in range(self.random.choice((0, 1, 2))))}
+            self._write(name, [key for key in gone if key not in put], put)
+            done.append(f"{name}: {[rows[key] for key in gone]} went, {list(put.values())} came")
+            self.rows[name] = {key: row for key, row in rows.items() if key not in gone} | put
+        return done
+
+    def _write(self, name: str, gone: list[Row], put: dict[Row, Row]) -> None:
+        path, keys = self.workspace.path(name), IDENTITY[name]
+        names = tables.columns(INPUTS[name]).names
+        dead = [tuple(dict(zip(keys, key, strict=True)).get(column) for column in names) for key in gone]
+        marked = [(*row, True) for row in dead] + [(*row, False) for row in put.values()]
+        if not marked:
+            return
+        source = self.workspace.session.createDataFrame(marked, f"{INPUTS[name]}, gone BOOLEAN")
+        on = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
+        merging = DeltaTable.forPath(self.workspace.session, path).alias("t").merge(source.alias("s"), on)
+        values = {column: f"s.{column}" for column in names}
+        merging.whenMatchedDelete("s.gone").whenMatchedUpdate(set=values).whenNotMatchedInsert("NOT s.gone", values).execute()
+
+    def _frame(self, name: str, rows: list[Row]) -> DataFrame:
+        return self.workspace.session.createDataFrame(rows, INPUTS[name])
+
+    def _key(self, name: str, row: Row) -> Row:
+        names = tables.columns(INPUTS[name]).names
+        return tuple(row[names.index(key)] for key in IDENTITY[name])
+
+    def _row(self, name: str) -> Row:
+        return tuple(None if self.random.random() < 0.15 else self.random.randint(0, 4) for _ in INPUTS[name].split(","))
+
+
+def follow(settings: Settings, spark: SparkSession, random: Random, steps: int) -> None:
+    workspace = Workspace(settings, GRAPH, spark, "run")
+    inputs = Inputs(workspace, random)
+    run(workspace)
+    history: list[list[str]] = []
+    for _ in range(steps):
+        history.append(inputs.change())
+        run(workspace)
+        check(workspace, inputs, history)
+    before = versions(workspace)
+    run(workspace)
+    assert versions(workspace) == before
+
+
+def run(workspace: Workspace) -> None:
+    try:
+        stages.run(workspace, LAYER)
+    except stages.Failed as failed:
+        raise next(iter(failed.errors.values())) from None
+
+
+def versions(workspace: Workspace) -> dict[str, int | None]:
+    return {view.name: log.version(workspace.path(view.name)) for view in VIEWS}
+
+
+def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> None:
+    """Every view's table, as a multiset of rows, against its transform over plain frames of what the inputs must hold."""
+    frames = {name: inputs._frame(name, list(rows.values())) for name, rows in inputs.rows.items()}
+    for view in (GRAPH.views[name] for name in GRAPH.views):
+        full = view(*(frames[name] for name in view.reads))
+        frames[view.name] = full
+        found = tables.read(workspace.session, workspace.path(view.name)).select(*full.columns)
+        both = found.select(F.lit(True).alias("_kept"), "*").union(full.select(F.lit(False), "*")).collect()
+        kept, expected = (Counter(tuple(row[1:]) for row in both if row[0] is side) for side in (True, False))
+        steps = "\n".join(itertools.chain.from_iterable(history))
+        assert kept == expected, f"{view.name}: has {kept - expected} and lacks {expected - kept} after\n{steps}"
+
+
+few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
+many = examples(max_examples=6, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+
+
+def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("views")
+    return Settings(folder, str(folder / "lake"), *(folder / name for name in ("landing", "secrets", "restricted", "truth")))
+
+
+@pytest.mark.spark
+@few
+@given(random=st.randoms(use_true_random=True))
+def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
+    follow(at(tmp_path_factory), spark, random, steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@many
+@given(random=st.randoms(use_true_random=True))
+def test_views_equal_their_full_recompute_after_many_changes(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
+) -> None:
+    follow(at(tmp_path_factory), spark, random, steps=8)

@@ -1,0 +1,219 @@
+"""Which columns of a view bound a recompute for which input."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from sluice.declare.tables import MaterializedView
+from sluice.errors import DeclarationError
+from sluice.flows.probe import reaches
+from sluice.lake.tables import columns
+
+pytestmark = pytest.mark.spark
+
+INPUTS = {
+    "regions": "d DATE, region STRING, n BIGINT",
+    "readings": "device INT, t INT, d DATE, bpm INT",
+    "trackers": "device INT, who INT",
+    "members": "who INT, age INT",
+    "segments": "device INT, t INT, who INT",
+    "left_out": "who INT, d DATE",
+}
+
+
+def asked(spark: SparkSession, keys: tuple[str, ...], reads: tuple[str, ...], function: object) -> dict[str, dict[str, str]]:
+    """By input, the columns that bound it, with their expressions over it."""
+    view = MaterializedView(name="view", function=function, reads=reads, keys=keys)
+    found = reaches(spark, view, {name: columns(INPUTS[name]) for name in reads})
+    return {name: dict(reach.columns) for name, reach in found.items()}
+
+
+def test_a_grouped_sum_is_bounded_by_its_groups(spark: SparkSession) -> None:
+    found = asked(spark, ("region", "d"), ("regions",), lambda r: r.groupBy("region", "d").agg(F.sum("n").alias("n")))
+    assert found == {"regions": {"region": "region", "d": "d"}}
+
+
+def test_a_moving_sum_is_bounded_by_its_partition_only(spark: SparkSession) -> None:
+    week = Window.partitionBy("region").orderBy("d").rowsBetween(-6, 0)
+    found = asked(spark, ("region", "d"), ("regions",), lambda r: r.withColumn("s", F.sum("n").over(week)))
+    assert found == {"regions": {"region": "region"}}
+
+
+def test_a_lag_is_bounded_by_its_partition_only(spark: SparkSession) -> None:
+    before = Window.partitionBy("region").orderBy("d")
+    found = asked(spark, ("region", "d"), ("regions",), lambda r: r.withColumn("p", F.lag("n").over(before)))
+    assert found == {"regions": {"region": "region"}}
+
+
+def test_the_top_of_a_day_is_bounded_by_the_day_though_the_region_is_a_key_too(spark: SparkSession) -> None:
+    order = Window.partitionBy("d").orderBy(F.desc("n"), "region")
+    found = asked(
+        spark, ("d", "region"), ("regions",), lambda r: r.withColumn("rank", F.row_number().over(order)).where("rank <= 2")
+    )
+    assert found == {"regions": {"d": "d"}}
+
+
+def test_a_share_of_the_days_total_by_a_self_join_is_bounded_by_the_day(spark: SparkSession) -> None:
+    def share(regions: DataFrame) -> DataFrame:
+        total = regions.groupBy("d").agg(F.sum("n").alias("total"))
+        return regions.groupBy("d", "region").agg(F.sum("n").alias("n")).join(total, "d")
+
+    assert asked(spark, ("d", "region"), ("regions",), share) == {"regions": {"d": "d"}}
+
+
+def test_a_share_of_everything_is_bounded_by_nothing(spark: SparkSession) -> None:
+    def cross_joined(regions: DataFrame) -> DataFrame:
+        return regions.groupBy("d").agg(F.sum("n").alias("n")).crossJoin(regions.agg(F.sum("n").alias("total")))
+
+    def subquery(regions: DataFrame) -> DataFrame:
+        return regions.sparkSession.sql(
+            "SELECT d, sum(n) AS n, sum(n) / (SELECT sum(n) FROM {r}) AS share FROM {r} GROUP BY d", r=regions
+        )
+
+    assert asked(spark, ("d",), ("regions",), cross_joined) == {"regions": {}}
+    assert asked(spark, ("d",), ("regions",), subquery) == {"regions": {}}
+
+
+def test_the_nullable_side_of_an_outer_join_bounds_nothing_by_its_own_column(spark: SparkSession) -> None:
+    def per_member(readings: DataFrame, trackers: DataFrame) -> DataFrame:
+        return readings.join(trackers, "device", "left").groupBy("who", "d").agg(F.sum("bpm").alias("b"))
+
+    assert asked(spark, ("who", "d"), ("readings", "trackers"), per_member) == {"readings": {"d": "d"}, "trackers": {}}
+
+
+def test_an_outer_joins_key_bounds_both_sides(spark: SparkSession) -> None:
+    def joined(readings: DataFrame, trackers: DataFrame) -> DataFrame:
+        return readings.groupBy("device").agg(F.sum("bpm").alias("b")).join(trackers, "device", "left")
+
+    device = {"device": "device"}
+    assert asked(spark, ("device",), ("readings", "trackers"), joined) == {"readings": device, "trackers": device}
+
+
+def test_a_full_outer_join_bounds_nothing_by_a_coalesced_key(spark: SparkSession) -> None:
+    found = asked(spark, ("who",), ("members", "left_out"), lambda m, o: m.join(o, "who", "full"))
+    assert found["left_out"] == {} or "who" not in found["left_out"]
+    assert "who" not in found["members"]
+
+
+@pytest.mark.parametrize("how", ["left_anti", "left_semi"])
+def test_a_semi_or_anti_join_is_bounded_by_its_key_on_both_sides(spark: SparkSession, how: str) -> None:
+    found = asked(spark, ("who",), ("members", "left_out"), lambda m, o: m.join(o, "who", how))
+    assert found == {"members": {"who": "who"}, "left_out": {"who": "who"}}
+
+
+def test_not_in_is_bounded_on_the_left_only(spark: SparkSession) -> None:
+    def not_in(members: DataFrame, left_out: DataFrame) -> DataFrame:
+        return members.sparkSession.sql("SELECT * FROM {m} WHERE who NOT IN (SELECT who FROM {o})", m=members, o=left_out)
+
+    assert asked(spark, ("who",), ("members", "left_out"), not_in) == {"members": {"who": "who"}, "left_out": {}}
+
+
+def test_an_as_of_join_is_bounded_by_instant_on_the_left_and_device_on_the_right(spark: SparkSession) -> None:
+    def worn_by(readings: DataFrame, segments: DataFrame) -> DataFrame:
+        since = segments.select(F.col("device").alias("tracker"), F.col("t").alias("since"), "who")
+        met = (F.col("device") == F.col("tracker")) & (F.col("t") >= F.col("since"))
+        order = Window.partitionBy("device", "t").orderBy(F.desc("since"), F.desc("who"))
+        joined = readings.select("device", "t").distinct().join(since, met, "left")
+        return joined.withColumn("rank", F.row_number().over(order)).where("rank = 1").select("device", "t", "who")
+
+    found = asked(spark, ("device", "t"), ("readings", "segments"), worn_by)
+    assert found == {"readings": {"device": "device", "t": "t"}, "segments": {"device": "device"}}
+
+
+def test_a_row_level_join_of_three_is_bounded_by_the_columns_it_joins_on(spark: SparkSession) -> None:
+    def joined(readings: DataFrame, trackers: DataFrame, members: DataFrame) -> DataFrame:
+        return readings.join(trackers, "device").join(members, "who", "left").select("device", "t", "who", "bpm", "age")
+
+    found = asked(spark, ("device", "t", "who"), ("readings", "trackers", "members"), joined)
+    assert found == {
+        "readings": {"device": "device", "t": "t"},
+        "trackers": {"device": "device", "who": "who"},
+        "members": {"who": "who"},
+    }
+
+
+def test_a_union_is_bounded_by_what_each_branch_calls_its_own(spark: SparkSession) -> None:
+    def both(members: DataFrame, left_out: DataFrame) -> DataFrame:
+        renamed = left_out.select(F.col("who"), F.dayofmonth("d").alias("age"))
+        return members.unionByName(renamed).groupBy("who", "age").agg(F.count("*").alias("c"))
+
+    found = asked(spark, ("who", "age"), ("members", "left_out"), both)
+    assert found == {"members": {"who": "who", "age": "age"}, "left_out": {"who": "who", "age": "dayofmonth(d)"}}
+
+
+def test_a_derived_key_is_an_expression_over_the_input(spark: SparkSession) -> None:
+    def weekly(regions: DataFrame) -> DataFrame:
+        return regions.groupBy(F.weekofyear("d").alias("week"), "region").agg(F.sum("n").alias("n"))
+
+    assert asked(spark, ("week", "region"), ("regions",), weekly) == {"regions": {"week": "weekofyear(d)", "region": "region"}}
+
+
+def test_a_function_whose_name_holds_a_columns_name_is_an_expression_too(spark: SparkSession) -> None:
+    def daily(regions: DataFrame) -> DataFrame:
+        return regions.groupBy(F.dayofyear("d").alias("day"), "region").agg(F.sum("n").alias("n"))
+
+    assert asked(spark, ("day", "region"), ("regions",), daily) == {"regions": {"day": "dayofyear(d)", "region": "region"}}
+
+
+def test_a_text_in_a_derived_key_that_holds_a_columns_name_stays_as_it_is(spark: SparkSession) -> None:
+    def named(regions: DataFrame) -> DataFrame:
+        return regions.groupBy(F.concat(F.lit("region "), "region").alias("name")).agg(F.sum("n").alias("n"))
+
+    assert asked(spark, ("name",), ("regions",), named) == {"regions": {"name": "concat('region ', region)"}}
+
+
+def test_columns_qualified_by_an_alias_are_columns_of_the_input(spark: SparkSession) -> None:
+    def aliased(readings: DataFrame, trackers: DataFrame) -> DataFrame:
+        r, w = readings.alias("r"), trackers.alias("w")
+        joined = r.join(w, F.col("r.device") == F.col("w.device"))
+        return joined.groupBy(F.col("r.device").alias("device"), F.year("r.d").alias("year")).agg(F.max("w.who").alias("who"))
+
+    found = asked(spark, ("device", "year"), ("readings", "trackers"), aliased)
+    assert found == {"readings": {"device": "device", "year": "year(d)"}, "trackers": {"device": "device"}}
+
+
+def test_a_renamed_column_is_the_one_it_came_from_and_a_column_of_that_name_proves_nothing(spark: SparkSession) -> None:
+    def swapped(members: DataFrame) -> DataFrame:
+        return members.select(F.col("age").alias("who"), F.col("who").alias("age"))
+
+    assert asked(spark, ("who", "age"), ("members",), swapped) == {"members": {"who": "age", "age": "who"}}
+
+
+def test_a_self_join_that_shifts_rows_is_not_bounded_by_what_it_shifts(spark: SparkSession) -> None:
+    def with_the_day_before(regions: DataFrame) -> DataFrame:
+        before = regions.select(F.date_add("d", 1).alias("d"), "region", F.col("n").alias("before"))
+        return regions.join(before, ["region", "d"], "left")
+
+    assert asked(spark, ("region", "d"), ("regions",), with_the_day_before) == {"regions": {"region": "region"}}
+
+
+def test_a_limit_is_bounded_by_nothing(spark: SparkSession) -> None:
+    assert asked(spark, ("who",), ("members",), lambda m: m.orderBy("age", "who").limit(3)) == {"members": {}}
+
+
+def test_columns_other_than_keys_bound_where_no_key_does(spark: SparkSession) -> None:
+    order = Window.partitionBy("region").orderBy("d")
+    found = asked(
+        spark, ("number",), ("regions",), lambda r: r.withColumn("number", F.row_number().over(order)).select("number", "region")
+    )
+    assert found == {"regions": {"region": "region"}}
+
+
+def test_a_constant_column_bounds_nothing_and_is_no_mistake(spark: SparkSession) -> None:
+    found = asked(spark, ("who",), ("members",), lambda m: m.select("who", F.lit("member").alias("kind")))
+    assert found == {"members": {"who": "who"}}
+
+
+def test_constants_that_tell_the_branches_of_a_union_apart_are_no_mistake(spark: SparkSession) -> None:
+    def both(members: DataFrame, left_out: DataFrame) -> DataFrame:
+        return members.select("who", F.lit("member").alias("kind")).union(left_out.select("who", F.lit("gone").alias("kind")))
+
+    found = asked(spark, ("who", "kind"), ("members", "left_out"), both)
+    assert found == {"members": {"who": "who"}, "left_out": {"who": "who"}}
+
+
+def test_an_input_that_is_not_used_is_a_mistake(spark: SparkSession) -> None:
+    with pytest.raises(DeclarationError, match="'view' reads 'left_out' but does not use it"):
+        asked(spark, ("who",), ("members", "left_out"), lambda m, o: m.select("who"))

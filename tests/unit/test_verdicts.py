@@ -1,0 +1,100 @@
+"""Verdicts: which expectations a row does not meet. Never NULL, whatever the condition gives."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from sluice.declare.expectations import Action, Expectation
+from sluice.errors import SluiceError
+from sluice.quality import verdicts
+
+pytestmark = pytest.mark.spark
+
+
+def rule(name: str, condition: str, action: Action, null_ok: bool = False) -> Expectation:
+    return Expectation(name=name, condition=condition, action=action, null_ok=null_ok)
+
+
+RULES = (
+    rule("plausible", "v < 230", Action.WARN),
+    rule("positive", "v > 0", Action.QUARANTINE),
+    rule("no_nine", "v != 9", Action.DROP, null_ok=True),
+    rule("not_minus_nine", "v != -9", Action.DROP, null_ok=True),
+    rule("no_666", "v != 666", Action.FAIL, null_ok=True),
+)
+VALUES = {
+    1: [],
+    300: ["plausible"],
+    0: ["positive"],
+    9: ["no_nine"],
+    -9: ["positive", "not_minus_nine"],
+    None: ["plausible", "positive"],
+    666: ["plausible", "no_666"],
+}
+
+
+def judged(spark: SparkSession, rules: tuple[Expectation, ...] = RULES):
+    return verdicts.with_verdict(spark.createDataFrame([(value,) for value in VALUES], "v INT"), rules)
+
+
+def test_a_verdict_names_the_rules_that_are_not_met_in_order_and_is_never_null(spark: SparkSession) -> None:
+    assert {row.v: row[verdicts.FAILED_RULES] for row in judged(spark).collect()} == VALUES
+
+
+def test_a_condition_that_is_null_is_not_met_unless_it_may_be(spark: SparkSession) -> None:
+    rules = (rule("strict", "v > 0 AND NULL", Action.DROP), rule("lenient", "CAST(NULL AS BOOLEAN)", Action.DROP, null_ok=True))
+    found = {tuple(row[verdicts.FAILED_RULES]) for row in judged(spark, rules).collect()}
+    assert found == {("strict",)}
+
+
+def test_without_rules_every_row_is_accepted(spark: SparkSession) -> None:
+    frame = judged(spark, ())
+    assert frame.where(verdicts.accepted(())).count() == len(VALUES)
+    assert {tuple(row[verdicts.FAILED_RULES]) for row in frame.collect()} == {()}
+    assert dict(frame.dtypes)[verdicts.FAILED_RULES] == "array<string>"
+
+
+def test_every_row_is_accepted_or_quarantined_or_dropped(spark: SparkSession) -> None:
+    accepted, quarantined = verdicts.accepted(RULES), verdicts.failing(RULES, Action.QUARANTINE)
+    frame = judged(spark).select("v", accepted.alias("accepted"), quarantined.alias("quarantined"))
+    found = {row.v: (row.accepted, row.quarantined) for row in frame.collect()}
+    assert found == {
+        1: (True, False),
+        300: (True, False),
+        0: (False, True),
+        9: (False, False),
+        -9: (False, True),
+        None: (False, True),
+        666: (True, False),
+    }
+
+
+def test_counts_add_up_and_a_row_that_is_quarantined_is_not_counted_as_dropped(spark: SparkSession) -> None:
+    row = judged(spark).agg(*(column.alias(name) for name, column in verdicts.counts(RULES).items())).first()
+    assert row is not None
+    assert row.asDict() == {
+        "rule:plausible": 3,
+        "rule:positive": 3,
+        "rule:no_nine": 1,
+        "rule:not_minus_nine": 1,
+        "rule:no_666": 1,
+        "quarantined": 3,
+        "dropped": 1,
+    }
+
+
+def test_a_rule_that_must_not_fail_fails_with_its_name_and_count_and_no_value() -> None:
+    with pytest.raises(SluiceError, match=r"'heart_rate': 2 rows do not meet 'no_666'") as caught:
+        verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 2, "rule:positive": 5})
+    assert "666 " not in str(caught.value).replace("'no_666'", "")
+    verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 0, "rule:positive": 5})
+
+
+def test_two_rules_that_read_a_column_of_text_do_not_turn_a_verdict_into_null(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("x",), (None,), ("1",)], "v STRING")
+    rules = (rule("number", "try_cast(v AS INT) > 0", Action.QUARANTINE), rule("short", "length(v) < 9", Action.WARN))
+    found = verdicts.with_verdict(frame, rules)
+    assert found.where(F.col(verdicts.FAILED_RULES).isNull() | F.array_contains(verdicts.FAILED_RULES, F.lit(""))).count() == 0
+    assert found.where(verdicts.accepted(rules)).count() + found.where(~verdicts.accepted(rules)).count() == 3
