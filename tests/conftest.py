@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluice.declare.graph import Graph
-from sluice.flows.report import FlowReport
+from sluice.lake.report import FlowReport
 from sluice.runs import ledger, stages
 from sluice.settings import Settings
 

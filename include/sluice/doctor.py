@@ -171,10 +171,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print a line a check. Returns 0, or 2 where one failed."""
     options = _arguments(argv)
     try:
-        if options.jars:
-            checks = [check_jars(*map(Path, options.jars))]
-        else:
-            checks = [*examine(), *([check_airflow_port()] if options.port else [])]
+        checks = (
+            [check_jars(*map(Path, options.jars))]
+            if options.jars
+            else [*examine(), *([check_airflow_port()] if options.port else [])]
+        )
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from typing import TYPE_CHECKING
@@ -22,8 +23,19 @@ def start(settings: Settings, name: str) -> SparkSession:
     (settings.state / "spark-local").mkdir(parents=True, exist_ok=True)
     from pyspark.sql import SparkSession
 
+    _quiet()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     builder = SparkSession.builder.appName(name).config("spark.sql.warehouse.dir", str(settings.state / "warehouse"))
     return builder.getOrCreate()
+
+
+def _quiet() -> None:
+    """Keep PySpark from logging each query that fails with its stack trace and its plan, which may hold data."""
+    if os.environ.get("SLUICE_DEBUG"):
+        return
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

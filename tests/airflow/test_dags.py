@@ -13,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import DAG
+
     from conftest import Checkout
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
 from sluice.declare.loading import load
@@ -13,7 +14,6 @@ from sluice.erasure import requests
 from sluice.lake import log
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym, with_pseudonym
-from tests.conftest import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

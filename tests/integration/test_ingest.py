@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.graph import graph
 from sluice.errors import UsageError
-from tests.conftest import Lakehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze",))
 CSV = Source(name="orders", format="csv", path="orders", pattern="*.csv", comment="Orders.")
 JSON = Source(
-    name="clicks", format="json", path="clicks", comment="Clicks.", schema="who BIGINT, page STRING", subject="who", pattern="*.jsonl"
+    name="clicks",
+    format="json",
+    path="clicks",
+    comment="Clicks.",
+    schema="who BIGINT, page STRING",
+    subject="who",
+    pattern="*.jsonl",
 )
 
 

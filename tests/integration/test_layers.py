@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import polars
 import pytest
+from tests.conftest import Lakehouse, settings_at
 
 from pipelines.gym import maker
 from sluice.cli.truth import compare
@@ -16,7 +17,6 @@ from sluice.declare.loading import load
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.job import Request, perform
-from tests.conftest import Lakehouse, settings_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +98,7 @@ def test_other_engines_read_gold(gym: Lakehouse) -> None:
     assert rows > 0
     files = [str(file) for file in Path(path).glob("*.parquet")]
     live = [file for file in files if Path(file).name in {Path(uri).name for uri in _uris(path)}]
-    assert duckdb.sql(f"SELECT count(*) FROM read_parquet({live})").fetchone() == (rows,)
+    assert duckdb.sql(f"SELECT count(*) FROM read_parquet({live})").fetchall() == [(rows,)]
     assert polars.read_delta(path).height == rows
 
 

@@ -131,7 +131,7 @@ def history(random: Random, case: int, runs: int) -> list[list[Event]]:
 
 
 def known_histories(first: int) -> dict[int, list[list[Event]]]:
-    """Histories that were gone wrong once, by case from `first` on."""
+    """Histories of which one went wrong once, by case from `first` on."""
 
     def row(case: int, seq: int = 1, value: int = 1) -> bytes:
         return f'{{"case": {case}, "k": 0, "seq": {seq}, "value": {value}}}\n'.encode()

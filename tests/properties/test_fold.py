@@ -202,7 +202,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
-many = examples(max_examples=6, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+many = examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 
 
 @pytest.mark.spark
@@ -221,4 +221,4 @@ def test_silver_is_the_fold_of_the_live_deliveries(
 def test_silver_is_the_fold_of_the_live_deliveries_of_many_histories(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
 ) -> None:
-    through_the_engine(at(tmp_path_factory), spark, random, cases=250, runs=6)
+    through_the_engine(at(tmp_path_factory), spark, random, cases=150, runs=5)

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, materialized_view
-from sluice.declare.graph import graph
+from sluice.declare.graph import Graph, graph
 from sluice.declare.tables import MaterializedView
-from sluice.lake import log, tables
+from sluice.lake import tables
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
 from sluice.runs import stages
@@ -120,9 +120,10 @@ def derived_keys(regions):
     return regions.groupBy(name.alias("name"), F.floor(F.col("d") / 2).alias("half")).agg(F.sum("n").alias("n"))
 
 
-@materialized_view(reads=("members", "left_out"), keys=("member", "gone", "d"))
+@materialized_view(reads=("members", "left_out"), keys=("is_member", "member", "is_gone", "gone", "d"))
 def either_side(members, left_out):
-    m, o = members.withColumnRenamed("who", "member"), left_out.withColumnRenamed("who", "gone")
+    m = members.select(F.lit(True).alias("is_member"), F.col("who").alias("member"), "age")
+    o = left_out.select(F.lit(True).alias("is_gone"), F.col("who").alias("gone"), "d")
     return m.join(o, F.col("member") == F.col("gone"), "full")
 
 
@@ -134,11 +135,15 @@ def view_of_a_view(per_member_and_day, members):
 
 
 VIEWS = [value for value in globals().values() if isinstance(value, MaterializedView)]
-GRAPH = graph(
-    PIPELINE,
-    [Source(name=name, format="json", path=name, schema=ddl, comment="Stands for a table.") for name, ddl in INPUTS.items()]
-    + VIEWS,
-)
+TELLING = [moving_sum, top_two, share_of_all, per_member_and_day, not_left_out, worn_by, either, with_age, derived_keys]
+"""Those in which a column that carries a key's name is not always one that bounds a change."""
+
+
+def graph_of(views: list[MaterializedView[...]]) -> Graph:
+    tables_of_others = [
+        Source(name=name, format="json", path=name, schema=ddl, comment="Stands for a table.") for name, ddl in INPUTS.items()
+    ]
+    return graph(PIPELINE, [*tables_of_others, *views])
 
 
 class Inputs:
@@ -189,8 +194,8 @@ class Inputs:
         return tuple(None if self.random.random() < 0.15 else self.random.randint(0, 4) for _ in INPUTS[name].split(","))
 
 
-def follow(settings: Settings, spark: SparkSession, random: Random, steps: int) -> None:
-    workspace = Workspace(settings, GRAPH, spark, "run")
+def follow(settings: Settings, spark: SparkSession, random: Random, views: list[MaterializedView[...]], steps: int) -> None:
+    workspace = Workspace(settings, graph_of(views), spark, "run")
     inputs = Inputs(workspace, random)
     run(workspace)
     history: list[list[str]] = []
@@ -198,9 +203,6 @@ def follow(settings: Settings, spark: SparkSession, random: Random, steps: int) 
         history.append(inputs.change())
         run(workspace)
         check(workspace, inputs, history)
-    before = versions(workspace)
-    run(workspace)
-    assert versions(workspace) == before
 
 
 def run(workspace: Workspace) -> None:
@@ -210,14 +212,10 @@ def run(workspace: Workspace) -> None:
         raise next(iter(failed.errors.values())) from None
 
 
-def versions(workspace: Workspace) -> dict[str, int | None]:
-    return {view.name: log.version(workspace.path(view.name)) for view in VIEWS}
-
-
 def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> None:
     """Every view's table, as a multiset of rows, against its transform over plain frames of what the inputs must hold."""
     frames = {name: inputs._frame(name, list(rows.values())) for name, rows in inputs.rows.items()}
-    for view in (GRAPH.views[name] for name in GRAPH.views):
+    for view in workspace.graph.views.values():
         full = view(*(frames[name] for name in view.reads))
         frames[view.name] = full
         found = tables.read(workspace.session, workspace.path(view.name)).select(*full.columns)
@@ -228,7 +226,7 @@ def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> Non
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
-many = examples(max_examples=6, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+many = examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 
 
 def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
@@ -240,7 +238,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @few
 @given(random=st.randoms(use_true_random=True))
 def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random) -> None:
-    follow(at(tmp_path_factory), spark, random, steps=2)
+    follow(at(tmp_path_factory), spark, random, TELLING, steps=2)
 
 
 @pytest.mark.slow
@@ -250,4 +248,4 @@ def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory:
 def test_views_equal_their_full_recompute_after_many_changes(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random
 ) -> None:
-    follow(at(tmp_path_factory), spark, random, steps=8)
+    follow(at(tmp_path_factory), spark, random, VIEWS, steps=6)

@@ -86,7 +86,7 @@ def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spa
     assert log.version(table) == before
 
 
-def test_a_files_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str) -> None:
+def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str) -> None:
     spark.createDataFrame([(9, date(2027, 1, 1), 90)], SCHEMA).write.format("delta").mode("append").save(table)
     merge(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, KEYS)
     assert log.commits(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)

@@ -16,7 +16,7 @@ from pipelines.italy.histories import INSTANT, Event, History, open_history
 from sluice.declare import Landed, UsageError
 
 STATE = "landed.json"
-TOUR = (
+TOUR: tuple[tuple[str, dict[str, object]], ...] = (
     ("until 20 April 2020", {"until": "2020-04-20T213017Z"}),
     ("until 11 May 2020", {"until": "2020-05-11T160642Z"}),
     ("the rest", {}),

@@ -1,4 +1,4 @@
-"""The command line: `sluice ...`, or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 the lease is held."""
+"""The command line: `sluice ...` or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held."""
 
 from __future__ import annotations
 

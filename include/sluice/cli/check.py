@@ -1,4 +1,4 @@
-"""`sluice check`: whether declarations fit each other and, with --plans, whether the transforms are what their decorators promise."""
+"""`sluice check`: do declarations fit each other; with --plans, are the transforms what their decorators promise."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _row(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
 
 
 def _planned(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
-    from sluice import session as sessions
+    from sluice.cli import spark
     from sluice.runs import plans
 
-    session = sessions.start(settings, "sluice check")
+    session = spark.session(settings, "sluice check")
     return [{"pipeline": name, **vars(plans.examine(session, settings, graph))} for name, graph in graphs.items()]
 
 

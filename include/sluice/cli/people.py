@@ -1,4 +1,4 @@
-"""`sluice erase` and `sluice secrets`. Identifiers come by a file or standard input, never as an argument, and are never printed."""
+"""`sluice erase` and `sluice secrets`. Identifiers come by a file or standard input, not as arguments; none is printed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def request(
         print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms)})
         return
     printed = console()
-    printed.print(f"Request {made.request}: {len(made.pseudonyms)} identifiers of kind '{made.domain}'.")
+    printed.print(f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}.")
     printed.print(f"The next run of '{pipeline}' carries it out, or: sluice run {pipeline} --stage propagate_deletions")
 
 
@@ -72,7 +72,7 @@ def status_of_requests(as_json: AsJson = False) -> None:
 
 @secrets.command()
 def init() -> None:
-    """Make the key of the suppression list, unless it is there. Keep a copy of it elsewhere: without it erased people may return."""
+    """Make the key of the suppression list. Keep a copy of it elsewhere: without it erased people may return."""
     from sluice.privacy import secrets as files
 
     settings = Settings.current()

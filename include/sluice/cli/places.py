@@ -14,7 +14,7 @@ def chosen(settings: Settings, pipeline: str | None) -> list[str]:
 
 
 def table(settings: Settings, name: str) -> tuple[str, str, str]:
-    """Pipeline, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for a table not made yet."""
+    """Pipeline, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
     pipeline, dot, wanted = name.partition(".")
     if not dot or not wanted:
         raise UsageError(f"'{name}' is no table's name: write it as <pipeline>.<table>.{nearest(name, _all(settings))}")

@@ -25,10 +25,10 @@ def sql(
     """Ask the tables in SQL, through Spark. A table is <pipeline>.<table>, its quarantine <pipeline>.<table>_quarantine."""
     settings = Settings.current()
     names = {name: path for pipeline in pipeline_names(settings) for name, path in _paths(settings, pipeline).items()}
-    from sluice import session as sessions
+    from sluice.cli import spark
     from sluice.lake import register
 
-    session = sessions.start(settings, "sluice sql").newSession()
+    session = spark.session(settings, "sluice sql")
     register.check_query(session, text)
     register.register(session, settings, register.named(text, names), as_of)
     frame = register.asked(session, text, names)
@@ -50,7 +50,7 @@ def show(
     """Show some rows of a table, without Spark."""
     settings = Settings.current()
     _, wanted, path = table(settings, name)
-    fields = [field.name for field in DeltaTable(path, without_files=True).schema().fields]
+    fields = [field.name for field in DeltaTable(path).schema().fields]
     columns = [field for field in fields if not (wanted.endswith("_quarantine") and field in _HELD_BACK)]
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     rows = query(path, f"SELECT {quoted} FROM t LIMIT {limit}")

@@ -53,7 +53,7 @@ def stop(pipeline: PipelineName) -> None:
 
 
 def _lives(found: Holder) -> bool:
-    """Whether it is that process: one that began after the lease was taken has only got the same number. Other hosts are believed."""
+    """Whether it is that process: one that began after the lease was taken only has its number. Other hosts are believed."""
     if found.host != socket.gethostname():
         return True
     try:

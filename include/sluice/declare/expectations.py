@@ -46,6 +46,7 @@ class Expected(Generic[P]):
     expectations: tuple[Expectation, ...]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs."""
         return self.function(*args, **kwargs)
 
 

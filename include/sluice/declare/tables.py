@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sluice.declare.expectations import Expectation, Expected, P
 from sluice.declare.names import names, own_name
@@ -32,6 +32,7 @@ class Dataset(Generic[P]):
     expectations: tuple[Expectation, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs."""
         return self.function(*args, **kwargs)
 
     def __post_init__(self) -> None:

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
-from sluice.flows.report import FlowReport
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import secrets, suppression
 from sluice.privacy.pseudonyms import with_pseudonym

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 from sluice.declare.source import Source
 from sluice.flows import streams
 from sluice.flows.checkpoints import Checkpoint, current
-from sluice.flows.report import FlowReport
 from sluice.ingest import ledger, records
 from sluice.ingest.examination import Delivery, Examined, examine
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
+from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression

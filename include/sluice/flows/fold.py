@@ -33,10 +33,10 @@ from sluice.flows.difference import (
 )
 from sluice.flows.judgement import judge
 from sluice.flows.provenance import carried
-from sluice.flows.report import FlowReport
 from sluice.flows.winners import normalised, precedence, winners
 from sluice.ingest import ledger
 from sluice.lake import log, tables
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts
 
@@ -141,9 +141,10 @@ def _operations(
     lost = target.where(dead) if scope.dead else None
     if scope.everything or lost is None or lost.isEmpty():
         new, old, again = winners(table, good), target, F.lit(scope.everything)
+        retracting = scope.everything
     else:
         new = winners(table, good.unionByName(_of_keys(workspace, table, source, scope, lost)))
-        old, again = target, F.col("old._delivery").isin(list(scope.dead))
+        old, again, retracting = target, F.col("old._delivery").isin(list(scope.dead)), True
     if not scope.everything:
         near = within(bounds(new, targets.bounding(table, target.schema)))
         old = target.where(near | dead) if scope.dead else target.where(near)
@@ -160,8 +161,19 @@ def _operations(
         .when(two_files, CONFLICT)
         .when((again | wins) & ~equal, UPDATE)
     )
+    if retracting:
+        both = _with_files(both, _outcomes(workspace, source))
+        # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
+        operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in target.columns))
+
+
+def _with_files(both: DataFrame, outcomes: DataFrame) -> DataFrame:
+    for side in ("new", "old"):
+        files = outcomes.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file")).distinct()
+        both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
+    return both
 
 
 def _of_keys(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, lost: DataFrame) -> DataFrame:

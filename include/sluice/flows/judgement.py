@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.expectations import Action
 from sluice.declare.tables import Dataset
-from sluice.flows.report import FlowReport
+from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:

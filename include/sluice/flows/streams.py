@@ -49,8 +49,10 @@ def run(workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch
             inside.note(checkpoint.flow)
             on_batch(inside, rows, number)
         except BaseException as error:
+            # Raised again below, on this side. The JVM, which would log it with its frames, hears only that it happened; and of
+            # anything but an Exception it would not hear at all, and wait for ever.
             raised.append(error)
-            raise
+            raise RuntimeError("the batch failed") from None
 
     query = (
         frame.writeStream

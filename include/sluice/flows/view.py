@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import MaterializedView
 from sluice.flows import streams, targets
 from sluice.flows.checkpoints import current
@@ -31,9 +32,8 @@ from sluice.flows.difference import (
 )
 from sluice.flows.judgement import judge
 from sluice.flows.probe import Reach, reaches
-from sluice.flows.report import FlowReport
-from sluice.declare.fingerprint import fingerprint
 from sluice.lake import log, tables
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import verdicts
 

@@ -70,7 +70,7 @@ def asked(session: SparkSession, text: str, names: Iterable[str]) -> DataFrame:
             raise UsageError(
                 f"There is no table '{missing}'.{nearest(missing, names) or ' No table has been made yet.'}"
             ) from None
-        raise UsageError(str(error).splitlines()[0]) from None
+        raise UsageError(str(error).splitlines()[0].rstrip(";")) from None
 
 
 def _parsed(session: SparkSession, text: str) -> Any:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
+from sluice.declare.lazy import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -1,4 +1,4 @@
-"""What `sluice check --plans` finds: whether transforms keep what their decorators promise, and how far a change of an input reaches.
+"""What `sluice check --plans` finds: do transforms keep what their decorators promise, and how far a change reaches.
 
 Transforms are called with empty frames and their query plans are looked into. No data is read and nothing is written.
 """

@@ -15,9 +15,9 @@ from sluice.declare.tables import Dataset, Table
 from sluice.erasure import propagation
 from sluice.errors import UsageError, nearest
 from sluice.flows import append, fold, view
-from sluice.flows.report import FlowReport
 from sluice.ingest import discovery, ledger
 from sluice.lake import log
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.upkeep import optimize, vacuum
 

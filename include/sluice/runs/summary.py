@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sluice.flows.report import FlowReport
+from sluice.lake.report import FlowReport
 
 
 def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:

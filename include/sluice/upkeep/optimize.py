@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset
-from sluice.flows.report import FlowReport
 from sluice.lake import log, tables
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sluice.flows.report import FlowReport
 from sluice.lake import log
+from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, duration
 from sluice.lake.workspace import Workspace
 

@@ -1,0 +1,119 @@
+"""A crash before or after any commit, and another run: the tables are as if nothing had happened."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
+from sluice.declare.graph import graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+pytestmark = pytest.mark.crash
+
+
+class Crash(BaseException):
+    """Stands for a killed process: nothing of Sluice catches it."""
+
+
+visits = Source(
+    name="visits",
+    format="csv",
+    path="visits",
+    redelivery="replace",
+    comment="Visits.",
+    schema="who STRING, day DATE, minutes INT",
+)
+
+
+@table(reads="visits", keys=("who", "day"), zorder_by="day")
+@expect_or_quarantine("stays", "minutes > 0")
+def visit(visits: DataFrame) -> DataFrame:
+    """A visit."""
+    return visits.select("who", "day", "minutes")
+
+
+@materialized_view(reads="visit", keys="day")
+def by_day(visit: DataFrame) -> DataFrame:
+    """Minutes a day."""
+    return visit.groupBy("day").agg(F.sum("minutes").alias("minutes"), F.count(F.lit(1)).alias("visits"))
+
+
+POINTS = [
+    ("sluice.flows.append", "commits.append"),
+    ("sluice.flows.append", "ledger.append"),
+    ("sluice.quality.quarantine", "commits.replace_deliveries"),
+    ("sluice.flows.fold", "merge"),
+    ("sluice.flows.view", "merge"),
+]
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    layers = ("pipelines.visits.bronze", __name__)
+    return Lakehouse(
+        settings, spark, graph(Pipeline(name="visits", description="v", owner="t", layers=layers), [visits, visit, by_day])
+    )
+
+
+def cases() -> list[Any]:
+    """Every point, before and after. In turn, so that `make test` has each point once; `make test-all` has all."""
+    found = []
+    for number, (module, function) in enumerate(POINTS):
+        for after in (False, True):
+            often = number % 2 == after
+            name = f"{module.rsplit('.', 1)[1]}.{function}-{'after' if after else 'before'}"
+            found.append(pytest.param(module, function, after, id=name, marks=() if often else pytest.mark.slow))
+    return found
+
+
+@pytest.mark.parametrize(("module", "function", "after"), cases())
+def test_a_crash_changes_nothing(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+) -> None:
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
+    lake.run()
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,1\nd,2026-01-02,-3\nragged,again\n")
+    lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\ne,2026-01-03,0\n")
+    place: Any = importlib.import_module(module)
+    *inner, name = function.split(".")
+    for part in inner:
+        place = getattr(place, part)
+    real, crashed = getattr(place, name), []
+
+    def crashing(*arguments: Any, **options: Any) -> Any:
+        if not crashed and after:
+            real(*arguments, **options)
+        if not crashed:
+            crashed.append(True)
+            raise Crash
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(place, name, crashing)
+    with pytest.raises(Crash):
+        lake.run()
+    monkeypatch.undo()
+    lake.run()
+    assert crashed
+    assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("a", 2), ("b", 1), ("c", 2), ("d", 2), ("d", 3), ("e", 3)]
+    assert [(r[0], r[1]) for r in lake.rows("visits_quarantine", "_delivery", "record")] == [(1, "ragged"), (2, "ragged,again")]
+    assert [(str(r[1]), r[0], r[2]) for r in lake.rows("visit", "who", "day", "minutes")] == [
+        ("2026-01-01", "a", 7),
+        ("2026-01-02", "c", 1),
+        ("2026-01-03", "d", 4),
+    ]
+    assert lake.rows("visit_quarantine", "_delivery") == [(2,), (3,)]
+    assert [(str(r[0]), r[1], r[2]) for r in lake.rows("by_day")] == [
+        ("2026-01-01", 7, 1),
+        ("2026-01-02", 1, 1),
+        ("2026-01-03", 4, 1),
+    ]
+    states = [(row["delivery"], row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()]
+    assert states == [(1, "ingested", 2, 1), (2, "ingested", 3, 1), (3, "ingested", 2, 0)]

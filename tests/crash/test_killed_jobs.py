@@ -1,0 +1,76 @@
+"""A real spark-submit of each layer is killed in the middle of a batch; the next run puts everything right. And two runs at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT
+
+from pipelines.gym import maker
+from sluice.cli.truth import compare
+from sluice.runs import ledger
+from sluice.settings import Settings
+
+pytestmark = pytest.mark.crash
+
+FLOWS = {"bronze": "bronze_readings", "silver": "silver_heart_rate", "gold": "gold_device_day"}
+
+
+def submit(settings: Settings, stage: str, *more: str) -> subprocess.Popen[str]:
+    """Start a stage as Airflow does. The process is the JVM that commits."""
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", str(settings.spark_properties)]
+    command += [str(ROOT / "spark_jobs" / f"{stage}.py"), "--pipeline", "gym", *more]
+    environment = {**os.environ, **settings.spark_environment()}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + 120
+    while not list(place.glob(pattern)):
+        assert process.poll() is None and time.monotonic() < until, process.communicate()[1]
+        time.sleep(0.02)
+
+
+def test_every_stage_is_killed_once(settings: Settings) -> None:
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
+    for stage, flow in FLOWS.items():
+        killed = submit(settings, stage)
+        wait_for(Path(settings.checkpoints("gym", flow)), "*/offsets/0", killed)
+        time.sleep(0.7)
+        killed.send_signal(signal.SIGKILL)
+        finish(killed)
+        code, _, err = finish(submit(settings, stage, "--wait", "60"))
+        assert code == 0, err
+    for table, rows in maker.expected(settings.truth / "gym").items():
+        assert rows and compare(table, rows, ledger.rows(settings, "gym", table)).equal, table
+
+
+def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settings: Settings, spark: object) -> None:
+    from sluice import session
+    from sluice.runs import lease
+
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
+    with lease.held(settings, session.start(settings, "tests"), "gym", "the-first", 0):
+        code, out, err = finish(submit(settings, "bronze"))
+        assert (code, out) == (3, "")
+        reason = err.strip().splitlines()[-1]
+        assert "the-first" in reason and f"process {os.getpid()}" in reason and "--wait" in reason
+        waiting = submit(settings, "bronze", "--wait", "120", "--report", str(settings.landing / "report.json"))
+        time.sleep(8)
+        assert waiting.poll() is None
+    code, out, err = finish(waiting)
+    assert code == 0, err
+    # Calm: the JVM's own line about its modules is all that Spark says.
+    assert [line for line in err.splitlines() if line] == ["WARNING: Using incubator modules: jdk.incubator.vector"]
+    assert out.splitlines()[-1] == (settings.landing / "report.json").read_text()

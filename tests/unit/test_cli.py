@@ -1,0 +1,300 @@
+"""The command line without Spark: names, dates, options, exit codes, and what it prints for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from sluice.cli import main
+from sluice.cli.stop import holder
+from sluice.ingest import ledger as tables
+from sluice.runs import ledger
+from sluice.settings import Settings
+
+Call = Callable[..., tuple[int, str, str]]
+
+AFTERWARDS = """
+import sys
+from sluice.cli import main
+code = 0
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    code = ended.code
+print('pyspark' in sys.modules, 'airflow' in sys.modules, code)
+"""
+
+
+@pytest.fixture(autouse=True)
+def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def last_line(out: str) -> dict[str, object]:
+    loaded = json.loads(out.splitlines()[-1])
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def describe_holder(settings: Settings, pid: int, since: datetime, host: str | None = None) -> None:
+    folder = Path(settings.bookkeeping("gym"))
+    folder.mkdir(parents=True)
+    told = {"run": "r1", "pid": pid, "host": host or socket.gethostname(), "since": since.isoformat()}
+    (folder / "lease.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("status", "gim"), "'gym'"),
+        (("run", "gim"), "'gym'"),
+        (("run", "gym", "--stage", "silvr"), "'silver'"),
+        (("run", "gym", "--mode", "refesh"), "'refresh'"),
+        (("run", "gym", "--mode", "refresh"), "--tables"),
+        (("run", "gym", "--mode", "refresh", "--table", "heart_rat"), "'heart_rate'"),
+        (("run", "gym", "--mode", "replay", "--from", "yesterday"), "2026-11-21"),
+        (("run", "gym", "--mode", "replay", "--from", "2026-11-02", "--to", "2026-11-01"), "before"),
+        (("run", "gym", "--from", "2026-11-01"), "replay"),
+        (("show", "gym.hart_rate"), "'heart_rate'"),
+        (("show", "heart_rate"), "<pipeline>.<table>"),
+        (("history", "gim.heart_rate"), "'gym'"),
+        (("ledger", "gym", "--state", "ingestd"), "'ingested'"),
+        (("land", "gym", "--until", "2026-11-01"), "--until. It takes: --days, --seed, --scale"),
+        (("land", "gym", "--days", "0"), "at least 1"),
+        (("quarantine", "show", "gym", "hart_rate"), "'heart_rate_quarantine'"),
+        (("check", "gim"), "'gym'"),
+        (("stop", "gim"), "'gym'"),
+    ],
+)
+def test_wrong_use_is_one_line_with_a_hint_and_exits_with_two(call: Call, arguments: tuple[str, ...], hint: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("sluice: ")
+    assert err.count("\n") == 1
+    assert hint in err
+
+
+def test_what_typer_refuses_exits_with_two(call: Call) -> None:
+    assert call("statu")[0] == 2
+    assert call("show", "gym.device_day", "--limit", "0")[0] == 2
+
+
+def test_a_failure_that_is_nobodys_mistake_exits_with_one_and_shows_no_trace(
+    call: Call, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "tables", lambda *_: 1 / 0)
+    code, _, err = call("status", "gym")
+    assert code == 1
+    assert err == "sluice: ZeroDivisionError in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data).\n"
+
+
+def test_a_declared_table_that_is_not_there_yet_is_no_wrong_name(call: Call) -> None:
+    code, _, err = call("show", "gym.device_day")
+    assert (code, err) == (
+        1,
+        "sluice: Table 'gym.device_day' has not been made yet: nothing has been run that writes it. Run: sluice run gym\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("ledger", "gym"), ("runs", "gym"), ("history", "gym"), ("quarantine", "list", "gym")]
+)
+def test_without_a_lake_all_is_calm(call: Call, command: tuple[str, ...]) -> None:
+    code, out, err = call(*command)
+    assert (code, err) == (0, "")
+    assert out.strip()
+    code, out, err = call(*command, "--json")
+    assert (code, err) == (0, "")
+    assert last_line(out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--help",),
+        ("status",),
+        ("ledger", "gym"),
+        ("runs", "gym"),
+        ("history", "gym"),
+        ("show", "gym.device_day"),
+        ("quarantine", "list", "gym"),
+        ("erase", "request", "gym"),
+        ("erase", "list", "gym"),
+        ("secrets", "init"),
+        ("land", "gym", "--days", "1", "--scale", "0.05"),
+        ("doctor", "--quiet"),
+        ("check",),
+        ("stop", "gym"),
+        ("down",),
+        ("run", "gim"),
+        ("new", "pipeline", "gym", "--from", "."),
+    ],
+)
+def test_what_needs_no_spark_loads_none(command: tuple[str, ...], tmp_path: Path) -> None:
+    # `down` must not stop the Airflow of whoever runs the tests.
+    root = {"SLUICE_ROOT": str(tmp_path)} if command == ("down",) else {}
+    ran = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS, *command],
+        input="42\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **root},
+    )
+    expected = {"show": "1", "run": "2", "new": "2"}.get(command[0], "0")
+    assert ran.stdout.splitlines()[-1] == f"False False {expected}", ran.stderr
+
+
+def test_it_starts_as_a_module_and_as_a_script() -> None:
+    for start in ([sys.executable, "-m", "sluice.cli"], [str(Path(sys.executable).parent / "sluice")]):
+        assert "Usage: sluice" in subprocess.run([*start, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_land_lands(call: Call, settings: Settings) -> None:
+    code, out, _ = call("land", "gym", "--days", "2", "--scale", "0.05")
+    assert code == 0
+    assert out.startswith("Landed 10 files, up to 2026-11-02: ")
+    assert len(list((settings.landing / "gym").rglob("*.jsonl"))) == 10
+
+
+def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "people").write_text("4200000001\n4200000002\n\n4200000001\n")
+    code, out, err = call("erase", "request", "gym", "--subject-file", str(tmp_path / "people"))
+    assert (code, err) == (0, "")
+    assert "kind 'device_id': 2." in out
+    assert "42000" not in out
+    code, out, _ = call("erase", "list", "gym", "--json")
+    assert "42000" not in out
+    assert [request["people"] for request in last_line(out)["requests"]] == [2]  # type: ignore[attr-defined]
+    assert last_line(call("erase", "status", "--json")[1])["pipelines"][0] == {"pipeline": "gym", "waiting": 1, "done": 0}  # type: ignore[index]
+    assert "Erasure requests waiting: 1" in call("status", "gym")[1]
+    assert all("42000" not in path.read_text() for path in Path(settings.lake).rglob("*.json"))
+
+
+def test_erase_request_without_people_or_with_a_wrong_kind_is_refused(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "nobody").write_text("\n")
+    (tmp_path / "people").write_text("1\n")
+    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "nobody"))[0] == 2
+    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "missing"))[0] == 2
+    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "people"), "--identifier", "devce_id")[0] == 2
+    assert call("erase", "request", "italy", "--subject-file", str(tmp_path / "people"))[0] == 2
+
+
+def test_the_suppression_key_is_made_once_and_for_its_owner_only(call: Call, settings: Settings) -> None:
+    assert call("secrets", "init")[1].startswith("Made: ")
+    key = settings.secrets / "suppression.key"
+    content = key.read_bytes()
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert call("secrets", "init")[1].startswith("Is there already: ")
+    assert key.read_bytes() == content
+
+
+def test_stop_asks_the_run_that_holds_the_lease(call: Call, settings: Settings) -> None:
+    assert call("stop", "gym")[1] == "Nothing runs on 'gym'.\n"
+    describe_holder(settings, os.getpid(), datetime.now(UTC))
+    assert "run r1" in call("stop", "gym")[1]
+    assert settings.stop_request("gym", "r1").exists()
+    assert "run r1" in call("status", "gym")[1]
+
+
+def test_a_process_that_ended_holds_no_lease(settings: Settings) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    describe_holder(settings, ended.pid, datetime.now(UTC))
+    assert holder(settings, "gym") is None
+
+
+def test_a_process_that_only_got_the_same_number_holds_no_lease(settings: Settings) -> None:
+    describe_holder(settings, os.getpid(), datetime.now(UTC) - timedelta(days=365))
+    assert holder(settings, "gym") is None
+
+
+def test_the_holder_on_another_host_is_believed(settings: Settings) -> None:
+    describe_holder(settings, 2**22 + 1, datetime.now(UTC), host="elsewhere")
+    assert holder(settings, "gym") is not None
+
+
+def outcome(delivery: int, file: str, modified: int, sha256: str, state: str = "ingested") -> dict[str, object]:
+    at = datetime.fromtimestamp(modified, UTC)
+    common = {"delivery": delivery, "source": "reports", "file": file, "modified_at": at, "sha256": sha256}
+    return {**common, "state": state, "recorded_at": datetime.fromtimestamp(delivery, UTC)}
+
+
+@pytest.mark.parametrize(("replacing", "superseded"), [(frozenset({"reports"}), {1, 4, 6}), (frozenset(), set())])
+def test_of_a_file_that_is_replaced_one_delivery_counts(
+    settings: Settings, replacing: frozenset[str], superseded: set[int]
+) -> None:
+    outcomes = [
+        outcome(1, "a", 10, "x"),
+        outcome(2, "a", 20, "x"),
+        outcome(3, "b", 10, "y"),  # as late as the next, of greater content
+        outcome(4, "b", 10, "x"),
+        outcome(5, "c", 10, "x"),  # the same again: the one that came first
+        outcome(6, "c", 10, "x"),
+        outcome(7, "d", 10, "x"),
+        outcome(8, "d", 20, "x", state="quarantined"),  # not accepted: supersedes nothing
+    ]
+    deliveries = [{"event": "delivered", **{n: row[n] for n in ("delivery", "source", "file")}} for row in outcomes]
+    write_deltalake(settings.bookkeeping("gym", "deliveries"), pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
+    write_deltalake(settings.bookkeeping("gym", "outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
+    found = ledger.deliveries(settings, "gym", replacing=replacing)
+    assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
+
+
+BROKEN = {
+    "pipeline.py": "from sluice.declare import Pipeline\nPIPELINE = Pipeline(name='broken', description='x', owner='x', "
+    "layers=('pipelines.broken.bronze', 'pipelines.broken.silver'))\n",
+    "bronze.py": "from sluice.declare import Source\nrows = Source(name='rows', format='csv', path='rows', comment='x')\n",
+    "silver.py": "from sluice.declare import table\n\n@table(reads='rws', keys='id')\ndef one(rows): ...\n\n"
+    "@table(reads='one', keys='id')\ndef two(rows): ...\n",
+}
+
+
+def checked(tmp_path: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    folder = tmp_path / "include" / "pipelines" / "broken"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    environment = {**os.environ, "SLUICE_ROOT": str(tmp_path), "PYTHONPATH": str(tmp_path / "include")}
+    command = [sys.executable, "-m", "sluice.cli", "check", "--json"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_check_lists_every_mistake(tmp_path: Path) -> None:
+    ran = checked(tmp_path, BROKEN)
+    assert ran.returncode == 2
+    assert [line.startswith("sluice: Pipeline 'broken': ") for line in ran.stderr.splitlines()] == [True, True]
+    assert "Did you mean 'rows'?" in ran.stderr
+    assert "'two'" in ran.stderr
+    assert last_line(ran.stdout)["ok"] is False
+
+
+def test_check_says_where_a_pipelines_own_code_fails(tmp_path: Path) -> None:
+    ran = checked(tmp_path, BROKEN | {"silver.py": "\n\nnosuch\n"})
+    assert ran.returncode == 2
+    assert "silver.py, line 3" in ran.stderr
+    assert "Traceback" not in ran.stderr
