@@ -74,8 +74,8 @@ def _trigger_form() -> dict[str, Param]:
             type="string",
             enum=["increment", "replay", "refresh"],
             title="Mode",
-            description="increment: what is new. replay: the days below again. refresh: tables from scratch. "
-            "A backfill run always replays its own interval.",
+            description="increment: what is new. refresh: the tables below from scratch, with all that read them. "
+            "replay: the days below again; the jobs refuse it so far.",
         ),
         "from_date": Param(None, title="From", description="replay: first day, inclusive (UTC).", **day),
         "to_date": Param(None, title="To", description="replay: last day, exclusive (UTC).", **day),
@@ -96,6 +96,6 @@ def _documentation(pipeline: Pipeline) -> str:
 {stages}
 
 A scheduled or a plain manual run takes what is new; with nothing new it changes nothing.
-Running it again is always safe. A backfill replays the deliveries of its interval with today's code.
+Running it again is always safe. A backfill asks for a replay of its interval, which the jobs refuse so far.
 Each task's XCom holds the report of its job.
 """

@@ -54,4 +54,5 @@ def _without_docstring(tree: ast.Module) -> ast.Module:
         function.body = function.body[1:] or [ast.Pass()]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []
+        function.name = ""
     return tree

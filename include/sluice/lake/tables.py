@@ -84,7 +84,8 @@ def _properties(shape: Shape) -> dict[str, str]:
     return {
         "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
         "delta.enableDeletionVectors": "false",
-        "delta.dataSkippingStatsColumns": ",".join(shape.statistics),
+        # Partition columns have none, and Delta refuses them here.
+        "delta.dataSkippingStatsColumns": ",".join(name for name in shape.statistics if name not in shape.partition_by),
         RETENTION: f"interval {shape.retain}",
         "delta.logRetentionDuration": f"interval {_at_least_thirty_days(shape.retain)}",
     }
