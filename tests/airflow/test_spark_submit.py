@@ -88,9 +88,10 @@ def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, l
     calls = [entry["argv"] for entry in told(records)]
     spark_jobs = checkout.settings.root / "spark_jobs"
     stages = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
-    assert [call[6] for call in calls] == [str(spark_jobs / f"{stage}.py") for stage in stages]
-    assert calls[0][:6] == ["--master", "local[2]", "--name", "sluice-gym-bronze", "--deploy-mode", "client"]
-    assert calls[0][7:11] == ["--pipeline", "gym", "--mode", "increment"]
+    assert [call[8] for call in calls] == [str(spark_jobs / f"{stage}.py") for stage in stages]
+    assert calls[0][:4] == ["--master", "local[2]", "--properties-file", str(spark_jobs / "conf" / "spark-defaults.conf")]
+    assert calls[0][4:8] == ["--name", "sluice-gym-bronze", "--deploy-mode", "client"]
+    assert calls[0][9:13] == ["--pipeline", "gym", "--mode", "increment"]
 
 
 @pytest.fixture

@@ -42,8 +42,7 @@ def test_from_strange_files_to_a_gold_table(checkout: Path, tmp_path: Path) -> N
     )
     sluice(checkout, "new", "pipeline", "shop", "--from", str(folder))
     assert "ok" in sluice(checkout, "check", "shop")
-    for stage in ("bronze", "silver", "gold"):
-        sluice(checkout, "run", "shop", "--stage", stage)
+    sluice(checkout, "run", "shop")
     status = sluice(checkout, "status", "shop")
     gold = next(line.split() for line in status.splitlines() if "gold" in line.split())
     assert "orders_by" in " ".join(gold)
@@ -51,4 +50,4 @@ def test_from_strange_files_to_a_gold_table(checkout: Path, tmp_path: Path) -> N
         checkout, "sql", f"SELECT * FROM shop.{next(word for word in gold if word.startswith('orders_by'))}"
     )
     assert sluice(checkout, "sql", "SELECT count(*) AS n, max(`Kunde`) AS k FROM shop.orders_files").count("Ü, Inc") == 1
-    assert "4" in sluice(checkout, "quarantine", "list", "shop") or "1" in sluice(checkout, "quarantine", "list", "shop")
+    assert "another number of fields" in " ".join(sluice(checkout, "quarantine", "list", "shop").split())

@@ -49,7 +49,9 @@ def by_city(sale: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
-    pipeline = Pipeline(name="shop", description="s", owner="t", layers=("shop.bronze", __name__), retain="1 second")
+    sale.function.__module__, by_city.function.__module__ = "shop.silver", "shop.gold"
+    layers = ("shop.bronze", "shop.silver", "shop.gold")
+    pipeline = Pipeline(name="shop", description="s", owner="t", layers=layers, retain="1 second")
     return Lakehouse(settings, spark, graph(pipeline, [sales, sale, by_city]))
 
 

@@ -46,7 +46,7 @@ def test_a_lost_checkpoint_is_noticed_and_has_another_identity(tmp_path: Path) -
 
 def test_a_checkpoint_of_another_flow_is_refused_with_the_remedy(tmp_path: Path) -> None:
     current(str(tmp_path), "gold_day", {"a": "1"})
-    with pytest.raises(UsageError, match="belongs to the flow 'gold_day', not to 'gold_week'. Move it away"):
+    with pytest.raises(UsageError, match=r"belongs to the flow 'gold_day', not to 'gold_week'\. Move it away"):
         current(str(tmp_path), "gold_week", {"a": "1"})
 
 

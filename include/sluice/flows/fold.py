@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sluice.declare.expectations import Action
 from sluice.declare.source import Source
 from sluice.declare.tables import Table
+from sluice.errors import SluiceError
 from sluice.flows import streams, targets
 from sluice.flows.checkpoints import current
 from sluice.flows.difference import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 AnyTable = Table[Any]
 _ALL_FILES = 2**31 - 1
+_TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,14 @@ def fold(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, re
     live = _live(workspace, source) if scope.everything else _numbers(workspace, scope.fresh)
     with kept(_judged(workspace, table, source, live)) as rows:
         quarantined = judge(table, rows, report)
+        _check_one_file(table, _accepted(table, rows))
         _set_aside(workspace, table, rows, scope, quarantined)
         path = workspace.path(table.name)
         target = tables.read(workspace.session, path)
         operations = _operations(workspace, table, source, scope, _accepted(table, rows), target)
-        elsewhere = f"Table '{table.name}' declares key_in_one_file, but a key of it came in two files."
-        changes = merge(workspace.session, path, operations, table.keys, targets.bounding(table, target.schema), elsewhere)
+        changes = merge(
+            workspace.session, path, operations, table.keys, targets.bounding(table, target.schema), _TWO_FILES.format(table.name)
+        )
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.changed(changes.inserted, changes.updated, changes.deleted)
@@ -198,6 +202,14 @@ def _judged(workspace: Workspace, table: AnyTable, source: Source, live: DataFra
 
 def _accepted(table: AnyTable, judged: DataFrame) -> DataFrame:
     return judged.where(verdicts.accepted(table.expectations)).drop(verdicts.FAILED_RULES)
+
+
+def _check_one_file(table: AnyTable, good: DataFrame) -> None:
+    """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
+    if table.key_in_one_file:
+        keys = [F.col(f"`{key}`") for key in table.keys]
+        if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
+            raise SluiceError(_TWO_FILES.format(table.name))
 
 
 def _set_aside(workspace: Workspace, table: AnyTable, rows: DataFrame, scope: Scope, number: int) -> None:

@@ -98,3 +98,17 @@ def properties(path: str) -> dict[str, str]:
     """A table's properties."""
     found = DeltaTable(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
+
+
+def partitions_written(path: str, since: int) -> list[dict[str, Any]]:
+    """The partitions that got files after a version, each as its columns' values."""
+    before = set(DeltaTable(path, version=since).file_uris())
+    table = DeltaTable(path)
+    fresh = [uri not in before for uri in table.file_uris()]
+    actions = table.get_add_actions(flatten=True)
+    names = [name for name in actions.schema.names if name.startswith("partition.")]
+    values = zip(*(pa.chunked_array(actions[name]).to_pylist() for name in names), strict=True)
+    found = {group for group, new in zip(values, fresh, strict=True) if new}
+    return [
+        dict(zip((name.removeprefix("partition.") for name in names), group, strict=True)) for group in sorted(found, key=repr)
+    ]

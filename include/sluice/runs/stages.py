@@ -49,7 +49,9 @@ def check(graph: Graph, stage: str, mode: str, tables: Sequence[str]) -> None:
     if mode == "replay":
         raise UsageError("Mode 'replay' is not there yet. Use 'increment', or 'refresh' with --tables.")
     if mode == "refresh" and not tables:
-        raise UsageError("Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them.")
+        raise UsageError(
+            "Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them."
+        )
     for name in tables:
         if isinstance(graph[name], Source):
             raise UsageError(

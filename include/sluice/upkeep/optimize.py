@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset
-from sluice.lake import log, tables
+from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
@@ -26,7 +24,7 @@ def table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
     since = _since_last(path)
     if since is not None:
         workspace.note("optimize")
-        where = _changed_partitions(workspace, declared, path, since)
+        where = _changed_partitions(declared, path, since)
         zorder = () if isinstance(declared, Source) else declared.zorder_by
         statement = f"OPTIMIZE delta.`{path}`{where}" + (f" ZORDER BY ({', '.join(f'`{c}`' for c in zorder)})" if zorder else "")
         metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
@@ -46,23 +44,18 @@ def _since_last(path: str) -> int | None:
     return -1 if new_data else None
 
 
-def _changed_partitions(workspace: Workspace, declared: Source | Dataset[Any], path: str, since: int) -> str:
-    """A WHERE clause that keeps OPTIMIZE to the partitions with files written after a version; "" for a table without partitions."""
+def _changed_partitions(declared: Source | Dataset[Any], path: str, since: int) -> str:
+    """A WHERE clause for the partitions with files written after a version; "" where all of the table is meant."""
     if isinstance(declared, Source) or not declared.partition_by or since < 0:
         return ""
-    before = workspace.session.read.format("delta").option("versionAsOf", since).load(path)
-    now = set(tables.read(workspace.session, path).inputFiles())
-    fresh = now - set(before.inputFiles())
-    columns = [F.col(f"`{column}`") for column in declared.partition_by]
-    values = (
-        tables.read(workspace.session, path).where(F.col("_metadata.file_path").isin(sorted(fresh))).select(*columns).distinct()
-    )
-    groups = [" AND ".join(_equals(name, value) for name, value in row.asDict().items()) for row in values.collect()]
+    groups = [
+        " AND ".join(_equals(name, value) for name, value in group.items()) for group in log.partitions_written(path, since)
+    ]
     return f" WHERE {' OR '.join(f'({group})' for group in groups)}" if groups else ""
 
 
 def _equals(name: str, value: object) -> str:
-    text = str(value).replace("'", "''")
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"`{name}` IS NULL" if value is None else f"`{name}` = '{text}'"
 
 
