@@ -63,8 +63,8 @@ def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settin
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
     with lease.held(settings, session.start(settings, "tests"), "gym", "the-first", 0):
         code, out, err = finish(submit(settings, "bronze"))
-        assert (code, out) == (3, "")
-        reason = err.strip().splitlines()[-1]
+        assert code == 3
+        (reason,) = out.splitlines()  # spark-submit puts what Python writes on standard error there too
         assert "the-first" in reason and f"process {os.getpid()}" in reason and "--wait" in reason
         waiting = submit(settings, "bronze", "--wait", "120", "--report", str(settings.landing / "report.json"))
         time.sleep(8)
