@@ -106,16 +106,18 @@ def in_order(schema: StructType) -> StructType:
 
 def scope_of(workspace: Workspace, source: Source, rows: DataFrame) -> Scope:
     """What the outcomes of a batch touch: of their files, which deliveries count now and which do not."""
-    touched = [(row.delivery, row.file) for row in rows.select("delivery", "file").distinct().collect()]
+    touched = [(row.delivery, row.file, row.state) for row in rows.select("delivery", "file", "state").distinct().collect()]
     if not touched:
         return Scope()
-    names = sorted({file for _, file in touched})
+    names = sorted({file for _, file, _ in touched})
     files = workspace.session.createDataFrame([(file,) for file in names], "file STRING")
     of_files = _outcomes(workspace, source).join(F.broadcast(files), "file", "left_semi").persist()
     live = {row.delivery for row in ledger.live(of_files, source.redelivery == "replace").collect()}
     with_rows = {row.delivery for row in of_files.where(F.col("rows") > 0).select("delivery").collect()}
     of_files.unpersist()
-    fresh = sorted({delivery for delivery, _ in touched} & live & with_rows)
+    # A discarded delivery lets an earlier one of its file count again.
+    discarded = any(state == ledger.DISCARDED for _, _, state in touched)
+    fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
     return Scope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
