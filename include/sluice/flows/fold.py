@@ -7,7 +7,6 @@ them are folded again from bronze.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -34,8 +33,8 @@ from sluice.flows.difference import (
 )
 from sluice.flows.judgement import judge
 from sluice.flows.provenance import carried
+from sluice.flows.scope import Scope, live_deliveries, numbered, outcomes_of, scope_of
 from sluice.flows.winners import normalised, precedence, winners
-from sluice.ingest import ledger
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -47,18 +46,6 @@ if TYPE_CHECKING:
 AnyTable = Table[Any]
 _ALL_FILES = 2**31 - 1
 _TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What a batch is about. fresh: deliveries whose rows are new and count; dead: deliveries of the same files that do not count.
-
-    everything: fold all live deliveries, and take out every row that none of them gives.
-    """
-
-    fresh: tuple[int, ...] = ()
-    dead: tuple[int, ...] = ()
-    everything: bool = False
 
 
 def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
@@ -104,27 +91,10 @@ def in_order(schema: StructType) -> StructType:
     return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
 
 
-def scope_of(workspace: Workspace, source: Source, rows: DataFrame) -> Scope:
-    """What the outcomes of a batch touch: of their files, which deliveries count now and which do not."""
-    touched = [(row.delivery, row.file, row.state) for row in rows.select("delivery", "file", "state").distinct().collect()]
-    if not touched:
-        return Scope()
-    names = sorted({file for _, file, _ in touched})
-    files = workspace.session.createDataFrame([(file,) for file in names], "file STRING")
-    of_files = _outcomes(workspace, source).join(F.broadcast(files), "file", "left_semi").persist()
-    live = {row.delivery for row in ledger.live(of_files, source.redelivery == "replace").collect()}
-    with_rows = {row.delivery for row in of_files.where(F.col("rows") > 0).select("delivery").collect()}
-    of_files.unpersist()
-    # A discarded delivery lets an earlier one of its file count again.
-    discarded = any(state == ledger.DISCARDED for _, _, state in touched)
-    fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
-    return Scope(tuple(fresh), tuple(sorted(with_rows - live)))
-
-
 def fold(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, report: FlowReport, flow: str) -> None:
     """Fold a scope into the table: quarantine first, then one merge of what differs."""
     workspace.note(flow, scope.fresh)
-    live = _live(workspace, source) if scope.everything else _numbers(workspace, scope.fresh)
+    live = live_deliveries(workspace, source) if scope.everything else numbered(workspace, scope.fresh)
     with kept(_judged(workspace, table, source, live)) as rows:
         quarantined = judge(table, rows, report)
         _check_one_file(table, _accepted(table, rows))
@@ -168,7 +138,7 @@ def _operations(
         .when((again | wins) & ~equal, UPDATE)
     )
     if retracting:
-        both = _with_files(both, _outcomes(workspace, source))
+        both = _with_files(both, outcomes_of(workspace, source))
         # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
         operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
@@ -184,7 +154,7 @@ def _with_files(both: DataFrame, outcomes: DataFrame) -> DataFrame:
 
 def _of_keys(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, lost: DataFrame) -> DataFrame:
     """All live rows of the keys whose present row no longer counts, made with today's code."""
-    live = _live(workspace, source, scope if table.key_in_one_file else None)
+    live = live_deliveries(workspace, source, scope if table.key_in_one_file else None)
     rows = _accepted(table, _judged(workspace, table, source, live)).alias("rows")
     keys = lost.select(*(F.col(f"`{key}`") for key in table.keys)).alias("lost")
     condition = same([F.col(f"rows.`{key}`") for key in table.keys], [F.col(f"lost.`{key}`") for key in table.keys])
@@ -227,20 +197,3 @@ def _set_aside(workspace: Workspace, table: AnyTable, rows: DataFrame, scope: Sc
         touched = {row._delivery for row in both.distinct().collect()}
     entries = quarantine.entries(bad, F.col(verdicts.FAILED_RULES), record, subject)
     quarantine.replace(entries, path, sorted(touched), some=number > 0)
-
-
-def _outcomes(workspace: Workspace, source: Source) -> DataFrame:
-    return tables.read(workspace.session, workspace.outcomes).where(F.col("source") == source.name)
-
-
-def _live(workspace: Workspace, source: Source, of_files_in: Scope | None = None) -> DataFrame:
-    outcomes = _outcomes(workspace, source)
-    if of_files_in is not None:
-        numbers = [*of_files_in.fresh, *of_files_in.dead]
-        files = outcomes.where(F.col("delivery").isin(numbers)).select("file").distinct()
-        outcomes = outcomes.join(F.broadcast(files), "file", "left_semi")
-    return ledger.live(outcomes, source.redelivery == "replace").select(F.col("delivery").alias("_delivery"))
-
-
-def _numbers(workspace: Workspace, deliveries: tuple[int, ...]) -> DataFrame:
-    return workspace.session.createDataFrame([(number,) for number in deliveries], "_delivery BIGINT")
