@@ -42,10 +42,11 @@ def settings_at(folder: Path) -> Settings:
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """The process's session, configured as every job's."""
+    """The process's session, configured as every job's but for a process that lives long: all compilers, more memory."""
     from sluice import session
 
-    return session.start(settings_at(ROOT), "tests")
+    lives_long = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+    return session.start(settings_at(ROOT), "tests", lives_long)
 
 
 @pytest.fixture

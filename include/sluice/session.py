@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sluice.settings import Settings
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def start(settings: Settings, name: str) -> SparkSession:
-    """The process's session, started if need be. A process under spark-submit has its JVM already; any other starts one here."""
+def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The process's session, started if need be. A process under spark-submit has its JVM already; any other starts one here.
+
+    conf: what this process wants otherwise than the file says; heard by the first start only.
+    """
     for variable, value in settings.spark_environment().items():
         os.environ[variable] = value
     # PySpark hands out instants in the zone of the process; it must be the session's.
@@ -28,6 +32,8 @@ def start(settings: Settings, name: str) -> SparkSession:
     if running is not None:
         return running
     builder = SparkSession.builder.appName(name).config("spark.sql.warehouse.dir", str(settings.state / "warehouse"))
+    for key, value in (conf or {}).items():
+        builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
