@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped]  # it ships no types
 
 
 def stop_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.cli.printing import PipelineName, console
 from sluice.settings import Settings, known_pipeline

@@ -50,7 +50,7 @@ Numbers: TypeAlias = tuple[float, ...]
 
 
 def _any(kind: object, column: str, *sides: Iterable[Row]) -> bool:
-    return any(isinstance(row.get(column), kind) for rows in sides for row in rows)  # type: ignore[arg-type]
+    return any(isinstance(row.get(column), kind) for rows in sides for row in rows)  # type: ignore[arg-type]  # the rows are plain mappings of object
 
 
 def _grouped(
