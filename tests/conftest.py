@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluice.declare.graph import Graph
+from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
 from sluice.runs import ledger, stages
 from sluice.settings import Settings
+from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,18 +80,24 @@ class Lakehouse:
         os.utime(path, (at, at))
         return path
 
-    def workspace(self, mode: str = "increment", run: str = "") -> Workspace:
+    def workspace(self, mode: str = "increment", run: str = "", interval: Interval | None = None) -> Workspace:
         from sluice.lake.workspace import Workspace
 
-        return Workspace(self.settings, self.graph, self.spark, run or uuid.uuid4().hex[:12], mode)
+        return Workspace(self.settings, self.graph, self.spark, run or uuid.uuid4().hex[:12], mode, interval)
 
-    def run(self, *wanted: str, mode: str = "increment", tables: Sequence[str] = ()) -> dict[str, FlowReport]:
+    def replay(self, first: str, last: str, tables: Sequence[str] = ()) -> dict[str, FlowReport]:
+        """Take an interval again, as a backfill does."""
+        return self.run(mode="replay", tables=tables, interval=Interval.of(first, last))
+
+    def run(
+        self, *wanted: str, mode: str = "increment", tables: Sequence[str] = (), interval: Interval | None = None
+    ) -> dict[str, FlowReport]:
         """Run stages, by default the layers. Returns the reports by table. Raises the error of a flow that failed."""
         layers = wanted or tuple(layer.rsplit(".", 1)[-1] for layer in self.graph.pipeline.layers)
         reports: dict[str, FlowReport] = {}
         for stage in layers:
             try:
-                found = stages.run(self.workspace(mode), stage, tables)
+                found = stages.run(self.workspace(mode, interval=interval), stage, tables)
             except stages.Failed as failed:
                 raise next(iter(failed.errors.values())) from None
             reports |= {report.flow: report for report in found}

@@ -47,8 +47,8 @@ def by_day(visit: DataFrame) -> DataFrame:
 
 
 POINTS = [
-    ("sluice.flows.append", "commits.append"),
-    ("sluice.flows.append", "ledger.append"),
+    ("sluice.flows.intake", "commits.append"),
+    ("sluice.flows.intake", "ledger.append"),
     ("sluice.quality.quarantine", "commits.replace_deliveries"),
     ("sluice.flows.fold", "merge"),
     ("sluice.flows.view", "merge"),

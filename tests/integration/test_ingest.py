@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
@@ -156,8 +156,8 @@ def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     lake.land("orders/a.csv", "id\n1\n")
     discover = stages._discover
 
-    def and_change(workspace: object) -> None:
-        discover(workspace)  # type: ignore[arg-type]
+    def and_change(*arguments: Any) -> None:
+        discover(*arguments)
         lake.land("orders/a.csv", "id\n22\n")
 
     monkeypatch.setattr(stages, "_discover", and_change)

@@ -9,6 +9,7 @@ readings = Source(
     format="json",
     path="readings",
     pattern="*.jsonl",
+    date_in_path="%Y-%m-%d",
     schema="device_id BIGINT, time DOUBLE, heartrate DOUBLE, received_at DOUBLE",
     subject="device_id",
     comment="Heart rate readings in beats per minute; time and received_at in seconds since 1970-01-01 UTC.",

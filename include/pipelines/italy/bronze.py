@@ -11,5 +11,6 @@ regional_reports = Source(
     path="regional_reports",
     pattern="dpc-covid19-ita-regioni-*.csv",
     redelivery="replace",
+    date_in_path="%Y%m%d",
     comment="Daily reports of the Italian regions, one file a day. A file that comes again replaces it.",
 )

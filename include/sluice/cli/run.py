@@ -3,81 +3,68 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sluice.cli.printing import AsJson, PipelineName, print_json
+from sluice.declare.interval import Interval
 from sluice.errors import StopRequested, UsageError
 from sluice.settings import Settings, known_pipeline
 
-_DATE = "A date or instant, for --mode replay."
+if TYPE_CHECKING:
+    from sluice.runs import job
+
+_FROM = "For --mode replay: the first day, or an instant (UTC)."
+_TO = "For --mode replay: the last day, or an instant that is not included (UTC)."
 
 
 def run(
     pipeline: PipelineName,
     stage: Annotated[str | None, typer.Option(help="One stage; otherwise all, in order.")] = None,
     mode: Annotated[str, typer.Option(help="increment, replay or refresh.")] = "increment",
-    start: Annotated[str | None, typer.Option("--from", metavar="DATE", help=_DATE)] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="DATE", help=_DATE)] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh; may be given again.")] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="DATE", help=_FROM)] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="DATE", help=_TO)] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Bring a pipeline's tables up to date. Stops at the first failure."""
     settings = Settings.current()
     known_pipeline(settings, pipeline)
-    _check_interval(mode, start, end)
+    interval = _interval(mode, start, end)
     # Spark's modules only now: a wrong name is answered at once.
     from sluice.declare.loading import load
-    from sluice.runs import stages
+    from sluice.runs import job, stages
 
     graph = load(settings, pipeline)
     wanted = [stage] if stage else stages.names(graph)
     for name in wanted:
-        stages.check(graph, name, mode, table or ())
+        stages.check(graph, name, mode, table or (), interval)
     reports: list[dict[str, Any]] = []
     try:
-        _perform(settings, pipeline, wanted, mode, tuple(table or ()), wait, reports)
+        asked = job.Request(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
+        _perform(settings, wanted, asked, reports)
     finally:
         if as_json:
             print_json({"pipeline": pipeline, "done": len(reports) == len(wanted), "reports": reports})
 
 
-def _perform(
-    settings: Settings,
-    pipeline: str,
-    wanted: list[str],
-    mode: str,
-    tables: tuple[str, ...],
-    wait: float,
-    reports: list[dict[str, Any]],
-) -> None:
+def _perform(settings: Settings, wanted: list[str], asked: job.Request, reports: list[dict[str, Any]]) -> None:
     """Run the stages under one run id, so that one request stops them all; add each report as it comes."""
     from sluice.runs import job, summary
 
-    identity = uuid.uuid4().hex[:12]
     for stage in wanted:
-        if settings.stop_request(pipeline, identity).exists():
+        if settings.stop_request(asked.pipeline, asked.run).exists():
             raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
-        reports.append(job.perform(settings, job.Request(pipeline, stage, mode, tables, identity, wait=wait)))
+        reports.append(job.perform(settings, replace(asked, stage=stage)))
         print(summary.shown(reports[-1]) + "\n", flush=True)
 
 
-def _check_interval(mode: str, start: str | None, end: str | None) -> None:
-    first, last = _instant("--from", start), _instant("--to", end)
-    if (first or last) and mode != "replay":
+def _interval(mode: str, start: str | None, end: str | None) -> Interval | None:
+    if mode != "replay" and (start or end):
         raise UsageError(f"--from and --to belong to --mode replay; mode '{mode}' takes no interval.")
-    if first and last and first >= last:
-        raise UsageError("--from must lie before --to.")
-
-
-def _instant(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{option} '{text[:40]}' is no date. Write it as 2026-11-21 or 2026-11-21T02:00.") from None
-    return found.replace(tzinfo=None) if found.tzinfo is None else found.astimezone().replace(tzinfo=None)
+    if mode == "replay" and not (start and end):
+        raise UsageError("--mode replay needs --from and --to: which days to take again.")
+    return Interval.of(start, end) if start and end else None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from sluice.declare.names import own_name
 from sluice.errors import DeclarationError
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
+_TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,10 @@ class Pipeline:
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
     part of a module's name is its layer. maker: the module behind `sluice land`. retain: how long removed data files are kept
     (an interval such as "7 days"): time travel reaches so far back, and an erased person's bytes are gone after it.
+
+    Of these an alert is sent: deadline: how long after it was queued a run may end. freshness: how old the latest data of a published
+    table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in {"heart_rate.plausible_heart_rate": 100};
+    quarantined, dropped, rescued and suppressed may stand for a rule.
     """
 
     name: str
@@ -28,6 +35,9 @@ class Pipeline:
     publishes: tuple[str, ...] = ()
     maker: str | None = None
     retain: str = "7 days"
+    deadline: str | None = None
+    freshness: str | None = None
+    alert_when: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         own_name(self.name, "Pipeline")
@@ -35,8 +45,23 @@ class Pipeline:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
         if not _INTERVAL.match(self.retain):
             raise DeclarationError(f"Pipeline '{self.name}': retain is an interval such as '7 days', not '{self.retain}'.")
+        for name in ("deadline", "freshness"):
+            if (value := getattr(self, name)) is not None and not _INTERVAL.match(value):
+                raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '6 hours', not '{value}'.")
+        for rule, most in self.alert_when.items():
+            if not _TABLE_AND_RULE.match(rule) or most < 0:
+                raise DeclarationError(
+                    f"Pipeline '{self.name}': alert_when says how many rows may fail a rule, as in "
+                    f"{{'heart_rate.plausible_heart_rate': 100}}, not {{'{rule}': {most}}}."
+                )
         if not self.description or not self.owner:
             raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
+
+
+def duration(interval: str) -> timedelta:
+    """The time that an interval such as "6 hours" means."""
+    number, unit = interval.split()
+    return timedelta(**{unit.rstrip("s") + "s": int(number)})
 
 
 @dataclass(frozen=True, kw_only=True)

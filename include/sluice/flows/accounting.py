@@ -15,7 +15,7 @@ from sluice.lake.workspace import Workspace
 
 
 def outcomes(
-    workspace: Workspace, source: Source, examined: list[Examined], suppressed: dict[int, int], batch: int
+    workspace: Workspace, source: Source, examined: list[Examined], suppressed: dict[int, int], batch: int | None
 ) -> list[dict[str, object]]:
     """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine."""
     written = _counted(workspace, workspace.path(source.name), examined)

@@ -33,11 +33,11 @@ def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str 
     anew: a reason to start anew in any case. Raises UsageError where the folder belongs to another flow.
     """
     place = Path(folder)
-    memory = _remembered(place, flow)
+    memory = remembered(folder, flow)
     reason = anew or _broken(place, memory, inputs, fingerprint)
     if reason is None and memory is not None:
         identity = str(memory["identity"])
-        return Checkpoint(flow, str(place / identity), identity, None)
+        return Checkpoint(flow, str(place / identity), identity, _unfinished(place, memory))
     identity = uuid.uuid4().hex[:12]
     (place / identity).mkdir(parents=True)
     _remember(
@@ -55,7 +55,23 @@ def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str 
     return Checkpoint(flow, str(place / identity), identity, reason)
 
 
-def _remembered(place: Path, flow: str) -> dict[str, object] | None:
+def reason(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
+    """Why a flow's next run would start anew; None: it goes on. Makes nothing. Arguments and errors as of `current`."""
+    place, memory = Path(folder), remembered(folder, flow)
+    return _broken(place, memory, inputs, fingerprint) or (memory and _unfinished(place, memory))
+
+
+def reset(folder: str, flow: str) -> None:
+    """Give a flow's checkpoint up: its next run starts anew. To be called under the lease. Errors as of `current`."""
+    place, memory = Path(folder), remembered(folder, flow)
+    if memory is not None:
+        _remember(place, {**memory, "reset": True})
+        shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
+
+
+def remembered(folder: str, flow: str) -> dict[str, object] | None:
+    """What flow.json says; None where there is none. Raises UsageError where the checkpoint is another flow's or shared with one."""
+    place = Path(folder)
     try:
         memory: dict[str, object] = json.loads((place / "flow.json").read_text())
     except FileNotFoundError:
@@ -67,12 +83,65 @@ def _remembered(place: Path, flow: str) -> dict[str, object] | None:
             f"The checkpoint {place} belongs to the flow '{memory.get('flow')}', not to '{flow}'. "
             "Move it away; the flow then starts with a full recompute."
         )
+    _refuse_shared(place, memory)
+    _refuse_foreign(place, memory)
     return memory
+
+
+def _refuse_shared(place: Path, memory: dict[str, object]) -> None:
+    for other in sorted(place.parent.glob("*/flow.json")):
+        if other.parent.name != place.name and (place.samefile(other.parent) or _identity(other) == memory.get("identity")):
+            raise UsageError(
+                f"The checkpoints {place} and {other.parent} are one and the same, and each flow needs its own. "
+                f"Move away the one that is a copy or a link; its flow then starts with a full recompute."
+            )
+
+
+def _refuse_foreign(place: Path, memory: dict[str, object]) -> None:
+    """Offsets name the tables that they are positions in: they must be those that flow.json names."""
+    inputs = memory.get("inputs")
+    known = set(inputs.values()) if isinstance(inputs, dict) else set()
+    strange = {table for table in streamed(place / str(memory["identity"])) if table not in known}
+    if strange:
+        raise UsageError(
+            f"The checkpoint {place / str(memory['identity'])} has positions in the Delta table {min(strange)}, "
+            f"which is no input of the flow '{memory.get('flow')}'. Move {place} away; the flow then starts with a full recompute."
+        )
+
+
+def streamed(checkpoint: Path) -> set[str]:
+    """The ids of the Delta tables in which a Spark checkpoint has its latest positions."""
+    batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    if not batches:
+        return set()
+    found = set()
+    for line in max(batches, key=lambda path: int(path.name)).read_text().splitlines()[2:]:
+        try:
+            found.add(str(json.loads(line)["reservoirId"]))
+        except (ValueError, KeyError, TypeError):
+            continue  # "-": nothing has been read of this input yet
+    return found
+
+
+def _identity(file: Path) -> object:
+    try:
+        return json.loads(file.read_text()).get("identity")
+    except (OSError, ValueError):
+        return None
+
+
+def _unfinished(place: Path, memory: dict[str, object]) -> str | None:
+    """Why the checkpoint was made, as long as its first batch, the full one, has not been done."""
+    commits = place / str(memory["identity"]) / "commits"
+    done = commits.is_dir() and any(path.name.isdigit() for path in commits.iterdir())
+    return None if done else str(memory.get("reason") or "") or None
 
 
 def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str) -> str | None:
     if memory is None:
         return "first run"
+    if memory.get("reset"):
+        return "its checkpoint was reset"
     if not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
     known = memory.get("inputs")

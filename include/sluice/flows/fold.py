@@ -7,15 +7,12 @@ them are folded again from bronze.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from sluice.declare.expectations import Action
 from sluice.declare.source import Source
-from sluice.declare.tables import Table
-from sluice.errors import SluiceError
 from sluice.flows import streams, targets
 from sluice.flows.checkpoints import current
 from sluice.flows.difference import (
@@ -32,20 +29,19 @@ from sluice.flows.difference import (
     within,
 )
 from sluice.flows.judgement import judge
-from sluice.flows.provenance import carried
+from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
 from sluice.flows.scope import Scope, live_deliveries, numbered, outcomes_of, scope_of
-from sluice.flows.winners import normalised, precedence, winners
+from sluice.flows.winners import precedence, winners
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
+from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-AnyTable = Table[Any]
 _ALL_FILES = 2**31 - 1
-_TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 
 
 def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
@@ -55,7 +51,7 @@ def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | N
     if wanted is None:
         report.notes.append("its source has no record yet")
         return
-    targets.prepare(workspace, table, wanted, PROVENANCE)
+    shape = targets.prepare(workspace, table, wanted, PROVENANCE, anew)
     flow = f"{workspace.graph.layer(table)}_{table.name}"
     checkpoint = current(workspace.checkpoints(flow), flow, {"outcomes": log.table_id(workspace.outcomes)}, anew=anew)
     if checkpoint.rebased:
@@ -68,42 +64,38 @@ def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | N
         everything = checkpoint.rebased is not None and number == 0
         scope = Scope(everything=True) if everything else scope_of(inside, source, rows)
         if scope != Scope():
-            fold(inside, table, source, scope, report, flow)
+            fold(inside, table, source, scope, report, flow, shape if everything else None)
         if everything:
             targets.remember(inside, table)
 
     streams.run(workspace, reader.load(workspace.outcomes).where(F.col("source") == source.name), checkpoint, on_batch)
 
 
-def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
-    """The table's columns: those of its transform and the provenance. None while a source without declared schema had no record."""
-    path = workspace.path(source.name)
-    if not log.exists(path):
-        return None
-    bronze = tables.read(workspace.session, path).limit(0)
-    if not [name for name in bronze.columns if not name.startswith("_")]:
-        return None
-    return in_order(normalised(carried(table(tables.read(workspace.session, path)), table.name)).schema)
-
-
-def in_order(schema: StructType) -> StructType:
-    """The columns of a transform's result, with the provenance last."""
-    return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
-
-
-def fold(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, report: FlowReport, flow: str) -> None:
-    """Fold a scope into the table: quarantine first, then one merge of what differs."""
+def fold(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    scope: Scope,
+    report: FlowReport,
+    flow: str,
+    shape: Shape | None = None,
+) -> None:
+    """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
     workspace.note(flow, scope.fresh)
     live = live_deliveries(workspace, source) if scope.everything else numbered(workspace, scope.fresh)
-    with kept(_judged(workspace, table, source, live)) as rows:
+    with kept(judged(workspace, table, source, live)) as rows:
         quarantined = judge(table, rows, report)
-        _check_one_file(table, _accepted(table, rows))
+        check_one_file(table, accepted(table, rows))
         _set_aside(workspace, table, rows, scope, quarantined)
         path = workspace.path(table.name)
+        if shape is not None:
+            report.replaced(targets.replace(winners(table, accepted(table, rows)), path, shape))
+            report.batches += 1
+            return
         target = tables.read(workspace.session, path)
-        operations = _operations(workspace, table, source, scope, _accepted(table, rows), target)
+        operations = _operations(workspace, table, source, scope, accepted(table, rows), target)
         changes = merge(
-            workspace.session, path, operations, table.keys, targets.bounding(table, target.schema), _TWO_FILES.format(table.name)
+            workspace.session, path, operations, table.keys, targets.bounding(table, target.schema), TWO_FILES.format(table.name)
         )
     report.batches += 1
     report.deliveries += len(scope.fresh)
@@ -115,26 +107,45 @@ def _operations(
 ) -> DataFrame:
     dead = F.col("_delivery").isin(list(scope.dead))
     lost = target.where(dead) if scope.dead else None
-    if scope.everything or lost is None or lost.isEmpty():
-        new, old, again = winners(table, good), target, F.lit(scope.everything)
-        retracting = scope.everything
+    if scope.everything:
+        return differences(workspace, table, source, winners(table, good), target, F.lit(True))
+    if lost is None or lost.isEmpty():
+        new, again, retracting = winners(table, good), F.lit(False), False
     else:
-        new = winners(table, good.unionByName(_of_keys(workspace, table, source, scope, lost)))
-        old, again, retracting = target, F.col("old._delivery").isin(list(scope.dead)), True
-    if not scope.everything:
-        near = within(bounds(new, targets.bounding(table, target.schema)))
-        old = target.where(near | dead) if scope.dead else target.where(near)
-    both = beside(new, old, table.keys)
-    content = [name for name in target.columns if name not in PROVENANCE]
-    equal = same([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
-    wins = precedence(table, "new", content) > precedence(table, "old", content)
+        live = live_deliveries(workspace, source, scope if table.key_in_one_file else None)
+        others = of_keys(table, accepted(table, judged(workspace, table, source, live)), lost)
+        new, again, retracting = winners(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead)), True
+    near = within(bounds(new, targets.bounding(table, target.schema)))
+    old = target.where(near | dead) if scope.dead else target.where(near)
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
     two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
+    return differences(workspace, table, source, new, old, again, two_files, retracting)
+
+
+def differences(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    new: DataFrame,
+    old: DataFrame,
+    again: Column,
+    two_files: Column | None = None,
+    retracting: bool = True,
+) -> DataFrame:
+    """What to do to the table's rows `old` so that it holds the rows `new`, one a key, with an operation for each that differs.
+
+    again: where the old row counts no more, and the new one takes its place or it goes; elsewhere the higher precedence wins.
+    two_files: where a row of another file is a conflict. retracting: whether `again` can be true of any row.
+    """
+    both = beside(new, old, table.keys)
+    content = [name for name in old.columns if name not in PROVENANCE]
+    equal = same([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
+    wins = precedence(table, "new", content) > precedence(table, "old", content)
     operation = (
         F
         .when(F.col("old").isNull(), INSERT)
         .when(F.col("new").isNull(), F.when(again, DELETE))
-        .when(two_files, CONFLICT)
+        .when(F.lit(False) if two_files is None else two_files, CONFLICT)
         .when((again | wins) & ~equal, UPDATE)
     )
     if retracting:
@@ -142,7 +153,7 @@ def _operations(
         # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
         operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in target.columns))
+    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
 
 
 def _with_files(both: DataFrame, outcomes: DataFrame) -> DataFrame:
@@ -152,48 +163,25 @@ def _with_files(both: DataFrame, outcomes: DataFrame) -> DataFrame:
     return both
 
 
-def _of_keys(workspace: Workspace, table: AnyTable, source: Source, scope: Scope, lost: DataFrame) -> DataFrame:
-    """All live rows of the keys whose present row no longer counts, made with today's code."""
-    live = live_deliveries(workspace, source, scope if table.key_in_one_file else None)
-    rows = _accepted(table, _judged(workspace, table, source, live)).alias("rows")
-    keys = lost.select(*(F.col(f"`{key}`") for key in table.keys)).alias("lost")
-    condition = same([F.col(f"rows.`{key}`") for key in table.keys], [F.col(f"lost.`{key}`") for key in table.keys])
-    return rows.join(keys, condition, "left_semi")
-
-
-def _judged(workspace: Workspace, table: AnyTable, source: Source, live: DataFrame) -> DataFrame:
-    """The transform's rows of the live deliveries, with verdicts."""
-    extent = live.agg(F.min("_delivery"), F.max("_delivery")).first()
-    low, high = (extent[0], extent[1]) if extent and extent[0] is not None else (0, 0)
-    bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
-    # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
-    made = carried(table(bronze), table.name).join(F.broadcast(live), "_delivery", "left_semi")
-    rows = normalised(made)
-    return verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
-
-
-def _accepted(table: AnyTable, judged: DataFrame) -> DataFrame:
-    return judged.where(verdicts.accepted(table.expectations)).drop(verdicts.FAILED_RULES)
-
-
-def _check_one_file(table: AnyTable, good: DataFrame) -> None:
-    """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
-    if table.key_in_one_file:
-        keys = [F.col(f"`{key}`") for key in table.keys]
-        if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
-            raise SluiceError(_TWO_FILES.format(table.name))
-
-
 def _set_aside(workspace: Workspace, table: AnyTable, rows: DataFrame, scope: Scope, number: int) -> None:
-    if not any(expectation.action is Action.QUARANTINE for expectation in table.expectations):
+    if not can_quarantine(table):
         return
     bad = rows.where(verdicts.failing(table.expectations, Action.QUARANTINE))
-    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in rows.columns if name != verdicts.FAILED_RULES)))
-    subject = F.col(f"`{table.subject}`") if table.subject else F.lit(None)
     path = workspace.quarantine(table.name)
     touched = {*scope.fresh, *scope.dead}
     if scope.everything:
         both = tables.read(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
         touched = {row._delivery for row in both.distinct().collect()}
-    entries = quarantine.entries(bad, F.col(verdicts.FAILED_RULES), record, subject)
-    quarantine.replace(entries, path, sorted(touched), some=number > 0)
+    quarantine.replace(entries(table, bad), path, sorted(touched), some=number > 0)
+
+
+def can_quarantine(table: AnyTable) -> bool:
+    """Whether any expectation sets rows aside."""
+    return any(expectation.action is Action.QUARANTINE for expectation in table.expectations)
+
+
+def entries(table: AnyTable, bad: DataFrame) -> DataFrame:
+    """Rows with a verdict as rows of the table's quarantine."""
+    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name != verdicts.FAILED_RULES)))
+    subject = F.col(f"`{table.subject}`") if table.subject else F.lit(None)
+    return quarantine.entries(bad, F.col(verdicts.FAILED_RULES), record, subject)

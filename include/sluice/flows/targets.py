@@ -10,20 +10,30 @@ from pyspark.sql.types import StructType
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import Dataset, Table
 from sluice.errors import DeclarationError, SluiceError, nearest
-from sluice.lake import tables
+from sluice.flows.difference import kept
+from sluice.lake import log, tables
 from sluice.lake.tables import Shape, statistics
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+REFRESH = "refresh"
+"""The reason to make a table anew that a person gives; it may change the schema."""
 
 _FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 
 
-def prepare(workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = ()) -> None:
-    """Make or widen a table, and its quarantine. Raises DeclarationError or SluiceError where declared and real do not fit."""
+def prepare(
+    workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = (), anew: str | None = None
+) -> Shape | None:
+    """Make or widen a table, and its quarantine. anew: it is made from scratch, and may get another schema.
+
+    Returns the shape to replace it with where its present columns do not fit, which only a refresh may do. Raises DeclarationError or
+    SluiceError where declared and real do not fit.
+    """
     check_columns(dataset, wanted.names)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
     nullable = StructType([type(field)(field.name, field.dataType, True) for field in wanted])
@@ -38,8 +48,19 @@ def prepare(workspace: Workspace, dataset: Dataset[Any], wanted: StructType, pro
         quarantine.create(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
     if tables.create(workspace.session, path, shape):
         remember(workspace, dataset)
+    elif anew == REFRESH and _misfit(workspace.session, path, shape):
+        return shape
     else:
         _widen(workspace.session, path, nullable, dataset.name)
+    return None
+
+
+def replace(rows: DataFrame, path: str, shape: Shape) -> int:
+    """Replace the table by these rows in one commit. Returns how many they are."""
+    with kept(rows) as final:
+        number = final.count()
+        tables.replace(final, path, shape)
+    return number
 
 
 def changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
@@ -79,6 +100,13 @@ def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
                 )
 
 
+def _misfit(session: SparkSession, path: str, shape: Shape) -> bool:
+    """Whether the table has other columns than the shape, or other partitions; columns that are only missing can be added."""
+    present = {field.name: field.dataType for field in tables.read(session, path).schema}
+    wanted = {field.name: field.dataType for field in shape.schema}
+    return any(wanted.get(name) != kind for name, kind in present.items()) or log.partitions(path) != list(shape.partition_by)
+
+
 def _widen(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
     present = {field.name: field for field in tables.read(session, path).schema}
     for field in wanted:
@@ -86,7 +114,7 @@ def _widen(session: SparkSession, path: str, wanted: StructType, table: str) -> 
             was, now = present[field.name].dataType.simpleString(), field.dataType.simpleString()
             raise SluiceError(
                 f"Table '{table}': its column '{field.name}' is {was}, its transform now gives {now}. "
-                f"Give it another name, or move {path} away and run with --mode refresh --tables {table}."
+                f"Give it another name, or make the table anew: sluice run PIPELINE --mode refresh --table {table}."
             )
     added = StructType([field for field in wanted if field.name not in present])
     if added.fields:

@@ -34,6 +34,7 @@ from sluice.flows.judgement import judge
 from sluice.flows.probe import Reach, reaches
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
+from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import verdicts
 
@@ -74,15 +75,22 @@ def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | Non
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
     inputs = _inputs(workspace, view)
-    targets.prepare(workspace, view, view(*(inputs[name] for name in view.reads)).schema)
+    shape = targets.prepare(workspace, view, view(*(inputs[name] for name in view.reads)).schema, anew=anew)
     reach = reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
     try:
-        _attempt(workspace, view, reach, report, anew)
+        _attempt(workspace, view, reach, report, anew, shape)
     except streams.ContinuityLost as lost:
         _attempt(workspace, view, reach, report, f"its stream could not go on ({lost})")
 
 
-def _attempt(workspace: Workspace, view: AnyView, reach: Mapping[str, Reach], report: FlowReport, anew: str | None) -> None:
+def _attempt(
+    workspace: Workspace,
+    view: AnyView,
+    reach: Mapping[str, Reach],
+    report: FlowReport,
+    anew: str | None,
+    shape: Shape | None = None,
+) -> None:
     flow = f"{workspace.graph.layer(view)}_{view.name}"
     identities = {name: log.table_id(workspace.path(name)) for name in view.reads}
     marks = fingerprint(view) + "".join(f"{name}{sorted(reach[name].columns.items())}" for name in sorted(reach))
@@ -92,7 +100,7 @@ def _attempt(workspace: Workspace, view: AnyView, reach: Mapping[str, Reach], re
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         if checkpoint.rebased is not None and number == 0:
-            recompute(inside, view, report)
+            replace(inside, view, report, shape) if shape else recompute(inside, view, report)
             targets.remember(inside, view)
         else:
             follow(inside, view, reach, rows, report)
@@ -139,6 +147,14 @@ def recompute(workspace: Workspace, view: AnyView, report: FlowReport, scope: Sc
         path = workspace.path(view.name)
         changes = merge(workspace.session, path, operations, view.keys, targets.bounding(view, target.schema))
     report.changed(changes.inserted, changes.updated, changes.deleted)
+
+
+def replace(workspace: Workspace, view: AnyView, report: FlowReport, shape: Shape) -> None:
+    """Make the view anew with other columns."""
+    inputs = _inputs(workspace, view)
+    with kept(verdicts.with_verdict(view(*(inputs[name] for name in view.reads)), view.expectations)) as judged:
+        judge(view, judged, report)
+        report.replaced(targets.replace(judged.drop(verdicts.FAILED_RULES), workspace.path(view.name), shape))
 
 
 def _operations(new: DataFrame, old: DataFrame, keys: tuple[str, ...], columns: list[str]) -> DataFrame:

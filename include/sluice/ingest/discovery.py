@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.errors import UsageError
-from sluice.ingest import ledger
+from sluice.ingest import dates, ledger
 
+Known = dict[tuple[str, str], dict[str, object]]
 DELIVERED, GONE = "delivered", "vanished"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,17 +55,18 @@ def listing(source: Source, landing: Path) -> Iterator[LandedFile]:
                 yield LandedFile(path.relative_to(folder).as_posix(), path, size, at)
 
 
-def discover(sources: list[Source], landing: Path, deliveries: str, run: str) -> int:
+def discover(sources: list[Source], landing: Path, deliveries: str, run: str, within: Interval | None = None) -> int:
     """Give each new or changed file, and each that is there no more, the next delivery number. Returns how many there are.
 
-    landing: the pipeline's landing folder. deliveries: the table. To be called under the pipeline's lease: the numbers increase.
+    landing: the pipeline's landing folder. deliveries: the table. within: only files that are there, of dates in this interval.
+    To be called under the pipeline's lease: the numbers increase.
     """
     ledger.create(deliveries, ledger.DELIVERIES)
-    known = _latest(deliveries)
+    known = latest(deliveries)
     number = max((int(str(row["delivery"])) for row in known.values()), default=0)
     found: list[dict[str, object]] = []
     for source in sources:
-        found += _of_source(source, landing, {file: row for (name, file), row in known.items() if name == source.name})
+        found += _of_source(source, landing, known, within)
     now = datetime.now(UTC)
     for offset, row in enumerate(found, start=1):
         row.update(delivery=number + offset, discovered_at=now, run=run)
@@ -73,9 +76,22 @@ def discover(sources: list[Source], landing: Path, deliveries: str, run: str) ->
     return len(found)
 
 
-def _of_source(source: Source, landing: Path, known: dict[str, dict[str, object]]) -> list[dict[str, object]]:
+def news(source: Source, landing: Path, known: Known, within: Interval | None = None) -> tuple[list[LandedFile], list[str]]:
+    """What a discovery would find: files that are new or changed, in the order in which they get their numbers, and files that are gone.
+
+    known: of `latest`. within: as of `discover`. Raises UsageError where there is no landing folder.
+    """
+    seen = {file: row for (name, file), row in known.items() if name == source.name}
     here = {file.file: file for file in listing(source, landing)}
-    fresh = [file for file in here.values() if _is_new(file, known.get(file.file))]
+    fresh = [file for file in here.values() if _is_new(file, seen.get(file.file))]
+    if within is not None:
+        fresh = [file for file in fresh if dates.of_file(source, file.file, file.modified_at) in within]
+    gone = sorted(file for file, row in seen.items() if row["event"] == DELIVERED and file not in here)
+    return sorted(fresh, key=lambda file: (file.modified_at, file.file)), [] if within else gone
+
+
+def _of_source(source: Source, landing: Path, known: Known, within: Interval | None) -> list[dict[str, object]]:
+    fresh, gone = news(source, landing, known, within)
     found: list[dict[str, object]] = [
         {
             "source": source.name,
@@ -85,9 +101,8 @@ def _of_source(source: Source, landing: Path, known: dict[str, dict[str, object]
             "modified_at": f.modified_at,
             "sha256": _sha256(f.path),
         }
-        for f in sorted(fresh, key=lambda file: (file.modified_at, file.file))
+        for f in fresh
     ]
-    gone = sorted(file for file, row in known.items() if row["event"] == DELIVERED and file not in here)
     return found + [{"source": source.name, "file": file, "event": GONE} for file in gone]
 
 
@@ -95,7 +110,8 @@ def _is_new(file: LandedFile, known: dict[str, object] | None) -> bool:
     return known is None or known["event"] == GONE or (known["size"], known["modified_at"]) != (file.size, file.modified_at)
 
 
-def _latest(deliveries: str) -> dict[tuple[str, str], dict[str, object]]:
+def latest(deliveries: str) -> Known:
+    """By source and file, the last row of the deliveries table at that path."""
     rows = ledger.rows(deliveries, ["delivery", "source", "file", "event", "size", "modified_at"])
     return {(str(row["source"]), str(row["file"])): row for row in sorted(rows, key=lambda row: int(str(row["delivery"])))}
 

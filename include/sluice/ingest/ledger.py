@@ -90,6 +90,13 @@ def rows(path: str, columns: list[str] | None = None) -> list[dict[str, object]]
     return found
 
 
+def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
+    """By delivery, the state that it has and the reason, of the outcomes table at that path."""
+    found = rows(outcomes, ["delivery", "state", "reason", "recorded_at"])
+    found.sort(key=lambda row: str(row["recorded_at"]))
+    return {int(str(row["delivery"])): (str(row["state"]), row["reason"] and str(row["reason"])) for row in found}  # type: ignore[misc]
+
+
 def live(outcomes: DataFrame, replaces: bool) -> DataFrame:
     """The deliveries whose rows count now: one column, delivery.
 
@@ -98,10 +105,11 @@ def live(outcomes: DataFrame, replaces: bool) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    accepted = outcomes.where(F.col("state") == INGESTED)
-    discarded = outcomes.where(F.col("state") == DISCARDED).select("delivery")
-    accepted = accepted.join(F.broadcast(discarded), "delivery", "left_anti")
+    latest = outcomes.groupBy("delivery").agg(
+        F.max_by(F.struct("state", "file", "modified_at", "sha256"), "recorded_at").alias("last")
+    )
+    accepted = latest.where(F.col("last.state") == INGESTED).select("delivery", "last.*")
     if not replaces:
-        return accepted.select("delivery").distinct()
+        return accepted.select("delivery")
     order = F.struct("modified_at", "sha256", (-F.col("delivery")).alias("first"))
     return accepted.groupBy("file").agg(F.max_by("delivery", order).alias("delivery")).select("delivery")

@@ -39,17 +39,12 @@ def note(session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequ
     session.conf.set(_NOTE, json.dumps(marked))
 
 
-def append(frame: DataFrame, path: str, transaction: Transaction) -> None:
-    """Append once, whatever is retried; new columns are added to the table."""
-    (
-        frame.write
-        .format("delta")
-        .mode("append")
-        .option("mergeSchema", "true")
-        .option("txnAppId", transaction.application)
-        .option("txnVersion", transaction.batch)
-        .save(path)
-    )
+def append(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
+    """Append; new columns are added to the table. With a transaction once, whatever is retried."""
+    writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
+    if transaction:
+        writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)
+    writer.save(path)
 
 
 def replace_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -69,6 +70,16 @@ def state(path: str) -> TableState | None:
     )
 
 
+def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
+    """Which of the values may be in the table, by the statistics of its files: those that lie in a file's range."""
+    actions = DeltaTable(path).get_add_actions(flatten=True)
+    if not len(actions) or f"min.{column}" not in actions.schema.names:
+        return set(values) if len(actions) else set()
+    low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
+    ranges = list(zip(low, high, strict=True))
+    return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
+
+
 def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
     table = DeltaTable(path)
@@ -98,6 +109,11 @@ def properties(path: str) -> dict[str, str]:
     """A table's properties."""
     found = DeltaTable(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
+
+
+def partitions(path: str) -> list[str]:
+    """The columns that a table is partitioned by."""
+    return [str(name) for name in DeltaTable(path).metadata().partition_columns]
 
 
 def partitions_written(path: str, since: int) -> list[dict[str, Any]]:

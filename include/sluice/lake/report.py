@@ -43,3 +43,9 @@ class FlowReport:
         self.updated += updated
         self.deleted += deleted
         self.rows_out += inserted + updated + deleted
+
+    def replaced(self, rows: int) -> None:
+        """Count a table that was replaced as a whole."""
+        self.inserted += rows
+        self.rows_out += rows
+        self.notes.append("replaced, with other columns")

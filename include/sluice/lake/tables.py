@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from delta.tables import DeltaTable
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.lake import log
@@ -73,6 +74,16 @@ def create(session: SparkSession, path: str, shape: Shape) -> bool:
         builder = builder.property(name, value)
     builder.execute()
     return True
+
+
+def replace(frame: DataFrame, path: str, shape: Shape) -> None:
+    """Let the table be these rows, with this shape, in one commit: a reader sees the old table or the new one."""
+    writer = frame.select(*(F.col(f"`{name}`") for name in shape.schema.names)).writeTo(f"delta.`{path}`").using("delta")
+    for name, value in {**_properties(shape), "comment": shape.comment}.items():
+        writer = writer.tableProperty(name, value)
+    if shape.partition_by:
+        writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by))
+    writer.replace()
 
 
 def read(session: SparkSession, path: str) -> DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.graph import Graph
+from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset
 from sluice.lake import commits
@@ -21,13 +22,17 @@ PROVENANCE = ("_delivery", "_row")
 
 @dataclass(frozen=True)
 class Workspace:
-    """session: the one to read and write with. Inside foreachBatch that is the batch's own: use `within`."""
+    """session: the one to read and write with. Inside foreachBatch that is the batch's own: use `within`.
+
+    interval: what a run in mode replay takes again; None in every other mode.
+    """
 
     settings: Settings
     graph: Graph
     session: SparkSession
     run: str
     mode: str = "increment"
+    interval: Interval | None = None
 
     @property
     def pipeline(self) -> str:
@@ -37,6 +42,10 @@ class Workspace:
     def within(self, session: SparkSession) -> Workspace:
         """The same workspace in another session: that of a micro-batch."""
         return replace(self, session=session)
+
+    def as_increment(self) -> Workspace:
+        """The same workspace for a flow that takes what is new, whatever the run's mode is."""
+        return replace(self, mode="increment", interval=None)
 
     def note(self, flow: str, deliveries: Sequence[int] = ()) -> None:
         """Mark all further commits of this session as this run's."""

@@ -55,3 +55,19 @@ def replace(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -
     before = tables.read(rows.sparkSession, path).where(F.col("_delivery").isin([int(delivery) for delivery in deliveries]))
     if some or not before.isEmpty():
         commits.replace_deliveries(rows, path, deliveries)
+
+
+def replace_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
+    """Let the quarantine hold exactly these of the rows that were judged again; the others stay. No change is no commit.
+
+    judged_again: _delivery and _row of all of them, each once.
+    """
+    before = tables.read(rows.sparkSession, path)
+    old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
+    what = ("_delivery", "_row", "reasons", "record")
+    differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
+    deliveries = [row._delivery for row in differing.select("_delivery").distinct().collect()]
+    if deliveries:
+        ours = F.col("_delivery").isin(deliveries)
+        others = before.where(ours).join(judged_again, ["_delivery", "_row"], "left_anti").select(*before.columns)
+        commits.replace_deliveries(others.unionByName(rows.where(ours)), path, deliveries)

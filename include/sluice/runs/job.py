@@ -16,7 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sluice.declare.fingerprint import fingerprint
+from sluice.declare.graph import Graph
+from sluice.declare.interval import Interval
 from sluice.declare.loading import load
+from sluice.declare.tables import Dataset
 from sluice.errors import SluiceError, UsageError
 from sluice.runs import ledger, summary
 from sluice.settings import Settings
@@ -26,7 +30,10 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text."""
+    """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
+
+    interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new.
+    """
 
     pipeline: str
     stage: str
@@ -35,17 +42,14 @@ class Request:
     run: str = ""
     airflow_run: str = ""
     wait: float = 0.0
+    interval: Interval | None = None
 
 
 def main(stage: str) -> NoReturn:
     """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
     try:
         arguments = _arguments(stage)
-        tables = tuple(name.strip() for name in arguments.tables.split(",") if name.strip())
-        request = Request(
-            arguments.pipeline, stage, arguments.mode, tables, arguments.run_id, arguments.airflow_run, arguments.wait
-        )
-        report = perform(Settings.current(), request)
+        report = perform(Settings.current(), _asked(stage, arguments))
     except Exception as error:
         sys.stdout.flush()
         print(f"sluice {stage}: {reason(error)}", file=sys.stderr, flush=True)
@@ -65,23 +69,24 @@ def perform(settings: Settings, request: Request) -> dict[str, Any]:
 
     started, at = time.monotonic(), datetime.now(UTC)
     graph = load(settings, request.pipeline)
-    stages.check(graph, request.stage, request.mode, request.tables)
+    stages.check(graph, request.stage, request.mode, request.tables, request.interval)
     lakeformat.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}")
     with lease.held(settings, session, request.pipeline, run, request.wait):
         lakeformat.mark(settings, request.pipeline)
-        workspace = Workspace(settings, graph, session, run, request.mode)
+        interval = request.interval if request.mode == "replay" else None
+        workspace = Workspace(settings, graph, session, run, request.mode, interval)
         try:
             reports = stages.run(workspace, request.stage, request.tables)
         except stages.Failed as failed:
             report = summary.of_run(
                 run, request.pipeline, request.stage, request.mode, time.monotonic() - started, failed.reports
             )
-            _record(settings, request, report, at, set(failed.errors))
+            _record(settings, graph, request, report, at, set(failed.errors))
             raise _first(failed.errors) from None
         report = summary.of_run(run, request.pipeline, request.stage, request.mode, time.monotonic() - started, reports)
-        _record(settings, request, report, at, set())
+        _record(settings, graph, request, report, at, set())
     return report
 
 
@@ -110,9 +115,12 @@ def _first(errors: dict[str, BaseException]) -> BaseException:
     return SluiceError(f"Flow '{flow}': {reason(error)}")
 
 
-def _record(settings: Settings, request: Request, report: dict[str, Any], at: datetime, failed: set[str]) -> None:
+def _record(settings: Settings, graph: Graph, request: Request, report: dict[str, Any], at: datetime, failed: set[str]) -> None:
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
+    if request.interval:
+        common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
+    code = {item.name: fingerprint(item) for item in graph if isinstance(item, Dataset) and graph.layer(item) == request.stage}
     rows = [
         {
             **common,
@@ -120,6 +128,7 @@ def _record(settings: Settings, request: Request, report: dict[str, Any], at: da
             "state": "failed" if flow["flow"] in failed else "done",
             "rules": json.dumps(flow["rules"]),
             "quarantine_reasons": json.dumps(flow["quarantine_reasons"]),
+            "fingerprint": code.get(flow["flow"]),
         }
         for flow in report["flows"]
     ]
@@ -131,8 +140,8 @@ def _arguments(stage: str, given: Sequence[str] | None = None) -> argparse.Names
     parser = argparse.ArgumentParser(prog=f"{stage}.py", description=f"The {stage} stage of a pipeline.")
     parser.add_argument("--pipeline", required=True)
     parser.add_argument("--mode", default="increment")
-    parser.add_argument("--from", dest="start", default="", type=_date)
-    parser.add_argument("--to", dest="end", default="", type=_date)
+    parser.add_argument("--from", dest="start", default="")
+    parser.add_argument("--to", dest="end", default="")
     parser.add_argument("--tables", default="")
     parser.add_argument("--run-id", default="", type=_identifier)
     parser.add_argument("--airflow-run", default="", type=_identifier)
@@ -141,11 +150,20 @@ def _arguments(stage: str, given: Sequence[str] | None = None) -> argparse.Names
     return parser.parse_args(given)
 
 
-def _date(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).isoformat() if text else ""
-    except ValueError:
-        raise UsageError(f"'{text[:40]}' is no date. Write it as 2026-11-21 or 2026-11-21T02:00.") from None
+def _asked(stage: str, arguments: argparse.Namespace) -> Request:
+    start, end = arguments.start, arguments.end
+    if bool(start) != bool(end):
+        raise UsageError("--from and --to belong together: an interval has a start and an end.")
+    return Request(
+        pipeline=arguments.pipeline,
+        stage=stage,
+        mode=arguments.mode,
+        tables=tuple(name.strip() for name in arguments.tables.split(",") if name.strip()),
+        run=arguments.run_id,
+        airflow_run=arguments.airflow_run,
+        wait=arguments.wait,
+        interval=Interval.of(start, end) if start else None,
+    )
 
 
 def _identifier(text: str) -> str:

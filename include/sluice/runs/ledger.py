@@ -37,8 +37,15 @@ RUNS = pa.schema([
     *(pa.field(name, pa.string()) for name in ("rules", "quarantine_reasons", "note", "airflow_run")),
     pa.field("started_at", _INSTANT),
     pa.field("ended_at", _INSTANT),
+    pa.field("interval_start", _INSTANT),
+    pa.field("interval_end", _INSTANT),
+    pa.field("fingerprint", pa.string()),
 ])
-"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts."""
+"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts. interval_...: what a replay took, or what a scheduled
+run was for. fingerprint: of the declaration that the flow ran with."""
+
+
+_LATER = ("interval_start", "interval_end", "fingerprint")
 
 
 def record(settings: Settings, pipeline: str, rows: list[Row]) -> None:
@@ -54,6 +61,8 @@ def runs(settings: Settings, pipeline: str) -> list[Row]:
     for row in found:
         for name in ("rules", "quarantine_reasons"):
             row[name] = json.loads(row[name] or "{}")
+        for name in _LATER:  # a lake of before has no such columns
+            row.setdefault(name, None)
     return sorted(found, key=lambda row: row["started_at"])
 
 

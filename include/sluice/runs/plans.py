@@ -17,7 +17,7 @@ from sluice.declare.graph import Graph
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table
 from sluice.errors import SluiceError
-from sluice.flows import append, fold, targets
+from sluice.flows import append, made, targets
 from sluice.flows.probe import reaches
 from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
@@ -76,7 +76,7 @@ def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Sou
 
 def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
     rows = normalised(carried(table(_empty(session, schemas[table.reads[0]])), table.name))
-    schema = fold.in_order(rows.schema)
+    schema = made.in_order(rows.schema)
     targets.check_columns(table, schema.names)
     # A condition may look at one row only, as the transform may.
     _expectations(table, rows, found, lambda judged: carried(judged, table.name))

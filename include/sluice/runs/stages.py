@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.graph import Graph
+from sluice.declare.interval import Interval
 from sluice.declare.source import Source
-from sluice.declare.tables import Dataset, Table
+from sluice.declare.tables import Dataset, MaterializedView
 from sluice.erasure import propagation
 from sluice.errors import UsageError, nearest
-from sluice.flows import append, fold, view
+from sluice.flows import append, fold, refold, reingest, view
 from sluice.ingest import discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.runs import stale
 from sluice.upkeep import optimize, vacuum
 
 Flow = Callable[[Workspace, FlowReport], None]
@@ -40,44 +42,53 @@ def names(graph: Graph) -> list[str]:
     return [layer.rsplit(".", 1)[-1] for layer in graph.pipeline.layers] + list(AFTER_LAYERS)
 
 
-def check(graph: Graph, stage: str, mode: str, tables: Sequence[str]) -> None:
-    """Raises UsageError for a stage, a mode or a table that is not there, or that this mode does not allow."""
+def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
+    """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
     if stage not in names(graph):
         raise UsageError(f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest(stage, names(graph))}")
     if mode not in MODES:
         raise UsageError(f"There is no mode '{mode}'.{nearest(mode, MODES)}")
-    if mode == "replay":
-        raise UsageError("Mode 'replay' is not there yet. Use 'increment', or 'refresh' with --tables.")
+    if mode == "replay" and interval is None:
+        raise UsageError("Mode 'replay' needs an interval: --from and --to say which days to take again.")
     if mode == "refresh" and not tables:
         raise UsageError(
             "Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them."
         )
     for name in tables:
-        if isinstance(graph[name], Source):
+        declared = graph[name]
+        if mode == "refresh" and isinstance(declared, Source) and not declared.may_refresh:
             raise UsageError(
-                f"'{name}' is bronze, which is never made anew: it holds what the landing folder may not hold any more."
+                f"'{name}' is bronze, which holds what the landing folder may not hold any more, so it is not made anew. "
+                "Its source may allow it: may_refresh=True."
             )
 
 
 def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[FlowReport]:
-    """Run a stage under the lease. tables: what to refresh, in that mode. Raises Failed when a flow failed; the others finish."""
-    again = (
-        set(tables) | {below for name in tables for below in workspace.graph.below(name)}
-        if workspace.mode == "refresh"
-        else set()
-    )
+    """Run a stage under the lease. tables: what to refresh or to replay, in these modes. Raises Failed when a flow failed; the others finish."""
     if stage == "propagate_deletions":
-        return propagation.propagate(workspace, lambda: _layers_above_bronze(workspace))
+        return propagation.propagate(workspace.as_increment(), lambda: _layers_above_bronze(workspace.as_increment()))
     if stage == "optimize":
         return [optimize.table(workspace, declared) for declared in workspace.graph if log.exists(workspace.path(declared.name))]
     if stage == "vacuum":
         return [vacuum.table(workspace, name, path) for name, path in workspace.tables().items() if log.exists(path)]
+    chosen = concerned(workspace.graph, workspace.mode, tables)
     if stage == names(workspace.graph)[0]:
-        _discover(workspace)
+        _discover(workspace, chosen)
     reports: list[FlowReport] = []
     for level in _levels(workspace.graph, stage):
-        reports += _side_by_side(workspace, stage, [(item, "refresh" if item.name in again else None) for item in level])
+        flows = [(item, _flow(workspace, item, chosen)) for item in level]
+        reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
     return reports
+
+
+def concerned(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
+    """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
+    if mode == "refresh":
+        return set(tables) | {below for name in tables for below in graph.below(name)}
+    if mode == "replay" and tables:
+        made_from = {item.name for item in graph for name in tables if name in graph.below(item.name)}
+        return set(tables) | made_from
+    return {item.name for item in graph}
 
 
 def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
@@ -85,9 +96,11 @@ def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     return [report for layer in layers for report in run(workspace, layer)]
 
 
-def _discover(workspace: Workspace) -> None:
+def _discover(workspace: Workspace, chosen: set[str]) -> None:
     landing = Path(workspace.settings.landing) / workspace.pipeline
-    discovery.discover(list(workspace.graph.sources.values()), landing, workspace.deliveries, workspace.run)
+    every = workspace.mode != "replay"
+    sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
+    discovery.discover(sources, landing, workspace.deliveries, workspace.run, workspace.interval)
     ledger.create(workspace.outcomes, ledger.OUTCOMES)
 
 
@@ -104,17 +117,17 @@ def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
     return levels
 
 
-def _side_by_side(workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], str | None]]) -> list[FlowReport]:
+def _side_by_side(workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]]) -> list[FlowReport]:
     reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
     errors: dict[str, BaseException] = {}
 
     def work(position: int) -> None:
-        item, anew = items[position]
+        item, flow = items[position]
         # A session of its own: what marks a flow's commits is set on the session.
         mine = workspace.within(workspace.session.newSession())
         mine.note(item.name)
         try:
-            _flow(item, anew)(mine, reports[position])
+            flow(mine, reports[position])
         except Exception as error:
             errors[item.name] = error
 
@@ -135,12 +148,26 @@ def timed(workspace: Workspace, report: FlowReport, work: Callable[[], None]) ->
     report.seconds = round(time.monotonic() - started, 2)
 
 
-def _flow(item: Source | Dataset[Any], anew: str | None) -> Flow:
+def _flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
+    """What to do to a table in this run's mode; None where the run is not about it. Views follow their inputs, in a replay too."""
+    anew = "refresh" if workspace.mode == "refresh" and item.name in chosen else None
+    interval = workspace.interval
+    if isinstance(item, MaterializedView):
+        view_ = item
+        return lambda workspace, report: view.run(workspace, view_, report, anew)
+    if interval is not None:
+        return _replay(workspace, item, interval) if item.name in chosen else None
     if isinstance(item, Source):
         source = item
-        return lambda workspace, report: append.run(workspace, source, report)
-    if isinstance(item, Table):
-        table = item
-        return lambda workspace, report: fold.run(workspace, table, report, anew)
-    declared: Any = item
-    return lambda workspace, report: view.run(workspace, declared, report, anew)
+        return lambda workspace, report: append.run(workspace, source, report, anew)
+    table: Any = item
+    return lambda workspace, report: fold.run(workspace, table, report, anew)
+
+
+def _replay(workspace: Workspace, item: Source | Dataset[Any], interval: Interval) -> Flow:
+    if isinstance(item, Source):
+        source = item
+        return lambda workspace, report: reingest.run(workspace, source, interval, report)
+    table: Any = item
+    completes = stale.after(workspace.settings, workspace.graph, table, interval) == []
+    return lambda workspace, report: refold.run(workspace, table, interval, report, completes)

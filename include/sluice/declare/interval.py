@@ -1,0 +1,90 @@
+"""An interval of time, half-open, as a backfill names it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+from sluice.errors import UsageError
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, order=True)
+class Interval:
+    """From `start` up to, but not including, `end`; both in UTC."""
+
+    start: datetime
+    end: datetime
+
+    @classmethod
+    def of(cls, start: str, end: str) -> Interval:
+        """The interval that two texts mean. A date as end means through that day, an instant as end is not included.
+
+        Raises UsageError where a text is no date or instant, or where nothing lies between the two.
+        """
+        first, last = instant(start, "--from"), instant(end, "--to")
+        if _DATE.match(end.strip()):
+            last += _DAY
+        if first >= last:
+            raise UsageError(f"--from {start} does not lie before the end, --to {end}. Swap them, or name a later end.")
+        return cls(first, last)
+
+    @classmethod
+    def of_days(cls, first: date, last: date) -> Interval:
+        """Whole days, the last one included."""
+        return cls(datetime.combine(first, time(), UTC), datetime.combine(last, time(), UTC) + _DAY)
+
+    def __contains__(self, moment: datetime) -> bool:
+        return self.start <= moment < self.end
+
+    def __str__(self) -> str:
+        if self.start.time() == self.end.time() == time():
+            first, last = self.start.date(), (self.end - _DAY).date()
+            return f"{first}" if first == last else f"{first} to {last}"
+        return f"{self.start:%Y-%m-%dT%H:%M:%SZ} up to {self.end:%Y-%m-%dT%H:%M:%SZ}"
+
+    def days(self) -> list[Interval]:
+        """One interval for each day (UTC) of it; the first and the last may be parts of a day."""
+        borders = [self.start]
+        while borders[-1] < self.end:
+            midnight = datetime.combine(borders[-1].date(), time(), UTC) + _DAY
+            borders.append(min(midnight, self.end))
+        return [Interval(a, b) for a, b in itertools.pairwise(borders)]
+
+    def without(self, others: Iterable[Interval]) -> list[Interval]:
+        """What is left of it when others are taken out."""
+        left = [self]
+        for other in others:
+            left = [part for one in left for part in one._minus(other)]
+        return left
+
+    def _minus(self, other: Interval) -> list[Interval]:
+        if other.end <= self.start or other.start >= self.end:
+            return [self]
+        before = [Interval(self.start, other.start)] if self.start < other.start else []
+        return before + ([Interval(other.end, self.end)] if other.end < self.end else [])
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same time in as few intervals as there can be, in order."""
+    found: list[Interval] = []
+    for one in sorted(intervals):
+        if found and one.start <= found[-1].end:
+            found[-1] = Interval(found[-1].start, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
+
+
+def instant(text: str, option: str) -> datetime:
+    """The instant in UTC that a date or an instant means; without a zone it is UTC. Raises UsageError."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(f"{option} '{text[:40]}' is no date. Write it as 2026-11-21 or 2026-11-21T02:00.") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -1,0 +1,71 @@
+"""The rows of a silver table as today's code makes them from bronze, with provenance and verdicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sluice.declare.source import Source
+from sluice.declare.tables import Table
+from sluice.errors import SluiceError
+from sluice.flows.difference import same
+from sluice.flows.provenance import carried
+from sluice.flows.winners import normalised
+from sluice.lake import log, tables
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.quality import verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+AnyTable = Table[Any]
+TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
+
+
+def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
+    """The table's columns: those of its transform and the provenance. None while a source without declared schema had no record."""
+    path = workspace.path(source.name)
+    if not log.exists(path):
+        return None
+    bronze = tables.read(workspace.session, path).limit(0)
+    if not [name for name in bronze.columns if not name.startswith("_")]:
+        return None
+    return in_order(normalised(carried(table(tables.read(workspace.session, path)), table.name)).schema)
+
+
+def in_order(schema: StructType) -> StructType:
+    """The columns of a transform's result, with the provenance last."""
+    return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
+
+
+def judged(workspace: Workspace, table: AnyTable, source: Source, live: DataFrame, dated: Column | None = None) -> DataFrame:
+    """The transform's rows of the live deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
+    extent = live.agg(F.min("_delivery"), F.max("_delivery")).first()
+    low, high = (extent[0], extent[1]) if extent and extent[0] is not None else (0, 0)
+    bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
+    # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
+    made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
+    rows = normalised(made.join(F.broadcast(live), "_delivery", "left_semi"))
+    return verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
+
+
+def accepted(table: AnyTable, rows: DataFrame) -> DataFrame:
+    """Of rows with verdicts those that stay, without the verdict."""
+    return rows.where(verdicts.accepted(table.expectations)).drop(verdicts.FAILED_RULES)
+
+
+def of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """The rows whose key is among the keys, NULLs being equal to each other."""
+    condition = same([F.col(f"rows.`{key}`") for key in table.keys], [F.col(f"wanted.`{key}`") for key in table.keys])
+    wanted = keys.select(*(F.col(f"`{key}`") for key in table.keys)).alias("wanted")
+    return rows.alias("rows").join(wanted, condition, "left_semi")
+
+
+def check_one_file(table: AnyTable, good: DataFrame) -> None:
+    """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
+    if table.key_in_one_file:
+        keys = [F.col(f"`{key}`") for key in table.keys]
+        if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
+            raise SluiceError(TWO_FILES.format(table.name))

@@ -1,0 +1,107 @@
+"""Replay in silver: the keys that an interval's rows touch, before or after, are folded again from bronze with today's code.
+
+Beside the flow's checkpoint: what its stream brings later is equal to what is there, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.declare.expectations import Action
+from sluice.declare.interval import Interval
+from sluice.declare.source import Source
+from sluice.flows import fold, reingest, targets
+from sluice.flows.difference import bounds, kept, merge, within
+from sluice.flows.judgement import judge
+from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
+from sluice.flows.scope import live_deliveries, outcomes_of
+from sluice.flows.winners import winners
+from sluice.lake import tables
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.quality import quarantine, verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowReport, completes: bool) -> None:
+    """Fold the interval's keys again. completes: after it, no row of the table is by earlier code."""
+    source = workspace.graph.sources[table.reads[0]]
+    wanted = schema_of(workspace, table, source)
+    if wanted is None:
+        report.notes.append("its source has no record yet")
+        return
+    targets.prepare(workspace, table, wanted, PROVENANCE)
+    workspace.note(f"{workspace.graph.layer(table)}_{table.name}")
+    origin = _origin(workspace, source, interval)
+    with kept(origin) as origin, kept(_keys(workspace, table, source, interval, origin)) as keys:
+        if not origin.isEmpty():
+            _fold(workspace, table, source, origin, keys, report)
+    report.batches += 1
+    if completes:
+        targets.remember(workspace, table)
+
+
+def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport) -> None:
+    path = workspace.path(table.name)
+    target = tables.read(workspace.session, path)
+    live = live_deliveries(workspace, source)
+    if table.key_in_one_file:
+        live = _of_same_files(workspace, source, origin, live)
+    with kept(of_keys(table, judged(workspace, table, source, live), keys)) as rows:
+        judge(table, rows, report)
+        good = accepted(table, rows)
+        check_one_file(table, good)
+        if fold.can_quarantine(table):
+            bad = rows.where(verdicts.failing(table.expectations, Action.QUARANTINE))
+            again = origin.unionByName(rows.select(*PROVENANCE)).distinct()
+            quarantine.replace_rows(fold.entries(table, bad), workspace.quarantine(table.name), again)
+        bounding = targets.bounding(table, target.schema)
+        old = of_keys(table, target.where(within(bounds(keys, bounding))), keys)
+        operations = fold.differences(workspace, table, source, winners(table, good), old, F.lit(True))
+        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name))
+    report.changed(changes.inserted, changes.updated, changes.deleted)
+
+
+def _origin(workspace: Workspace, source: Source, interval: Interval) -> DataFrame:
+    """_delivery and _row of the interval's rows in bronze, of deliveries that count and of those that do not."""
+    bronze = tables.read(workspace.session, workspace.path(source.name))
+    dated = _dated(source, interval)
+    if dated is None:
+        numbers = [int(row["delivery"]) for row in reingest.of_interval(workspace, source, interval)]
+        dated = (
+            F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers) if numbers else F.lit(False)
+        )
+    return bronze.where(dated).select(*PROVENANCE)
+
+
+def _dated(source: Source, interval: Interval) -> Column | None:
+    """The condition that a record is of the interval, where records have dates of their own."""
+    if source.dated_by is None:
+        return None
+    at = F.expr(source.dated_by).cast("timestamp")
+    return (at >= F.lit(interval.start)) & (at < F.lit(interval.end))
+
+
+def _keys(workspace: Workspace, table: AnyTable, source: Source, interval: Interval, origin: DataFrame) -> DataFrame:
+    """The keys that the interval's rows had until now, in the table or in its quarantine, and those that they have by today's code."""
+    names = [F.col(f"`{key}`") for key in table.keys]
+    target = tables.read(workspace.session, workspace.path(table.name))
+    deliveries = origin.select("_delivery").distinct()
+    live = live_deliveries(workspace, source).join(F.broadcast(deliveries), "_delivery", "left_semi")
+    today = judged(workspace, table, source, live, _dated(source, interval)).select(*names)
+    present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
+    aside = tables.read(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
+    schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.keys)
+    refused = aside.select(F.from_json("record", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.keys))
+    return today.unionByName(present).unionByName(refused).distinct()
+
+
+def _of_same_files(workspace: Workspace, source: Source, origin: DataFrame, live: DataFrame) -> DataFrame:
+    outcomes = outcomes_of(workspace, source).select(F.col("delivery").alias("_delivery"), "file")
+    files = outcomes.join(origin.select("_delivery").distinct(), "_delivery", "left_semi").select("file").distinct()
+    numbers = outcomes.join(F.broadcast(files), "file", "left_semi").select("_delivery")
+    return live.join(F.broadcast(numbers), "_delivery", "left_semi")
