@@ -1,0 +1,49 @@
+"""The modes and stages of a run: which there are, what they may be asked for, and which tables a run is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sluice.declare.graph import Graph
+from sluice.declare.interval import Interval
+from sluice.declare.source import Source
+from sluice.errors import UsageError, nearest
+
+AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum")
+MODES = ("increment", "replay", "refresh")
+
+
+def names(graph: Graph) -> list[str]:
+    """The stages of a pipeline in order: its layers, then what follows them."""
+    return [layer.rsplit(".", 1)[-1] for layer in graph.pipeline.layers] + list(AFTER_LAYERS)
+
+
+def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
+    """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
+    if stage not in names(graph):
+        raise UsageError(f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest(stage, names(graph))}")
+    if mode not in MODES:
+        raise UsageError(f"There is no mode '{mode}'.{nearest(mode, MODES)}")
+    if mode == "replay" and interval is None:
+        raise UsageError("Mode 'replay' needs an interval: --from and --to say which days to take again.")
+    if mode == "refresh" and not tables:
+        raise UsageError(
+            "Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them."
+        )
+    for name in tables:
+        declared = graph[name]
+        if mode == "refresh" and isinstance(declared, Source) and not declared.may_refresh:
+            raise UsageError(
+                f"'{name}' is bronze, which holds what the landing folder may not hold any more, so it is not made anew. "
+                "Its source may allow it: may_refresh=True."
+            )
+
+
+def concerned(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
+    """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
+    if mode == "refresh":
+        return set(tables) | {below for name in tables for below in graph.below(name)}
+    if mode == "replay" and tables:
+        made_from = {item.name for item in graph for name in tables if name in graph.below(item.name)}
+        return set(tables) | made_from
+    return {item.name for item in graph}

@@ -1,0 +1,121 @@
+"""What an increment or a refresh would do to one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sluice.declare.source import Source
+from sluice.declare.tables import Table
+from sluice.ingest import discovery
+from sluice.ingest.ledger import MISSED, QUARANTINED
+from sluice.lake import log
+from sluice.runs import lag
+from sluice.runs.books import Books
+from sluice.runs.lag import Flow
+
+NOTHING, FAIL = "nothing", "fail"
+INGEST, READ_AGAIN = "ingest", "read again"
+FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
+FOLLOW, RECOMPUTE = "follow", "recompute in full"
+"""What a run would do to a table. fold again: the keys of an interval; follow: recompute what changes of the inputs touch."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a run would do to one table, and why. deliveries, bytes, rows, versions: what it would read, as far as that is known now.
+
+    files: of bronze, the deliveries that it would take: file, state and, where it has one, number.
+    """
+
+    table: str
+    layer: str
+    does: str
+    why: str = ""
+    deliveries: int = 0
+    bytes: int = 0
+    rows: int | None = 0
+    versions: int = 0
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def moves(self) -> bool:
+        """Whether the table, or what is recorded of it, may change."""
+        return self.does not in (NOTHING, FAIL)
+
+
+def of(books: Books, flow: Flow, before: Sequence[Step], refreshed: bool) -> Step:
+    """The step of a flow. before: those of its inputs, at least. refreshed: it is to be made anew."""
+    declared = books.graph[flow.table]
+    if isinstance(declared, Source):
+        return _reread(books, declared, flow) if refreshed else _bronze(books, declared, flow)
+    if refreshed:
+        flow = replace(lag.whole(books, flow), anew="refresh")
+    coming = [step for step in before if step.table in declared.reads and step.moves]
+    return _silver(books, declared, flow, coming) if isinstance(declared, Table) else _gold(declared.reads, flow, coming)
+
+
+def _bronze(books: Books, source: Source, flow: Flow) -> Step:
+    if flow.stuck:
+        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+    again = flow.anew and log.version(books.path(flow.table))
+    why = f"from the first delivery on, without those that it has: {flow.anew}" if again else ""
+    does = INGEST if flow.waits else NOTHING
+    return Step(flow.table, flow.layer, does, why, flow.deliveries, flow.bytes, flow.rows, files=_waiting(books, source))
+
+
+def _waiting(books: Books, source: Source) -> list[dict[str, Any]]:
+    fresh, gone = discovery.news(source, books.landing, books.known)
+    return [
+        *(
+            {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}
+            for row in books.of_source(source.name, "waiting")
+        ),
+        *({"file": file.file, "state": "new", "delivery": None} for file in fresh),
+        *({"file": name, "state": "gone", "delivery": None} for name in gone),
+    ]
+
+
+def _reread(books: Books, source: Source, flow: Flow) -> Step:
+    """Every delivery whose file is as it was, then what waits."""
+    if flow.stuck:
+        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+    known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
+    readable = [row for row in known if row["event"] == discovery.DELIVERED and books.as_it_was(source, row)]
+    size = flow.bytes + sum(row["size"] or 0 for row in readable)
+    return Step(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
+
+
+def _silver(books: Books, table: Table[Any], flow: Flow, coming: Sequence[Step]) -> Step:
+    if flow.stuck:
+        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+    if not coming and not log.exists(books.path(table.reads[0])):
+        return Step(flow.table, flow.layer, NOTHING, "its source has no record yet")
+    if any(step.does == READ_AGAIN for step in coming):
+        flow = replace(flow, deliveries=0, bytes=0)  # they are among those that are read again
+    return Step(
+        flow.table,
+        flow.layer,
+        FOLD_ANEW if flow.anew else FOLD if coming or flow.waits else NOTHING,
+        flow.anew or "",
+        flow.deliveries + sum(step.deliveries for step in coming),
+        flow.bytes + sum(step.bytes for step in coming),
+        None if coming else flow.rows,
+    )
+
+
+def _gold(reads: Sequence[str], flow: Flow, coming: Sequence[Step]) -> Step:
+    if flow.stuck and not coming:
+        return Step(flow.table, flow.layer, NOTHING, flow.stuck)
+    moved = [name for name in reads if name in flow.moved or any(step.table == name for step in coming)]
+    open_ones = [name for name in flow.unbounded if name in moved]
+    if flow.anew:
+        does, why = RECOMPUTE, flow.anew
+    elif open_ones:
+        does, why = RECOMPUTE, f"a change of '{open_ones[0]}' can touch any row"
+    elif moved:
+        does, why = FOLLOW, f"what changes of {', '.join(moved)} touch"
+    else:
+        does, why = NOTHING, ""
+    return Step(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
