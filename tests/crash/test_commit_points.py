@@ -74,14 +74,8 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("module", "function", "after"), cases())
-def test_a_crash_changes_nothing(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
-) -> None:
-    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
-    lake.run()
-    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,1\nd,2026-01-02,-3\nragged,again\n")
-    lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\ne,2026-01-03,0\n")
+def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool) -> list[bool]:
+    """Let the first call of a function crash, before or after its work. What is returned holds something once it did."""
     place: Any = importlib.import_module(module)
     *inner, name = function.split(".")
     for part in inner:
@@ -97,6 +91,18 @@ def test_a_crash_changes_nothing(
         return real(*arguments, **options)
 
     monkeypatch.setattr(place, name, crashing)
+    return crashed
+
+
+@pytest.mark.parametrize(("module", "function", "after"), cases())
+def test_a_crash_changes_nothing(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+) -> None:
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
+    lake.run()
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,1\nd,2026-01-02,-3\nragged,again\n")
+    lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\ne,2026-01-03,0\n")
+    crashed = crash_at(monkeypatch, module, function, after)
     with pytest.raises(Crash):
         lake.run()
     monkeypatch.undo()
@@ -117,3 +123,36 @@ def test_a_crash_changes_nothing(
     ]
     states = [(row["delivery"], row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()]
     assert states == [(1, "ingested", 2, 1), (2, "ingested", 3, 1), (3, "ingested", 2, 0)]
+
+
+REPLAY_POINTS = [
+    ("sluice.flows.intake", "commits.append", True),
+    ("sluice.flows.intake", "ledger.append", False),
+    ("sluice.quality.quarantine", "commits.replace_deliveries", True),
+    ("sluice.flows.refold", "merge", False),
+    ("sluice.flows.refold", "merge", True),
+]
+
+
+@pytest.mark.parametrize("then", ["increment", pytest.param("replay", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("module", "function", "after"), REPLAY_POINTS)
+def test_a_crashed_replay_changes_nothing(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool, then: str
+) -> None:
+    """Whoever comes next, an increment or the replay again, writes nothing twice and leaves nothing out."""
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n", at=1_767_225_600)
+    lake.run()
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,-2\nragged,again\n", at=1_767_229_200)
+    crash_at(monkeypatch, module, function, after)
+    with pytest.raises(Crash):
+        lake.replay("2026-01-01", "2026-01-01")
+    monkeypatch.undo()
+    if then == "replay":
+        lake.replay("2026-01-01", "2026-01-01")
+    lake.run()
+    assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("a", 2), ("b", 1), ("c", 2)]
+    assert [(r[0], r[1]) for r in lake.rows("visits_quarantine", "_delivery", "record")] == [(1, "ragged"), (2, "ragged,again")]
+    assert [(str(r[1]), r[0], r[2]) for r in lake.rows("visit", "who", "day", "minutes")] == [("2026-01-01", "a", 7)]
+    assert lake.rows("visit_quarantine", "_delivery") == [(2,)]
+    states = [(row["delivery"], row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()]
+    assert states == [(1, "ingested", 2, 1), (2, "ingested", 2, 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import pathlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -178,8 +178,8 @@ def through_the_engine(settings: Settings, spark: SparkSession, random: Random, 
     lake = Lakehouse(settings, spark, before())
     early, rows = made_up(random, cases // 3), made_up(random, cases)
     land(lake, early, random)
-    os.remove(lake.settings.landing / "days" / "records" / "1.jsonl")
-    os.remove(lake.settings.landing / "days" / "records" / "2.jsonl")
+    pathlib.Path(lake.settings.landing / "days" / "records" / "1.jsonl").unlink()
+    pathlib.Path(lake.settings.landing / "days" / "records" / "2.jsonl").unlink()
     lake.run(*LAYERS)
     land(lake, rows, random)
     lake.run(*LAYERS)

@@ -61,8 +61,21 @@ def _replace(workspace: Workspace, source: Source, shape: Shape, rows: DataFrame
     path = workspace.path(source.name)
     again = workspace.session.createDataFrame([(item.delivery.number,) for item in examined], "_delivery BIGINT")
     others = tables.read(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
-    final = rows.unionByName(others, allowMissingColumns=True) if not others.isEmpty() else rows
+    final = rows if others.isEmpty() else rows.unionByName(_typed_as(others, rows.schema), allowMissingColumns=True)
     technical = [name for name in shape.schema.names if name.startswith("_")]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
     tables.replace(final, path, Shape(schema=schema, comment=shape.comment, statistics=shape.statistics, retain=shape.retain))
+
+
+def _typed_as(kept: DataFrame, schema: StructType) -> DataFrame:
+    """Rows that cannot be read again, with their columns in the types of the others; a value that does not fit goes to _rescued_data."""
+    names = [name for name in kept.columns if name in schema.names and kept.schema[name].dataType != schema[name].dataType]
+    if not names:
+        return kept
+    fitting = {name: F.col(f"`{name}`").try_cast(schema[name].dataType) for name in names}
+    unfit = (F.when(value.isNull(), F.col(f"`{name}`").cast("string")).alias(name) for name, value in fitting.items())
+    text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
+    joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
+    rescued = F.when(text == "{}", F.col("_rescued_data")).when(F.col("_rescued_data").isNull(), text).otherwise(joined)
+    return kept.withColumns({"_rescued_data": rescued, **fitting})
