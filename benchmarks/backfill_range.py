@@ -1,0 +1,71 @@
+"""A backfill of 31 days as one run, against a backfill of one day: the ratio of their times, in one Spark session.
+
+    .venv/bin/python benchmarks/backfill_range.py [--scale 0.2] [--rounds 3]
+
+The transform is changed before each backfill, so that each has every row of its days to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from pipelines.gym import maker
+from pipelines.gym.trackers import FIRST_DAY
+from sluice.declare.interval import Interval
+from sluice.runs.job import Request, perform
+from sluice.settings import Settings
+
+DAYS = 31
+
+
+def backfill(settings: Settings, interval: Interval) -> float:
+    """Seconds that a replay of the three layers takes."""
+    started = time.monotonic()
+    for stage in ("bronze", "silver", "gold"):
+        perform(settings, Request("gym", stage, "replay", interval=interval))
+    return time.monotonic() - started
+
+
+def worsened(settings: Settings) -> None:
+    """Make every row of silver differ from what the transform gives, as rows by earlier code do."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.active()
+    DeltaTable.forPath(session, settings.table_path("gym", "silver", "heart_rate")).update(set={"heartrate": "heartrate + 1"})
+
+
+def main() -> None:
+    """Land the days, take them, then time the two backfills in turn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=0.2)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        settings = replace(Settings.current(), lake=str(root / "lake"), landing=root / "landing", truth=root / "truth")
+        maker.land(settings.landing / "gym", settings.truth / "gym", days=DAYS, scale=options.scale)
+        for stage in ("bronze", "silver", "gold"):
+            perform(settings, Request("gym", stage))
+        first = FIRST_DAY.date()
+        range_ = Interval.of_days(first, first + timedelta(days=DAYS - 1))
+        ratios = []
+        for round_ in range(options.rounds + 1):
+            worsened(settings)
+            one = backfill(settings, range_.days()[DAYS // 2])
+            worsened(settings)
+            whole = backfill(settings, range_)
+            if round_:  # the first round warms the JVM up
+                ratios.append(whole / one)
+                print(f"round {round_}: one day {one:.1f} s, {DAYS} days {whole:.1f} s, ratio {ratios[-1]:.2f}", flush=True)
+        print(f"{DAYS} days as one run take {statistics.median(ratios):.2f} times one day (median of {len(ratios)})")
+
+
+if __name__ == "__main__":
+    main()
