@@ -58,7 +58,7 @@ def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str 
 def reason(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
     """Why a flow's next run would start anew; None: it goes on. Makes nothing. Arguments and errors as of `current`."""
     place, memory = Path(folder), remembered(folder, flow)
-    return _broken(place, memory, inputs, fingerprint) or (memory and _unfinished(place, memory))
+    return _broken(place, memory, inputs, fingerprint) or (None if memory is None else _unfinished(place, memory))
 
 
 def reset(folder: str, flow: str) -> None:

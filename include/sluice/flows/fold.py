@@ -30,8 +30,9 @@ from sluice.flows.difference import (
 )
 from sluice.flows.judgement import judge
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
-from sluice.flows.scope import Scope, live_deliveries, numbered, outcomes_of, scope_of
+from sluice.flows.scope import Scope, live_deliveries, outcomes_of, scope_of
 from sluice.flows.winners import precedence, winners
+from sluice.ingest.ledger import Outcome
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
@@ -82,7 +83,7 @@ def fold(
 ) -> None:
     """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
     workspace.note(flow, scope.fresh)
-    live = live_deliveries(workspace, source) if scope.everything else numbered(workspace, scope.fresh)
+    live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     with kept(judged(workspace, table, source, live)) as rows:
         quarantined = judge(table, rows, report)
         check_one_file(table, accepted(table, rows))
@@ -112,7 +113,7 @@ def _operations(
     if lost is None or lost.isEmpty():
         new, again, retracting = winners(table, good), F.lit(False), False
     else:
-        live = live_deliveries(workspace, source, scope if table.key_in_one_file else None)
+        live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
         others = of_keys(table, accepted(table, judged(workspace, table, source, live)), lost)
         new, again, retracting = winners(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead)), True
     near = within(bounds(new, targets.bounding(table, target.schema)))
@@ -149,16 +150,17 @@ def differences(
         .when((again | wins) & ~equal, UPDATE)
     )
     if retracting:
-        both = _with_files(both, outcomes_of(workspace, source))
+        both = _with_files(workspace, both, outcomes_of(workspace, source))
         # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
         operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
 
 
-def _with_files(both: DataFrame, outcomes: DataFrame) -> DataFrame:
+def _with_files(workspace: Workspace, both: DataFrame, outcomes: list[Outcome]) -> DataFrame:
+    known = workspace.session.createDataFrame([(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING")
     for side in ("new", "old"):
-        files = outcomes.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file")).distinct()
+        files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
         both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
     return both
 

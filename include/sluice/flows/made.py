@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -40,14 +41,14 @@ def in_order(schema: StructType) -> StructType:
     return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
 
 
-def judged(workspace: Workspace, table: AnyTable, source: Source, live: DataFrame, dated: Column | None = None) -> DataFrame:
-    """The transform's rows of the live deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
-    extent = live.agg(F.min("_delivery"), F.max("_delivery")).first()
-    low, high = (extent[0], extent[1]) if extent and extent[0] is not None else (0, 0)
+def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None) -> DataFrame:
+    """The transform's rows of these deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
+    low, high = (min(live), max(live)) if live else (0, 0)
     bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
     made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
-    rows = normalised(made.join(F.broadcast(live), "_delivery", "left_semi"))
+    chosen = workspace.session.createDataFrame([(number,) for number in live], "_delivery BIGINT")
+    rows = normalised(made.join(F.broadcast(chosen), "_delivery", "left_semi"))
     return verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
 
 

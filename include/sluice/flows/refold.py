@@ -16,7 +16,7 @@ from sluice.flows import fold, reingest, targets
 from sluice.flows.difference import bounds, kept, merge, within
 from sluice.flows.judgement import judge
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
-from sluice.flows.scope import live_deliveries, outcomes_of
+from sluice.flows.scope import live_deliveries
 from sluice.flows.winners import winners
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
@@ -48,9 +48,7 @@ def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowR
 def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport) -> None:
     path = workspace.path(table.name)
     target = tables.read(workspace.session, path)
-    live = live_deliveries(workspace, source)
-    if table.key_in_one_file:
-        live = _of_same_files(workspace, source, origin, live)
+    live = live_deliveries(workspace, source, _deliveries(origin) if table.key_in_one_file else None)
     with kept(of_keys(table, judged(workspace, table, source, live), keys)) as rows:
         judge(table, rows, report)
         good = accepted(table, rows)
@@ -90,8 +88,7 @@ def _keys(workspace: Workspace, table: AnyTable, source: Source, interval: Inter
     """The keys that the interval's rows had until now, in the table or in its quarantine, and those that they have by today's code."""
     names = [F.col(f"`{key}`") for key in table.keys]
     target = tables.read(workspace.session, workspace.path(table.name))
-    deliveries = origin.select("_delivery").distinct()
-    live = live_deliveries(workspace, source).join(F.broadcast(deliveries), "_delivery", "left_semi")
+    live = sorted(set(_deliveries(origin)) & set(live_deliveries(workspace, source)))
     today = judged(workspace, table, source, live, _dated(source, interval)).select(*names)
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
     aside = tables.read(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
@@ -100,8 +97,5 @@ def _keys(workspace: Workspace, table: AnyTable, source: Source, interval: Inter
     return today.unionByName(present).unionByName(refused).distinct()
 
 
-def _of_same_files(workspace: Workspace, source: Source, origin: DataFrame, live: DataFrame) -> DataFrame:
-    outcomes = outcomes_of(workspace, source).select(F.col("delivery").alias("_delivery"), "file")
-    files = outcomes.join(origin.select("_delivery").distinct(), "_delivery", "left_semi").select("file").distinct()
-    numbers = outcomes.join(F.broadcast(files), "file", "left_semi").select("_delivery")
-    return live.join(F.broadcast(numbers), "_delivery", "left_semi")
+def _deliveries(origin: DataFrame) -> list[int]:
+    return [row._delivery for row in origin.select("_delivery").distinct().collect()]

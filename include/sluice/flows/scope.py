@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from sluice.declare.source import Source
 from sluice.ingest import ledger
-from sluice.lake import tables
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -30,36 +28,30 @@ class Scope:
 
 def scope_of(workspace: Workspace, source: Source, rows: DataFrame) -> Scope:
     """What the outcomes of a batch touch: of their files, which deliveries count now and which do not."""
-    touched = [(row.delivery, row.file, row.state) for row in rows.select("delivery", "file", "state").distinct().collect()]
+    touched = [(row.delivery, row.file, row.state) for row in rows.select("delivery", "file", "state").collect()]
     if not touched:
         return Scope()
-    names = sorted({file for _, file, _ in touched})
-    files = workspace.session.createDataFrame([(file,) for file in names], "file STRING")
-    of_files = outcomes_of(workspace, source).join(F.broadcast(files), "file", "left_semi").persist()
-    live = {row.delivery for row in ledger.live(of_files, source.redelivery == "replace").collect()}
-    with_rows = {row.delivery for row in of_files.where(F.col("rows") > 0).select("delivery").collect()}
-    of_files.unpersist()
+    files = {file for _, file, _ in touched}
+    of_files = [outcome for outcome in outcomes_of(workspace, source) if outcome.file in files]
+    live = ledger.live(of_files, source.redelivery == "replace")
+    with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
     # A discarded delivery lets an earlier one of its file count again.
     discarded = any(state == ledger.DISCARDED for _, _, state in touched)
     fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
     return Scope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
-def outcomes_of(workspace: Workspace, source: Source) -> DataFrame:
-    """What became of a source's deliveries."""
-    return tables.read(workspace.session, workspace.outcomes).where(F.col("source") == source.name)
+def outcomes_of(workspace: Workspace, source: Source) -> list[ledger.Outcome]:
+    """What became of each of a source's deliveries. Read without Spark, whose jobs would take longer than the reading."""
+    return ledger.of_source(workspace.outcomes, source.name)
 
 
-def live_deliveries(workspace: Workspace, source: Source, of_files_in: Scope | None = None) -> DataFrame:
-    """The deliveries that count now, as one column `_delivery`; of the files that a scope is about, or of all."""
+def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int] | None = None) -> list[int]:
+    """The deliveries that count now and have rows: of the files that these deliveries are of, or of all."""
     outcomes = outcomes_of(workspace, source)
-    if of_files_in is not None:
-        numbers = [*of_files_in.fresh, *of_files_in.dead]
-        files = outcomes.where(F.col("delivery").isin(numbers)).select("file").distinct()
-        outcomes = outcomes.join(F.broadcast(files), "file", "left_semi")
-    return ledger.live(outcomes, source.redelivery == "replace").select(F.col("delivery").alias("_delivery"))
-
-
-def numbered(workspace: Workspace, deliveries: tuple[int, ...]) -> DataFrame:
-    """These deliveries, as one column `_delivery`."""
-    return workspace.session.createDataFrame([(number,) for number in deliveries], "_delivery BIGINT")
+    if of_files_with is not None:
+        numbers = set(of_files_with)
+        files = {outcome.file for outcome in outcomes if outcome.delivery in numbers}
+        outcomes = [outcome for outcome in outcomes if outcome.file in files]
+    with_rows = {outcome.delivery for outcome in outcomes if outcome.had_rows}
+    return sorted(ledger.live(outcomes, source.redelivery == "replace") & with_rows)

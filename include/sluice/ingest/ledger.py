@@ -5,15 +5,15 @@ They are two because they are streamed: a table that is appended to and streamed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
 
 from sluice.lake import log
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -97,19 +97,43 @@ def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
     return {int(str(row["delivery"])): (str(row["state"]), row["reason"] and str(row["reason"])) for row in found}  # type: ignore[misc]
 
 
-def live(outcomes: DataFrame, replaces: bool) -> DataFrame:
-    """The deliveries whose rows count now: one column, delivery.
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a delivery: its last outcome. had_rows: whether bronze ever got rows of it."""
 
-    outcomes: those of one source. Where redelivery replaces, of each file the accepted delivery with the latest modification time
-    counts, then the one with the greatest content hash, then the one that came first; arrival does not matter.
+    delivery: int
+    file: str
+    state: str
+    had_rows: bool
+    modified_at: datetime | None
+    sha256: str | None
+
+
+def of_source(outcomes: str, source: str) -> list[Outcome]:
+    """What became of each delivery of a source, of the outcomes table at that path."""
+    columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", "recorded_at"]
+    found: dict[int, Outcome] = {}
+    of_it: list[dict[str, Any]] = [row for row in rows(outcomes, columns) if row["source"] == source]
+    for row in sorted(of_it, key=lambda row: row["recorded_at"]):
+        before = found.get(row["delivery"])
+        had_rows = bool(row["rows"]) or (before is not None and before.had_rows)
+        found[row["delivery"]] = Outcome(row["delivery"], row["file"], row["state"], had_rows, row["modified_at"], row["sha256"])
+    return list(found.values())
+
+
+def live(outcomes: Iterable[Outcome], replaces: bool) -> set[int]:
+    """The deliveries of one source whose rows count now.
+
+    Where redelivery replaces, of each file the accepted delivery with the latest modification time counts, then the one with the
+    greatest content hash, then the one that came first; arrival does not matter.
     """
-    from pyspark.sql import functions as F
-
-    latest = outcomes.groupBy("delivery").agg(
-        F.max_by(F.struct("state", "file", "modified_at", "sha256"), "recorded_at").alias("last")
-    )
-    accepted = latest.where(F.col("last.state") == INGESTED).select("delivery", "last.*")
+    accepted = [outcome for outcome in outcomes if outcome.state == INGESTED]
     if not replaces:
-        return accepted.select("delivery")
-    order = F.struct("modified_at", "sha256", (-F.col("delivery")).alias("first"))
-    return accepted.groupBy("file").agg(F.max_by("delivery", order).alias("delivery")).select("delivery")
+        return {outcome.delivery for outcome in accepted}
+    latest = {outcome.file: outcome for outcome in sorted(accepted, key=_precedence)}
+    return {outcome.delivery for outcome in latest.values()}
+
+
+def _precedence(outcome: Outcome) -> tuple[Any, ...]:
+    at = outcome.modified_at
+    return (at is not None, at.timestamp() if at else 0, outcome.sha256 or "", -outcome.delivery)
