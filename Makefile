@@ -1,4 +1,4 @@
-# Sluice. `make` tells the targets. Everything that set-up makes lies in .venv/ and .sluice/, below this folder.
+# Sluice. `make` tells the targets. Everything that set-up makes lies in .venv/, .venv-airflow2/ and .sluice/, below this folder.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -12,13 +12,15 @@ PIPELINE ?= gym
 FROM ?=
 AIRFLOW ?= 3
 export PIPELINE FROM AIRFLOW
+# AIRFLOW=2             the second line of Airflow, in an environment and a home of its own; the lake is the same
 # ARGS                  more for pytest, as the shell reads it: make test ARGS="-k 'doctor or setup'"
 # PYTHON                which Python the environment is made from (3.11 or 3.12); found by itself otherwise
 # SLUICE_AIRFLOW_PORT   the port of Airflow's UI; otherwise 8080, or a free one
 # SLUICE_IVY_SETTINGS   an ivysettings.xml that names a mirror of Maven Central
 # UV_..., PIP_...       indexes and mirrors of Python packages, as uv and pip read them
 
-VENV := .venv
+VENV := $(if $(filter 2,$(AIRFLOW)),.venv-airflow2,.venv)
+REQUIREMENTS := $(if $(filter 2,$(AIRFLOW)),requirements-airflow2.txt,requirements.txt)
 STATE := .sluice
 PY := $(VENV)/bin/python
 CONF := spark_jobs/conf
@@ -26,16 +28,16 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv)
 
 # Stamps carry the checksum of what they were made from: same input, nothing to do; also after a checkout that changes times.
 key = $(shell cat $(1) | cksum | cut -d' ' -f1)
-INSTALLED := $(VENV)/.installed-$(call key,requirements.txt)
+INSTALLED := $(VENV)/.installed-$(call key,$(REQUIREMENTS))
 PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
 JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
-ARCHIVE := $(STATE)/.archive-$(call key,requirements.txt $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
-HOME_READY := $(STATE)/.airflow-$(call key,requirements.txt $(wildcard include/orchestration/local.py))
+ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
+HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/home.py include/orchestration/preparation.py))
 
 # ------------------------------------------------------------------------------------------------ what you call
 .PHONY: help
 help: ## Tell the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | awk -F'|' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | awk -F'|' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 .PHONY: run
 run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflow (PIPELINE=gym; or PIPELINE=italy FROM=archive)
@@ -47,7 +49,11 @@ test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
 
 .PHONY: test-all
 test-all: setup $(HOME_READY) ## The tests and the long ones too
-	@$(PY) -m pytest -m "slow or not slow" $(ARGS)
+	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
+
+.PHONY: test-system
+test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes
+	@$(PY) -m pytest -m system $(ARGS)
 
 .PHONY: up
 up: setup $(HOME_READY) ## Start Airflow with its UI on 127.0.0.1; address and login are printed
@@ -57,8 +63,17 @@ up: setup $(HOME_READY) ## Start Airflow with its UI on 127.0.0.1; address and l
 down: ## Stop what `make up` started
 	@if [ -x $(PY) ]; then $(PY) -m sluice.cli down; else echo "Nothing is set up here, so nothing runs."; fi
 
+.PHONY: compose-check
+compose-check: setup-python ## Check docker-compose.yaml: by the specification, and by docker compose where that is
+	@VENV=$(VENV) .ci/compose-check
+
+.PHONY: env
+env: ## Make .env, the secrets of docker-compose.yaml
+	@$(find_python); "$$python" -I include/orchestration/environment_file.py
+
 .PHONY: lint
 lint: setup-python ## Style, format, types, and the arrows between packages
+	@if [ "$$AIRFLOW" != 3 ]; then echo "Types are those of Airflow 3: make lint, without AIRFLOW=$$AIRFLOW." >&2; exit 2; fi
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
@@ -69,28 +84,30 @@ bench: setup ## Run the benchmarks
 	@shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) "$$file"; done
 
 .PHONY: clean
-clean: ## Remove the environment, caches and Airflow's home; keep data and secrets (DATA=yes: remove ./lake ./landing ./truth too)
-	@if [ -x $(PY) ] && [ -d $(STATE)/airflow ]; then $(PY) -m sluice.cli down >/dev/null 2>&1 || true; fi
-	@rm -rf $(VENV) $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache include/*.egg-info build
+clean: ## Remove environments, caches and Airflow's homes; keep data and secrets (DATA=yes: remove ./lake ./landing ./truth too)
+	@for environment in .venv .venv-airflow2; do \
+	  if [ -x $$environment/bin/sluice ]; then $$environment/bin/sluice down >/dev/null 2>&1 || true; fi; done
+	@rm -rf .venv .venv-airflow2 $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache include/*.egg-info build
 	@find dags include spark_jobs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 ifeq ($(DATA),yes)
 	@rm -rf ./lake ./landing ./truth
-	@echo "Removed the environment, caches, Airflow's home, and ./lake ./landing ./truth. Kept: secrets/ restricted/."
+	@echo "Removed the environments, caches, Airflow's homes, and ./lake ./landing ./truth. Kept: secrets/ restricted/."
 else
-	@echo "Removed the environment, caches and Airflow's home. Kept: lake/ landing/ truth/ secrets/ restricted/ (make clean DATA=yes removes the first three)."
+	@echo "Removed the environments, caches and Airflow's homes. Kept: lake/ landing/ truth/ secrets/ restricted/ (make clean DATA=yes removes the first three)."
 endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once
 .PHONY: setup setup-python port machine airflow-line requirements
-setup: setup-python $(JARS) $(ARCHIVE)
+setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does first
 
 setup-python: machine $(INSTALLED) $(PROJECT)
 
 requirements:
-	uv pip compile --quiet --universal --python-version 3.11 --exclude-newer $$(date -u +%F) requirements.in -o requirements.txt
+	@for list in requirements requirements-airflow2; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --exclude-newer $$(date -u +%F) $$list.in -o $$list.txt; done
 
 airflow-line:
-	@if [ "$$AIRFLOW" != 3 ]; then echo "AIRFLOW=$$AIRFLOW is not there yet; Sluice runs on Airflow 3 (AIRFLOW=3)." >&2; exit 2; fi
+	@case "$$AIRFLOW" in 2|3) ;; *) echo "AIRFLOW is '$$AIRFLOW'; expected 3 (which it is by itself) or 2." >&2; exit 2;; esac
 
 # The first Python that runs and is of the right version: being on PATH proves nothing (pyenv's shims are there and fail).
 # Without uv it must be able to make environments as well. With uv and no such Python, uv fetches one.
@@ -110,7 +127,7 @@ install = if [ -n "$(UV)" ]; then uv pip install --quiet --python $(PY) --compil
 	  $(PY) -m pip install --quiet --disable-pip-version-check $(1); fi
 
 machine: airflow-line
-	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet
+	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet --environment $(VENV)
 ifdef PYTHON
 	@ask='import sys; print("%d.%d" % sys.version_info[:2])'; want=$$("$(PYTHON)" -c "$$ask"); have=$$($(PY) -c "$$ask" 2>/dev/null || echo none); \
 	if [ "$$have" != none ] && [ "$$have" != "$$want" ]; then \
@@ -118,18 +135,19 @@ ifdef PYTHON
 endif
 
 port: machine
-	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet --port
+	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet --port --environment $(VENV)
 
 $(INSTALLED): | machine
 	@$(find_python); \
 	if ! $(PY) -c '' 2>/dev/null; then echo "== Making $(VENV) with $$($$python -V)"; \
 	  if [ -n "$(UV)" ]; then uv venv --quiet --clear --python "$$python" $(VENV); else "$$python" -m venv --clear $(VENV); fi; fi
-	@echo "== Installing $$(grep -c '^[a-z]' requirements.txt) packages with $(or $(UV),pip) (1.6 GB; a minute or two)"
-	@$(call install,-r requirements.txt)
+	@echo "== Installing $$(grep -c '^[a-z]' $(REQUIREMENTS)) packages with $(or $(UV),pip) (1.6 GB; a minute or two)"
+	@$(call install,-r $(REQUIREMENTS))
 	@rm -f $(VENV)/.installed-*; touch $@
 
 $(PROJECT): $(INSTALLED)
 	@$(call install,--no-deps -e .)
+	@rm -rf include/*.egg-info  # left by the build; a second description of the project, by which Airflow would load its plugin twice
 	@rm -f $(VENV)/.project-*; touch $@
 
 # PySpark's own Ivy fetches the jars into a folder aside, which is moved into place when every checksum is right.
@@ -150,7 +168,7 @@ $(JARS): | $(INSTALLED)
 # so that a failure here stops nothing. SPARK_CONF_DIR stays out: with a folder on the class path there can be no archive.
 $(ARCHIVE): $(INSTALLED) $(JARS)
 	@echo "== Recording the classes that Spark loads (half a minute; makes every start 4 s shorter)"
-	@rm -rf $(STATE)/spark.jsa $(STATE)/archive; mkdir -p $(STATE)/archive/work
+	@rm -rf $(VENV)/spark.jsa $(STATE)/archive; mkdir -p $(STATE)/archive/work
 	@cd $(STATE)/archive; root="$${PWD%/$(STATE)/archive}"; unset SPARK_CONF_DIR; \
 	export SPARK_HOME=$$(echo "$$root"/$(VENV)/lib/python3.*/site-packages/pyspark) SPARK_DIST_CLASSPATH="$$root/$(STATE)/jars/*" \
 	  SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_DIRS="$$PWD" PYSPARK_PYTHON="$$root/$(PY)" TZ=UTC; \
@@ -159,10 +177,10 @@ $(ARCHIVE): $(INSTALLED) $(JARS)
 	if { SPARK_SUBMIT_OPTS="$$record" "$$root/$(VENV)/bin/spark-submit" --master 'local[2]' \
 	       --properties-file "$$root/$(CONF)/spark-defaults.conf" "$$root/$(CONF)/class_archive.py" "$$PWD/work" \
 	     && SPARK_SUBMIT_OPTS="$$verify" "$$root/$(VENV)/bin/spark-submit" --version; } >"$$root/$(STATE)/archive.log" 2>&1; \
-	then mv spark.jsa ..; else echo "   not recorded (why: $(STATE)/archive.log); Spark starts without it"; fi
-	@rm -rf $(STATE)/archive $(STATE)/.archive-*; touch $@
+	then mv spark.jsa "$$root/$(VENV)"; else echo "   not recorded (why: $(STATE)/archive.log); Spark starts without it"; fi
+	@rm -rf $(STATE)/archive $(VENV)/.archive-*; touch $@
 
 $(HOME_READY): $(INSTALLED) $(PROJECT)
 	@echo "== Preparing Airflow's home"
 	@mkdir -p $(STATE); $(PY) -m orchestration.local prepare
-	@rm -f $(STATE)/.airflow-*; touch $@
+	@rm -f $(VENV)/.airflow-*; touch $@

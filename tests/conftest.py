@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 
 from sluice.declare.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
 from sluice.runs import ledger, stages
 from sluice.settings import Settings
-from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,22 +1,25 @@
-"""The local Airflow's home below the checkout: settings, secrets, database, pools. Imports no Airflow."""
+"""The local Airflow's home below the checkout: where it is, its secrets, what its processes are told. Imports no Airflow."""
 
 from __future__ import annotations
 
 import base64
-import importlib.metadata
 import json
 import os
 import secrets
-import subprocess
 import sys
 from pathlib import Path
 
-from sluice.errors import SluiceError
-from sluice.settings import Settings, pipeline_names
+from orchestration.line import airflow_line
+from sluice.settings import Settings
 
 LOOPBACK = "127.0.0.1"
 LOGIN = "admin"
 DEFAULT_PORT = 8080
+API_BACKENDS = ("airflow.api.auth.backend.session", "airflow.providers.fab.auth_manager.api.auth.backend.basic_auth")
+"""Who is asked, on Airflow 2, whether a request may pass: the session of the UI, or a password sent along."""
+
+PASSED_ON = ("AIRFLOW__API_AUTH__JWT_EXPIRATION_TIME",)
+"""What a user may set for the local Airflow: how many seconds a token of its REST API lives."""
 
 SPARK_CONNECTION = {
     "conn_type": "spark",
@@ -31,8 +34,8 @@ def pool_name(pipeline: str) -> str:
 
 
 def home(settings: Settings) -> Path:
-    """AIRFLOW_HOME of this checkout."""
-    return settings.state / "airflow"
+    """AIRFLOW_HOME of this checkout; each line of Airflow has one of its own."""
+    return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
 
 
 def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
@@ -42,7 +45,7 @@ def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: 
     """
     folder = home(settings)
     kept = _secrets(folder)
-    address = f"http://{LOOPBACK}:{port}"
+    of_the_line = _airflow_2 if airflow_line() == 2 else _airflow_3
     return {
         **settings.spark_environment(),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -54,31 +57,61 @@ def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: 
         # Safe mode takes a file without the word "airflow" in it for no DAG file; ours are such files.
         "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",
         "AIRFLOW__CORE__PARALLELISM": "2",
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address}/execution/",
         "AIRFLOW__CORE__FERNET_KEY": kept["fernet_key"],
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "orchestration.sqlite.CONNECT_ARGS",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": str(not idle_schedule),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": os.environ.get("AIRFLOW_CONN_SPARK_DEFAULT")
+        or json.dumps(SPARK_CONNECTION | {"host": settings.spark_master}),
+        **of_the_line(folder, port, kept),
+    }
+
+
+def _airflow_3(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+    return {
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address(port)}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{LOGIN}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
-        # SQLite has one writer at a time; the others wait for up to 60 s instead of failing after 5.
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}?timeout=60",
         "AIRFLOW__API__HOST": LOOPBACK,
         "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__BASE_URL": address,
+        "AIRFLOW__API__BASE_URL": address(port),
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": kept["secret_key"],
         "AIRFLOW__API_AUTH__JWT_SECRET": kept["jwt_secret"],
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
-        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": str(not idle_schedule),
         "AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS": "True",
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "AIRFLOW_CONN_SPARK_DEFAULT": os.environ.get("AIRFLOW_CONN_SPARK_DEFAULT") or json.dumps(SPARK_CONNECTION),
     }
 
 
+def _airflow_2(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+    return {
+        # The one executor that Airflow 2 runs on SQLite: one task at a time, in the scheduler's process.
+        "AIRFLOW__CORE__EXECUTOR": "SequentialExecutor",
+        "AIRFLOW__API__AUTH_BACKENDS": ",".join(API_BACKENDS),
+        "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",  # as on Airflow 3; without it each command warns
+        "AIRFLOW__SCHEDULER__DAG_DIR_LIST_INTERVAL": "10",
+        "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "10",
+        "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": LOOPBACK,
+        "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
+        "AIRFLOW__WEBSERVER__BASE_URL": address(port),
+        "AIRFLOW__WEBSERVER__WORKERS": "1",
+        "AIRFLOW__WEBSERVER__SECRET_KEY": kept["secret_key"],
+        # Where Airflow keeps what its UI is configured with; the file is made with the defaults, which let nobody in.
+        "AIRFLOW__WEBSERVER__CONFIG_FILE": str(folder / "webserver_config.py"),
+    }
+
+
+def address(port: int) -> str:
+    """Where UI and API are."""
+    return f"http://{LOOPBACK}:{port}"
+
+
 def process_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
-    """This process's environment with the local Airflow's settings, without those of any other Airflow."""
-    others = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
+    """This process's environment with the local Airflow's settings, without those of any other Airflow but PASSED_ON."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__") or name in PASSED_ON}
     return others | environment(settings, port=port, idle_schedule=idle_schedule)
 
 
@@ -87,51 +120,9 @@ def password(settings: Settings) -> str:
     return _secrets(home(settings))["password"]
 
 
-def prepare(settings: Settings) -> None:
-    """Make the home ready: secrets, database, pools. Does nothing where that is done.
-
-    Raises SluiceError with Airflow's last words.
-    """
-    folder = home(settings)
-    pools = {pool_name(name): _pool(name) for name in pipeline_names(settings)}
-    state = {"airflow": importlib.metadata.version("apache-airflow"), "folder": str(folder), "pools": pools}
-    stamp = folder / "prepared.json"
-    if stamp.exists() and (folder / "airflow.db").exists() and json.loads(stamp.read_text()) == state:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    pools_file = folder / "pools.json"
-    pools_file.write_text(json.dumps(pools, indent=2))
-    _airflow(settings, "db", "migrate")
-    _airflow(settings, "pools", "import", str(pools_file))
-    stamp.write_text(json.dumps(state, indent=2))
-
-
 def airflow_command(*arguments: str) -> list[str]:
     """The installed Airflow's command line."""
     return [str(Path(sys.executable).parent / "airflow"), *arguments]
-
-
-def _pool(pipeline: str) -> dict[str, object]:
-    return {
-        "slots": 1,
-        "description": f"One task of {pipeline} at a time writes its lake.",
-        "include_deferred": True,
-    }
-
-
-def _airflow(settings: Settings, *arguments: str) -> None:
-    done = subprocess.run(
-        airflow_command(*arguments),
-        env=process_environment(settings),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-10:])
-        raise SluiceError(f"'airflow {arguments[0]}' failed with exit code {done.returncode}:\n{tail}")
 
 
 def _secrets(folder: Path) -> dict[str, str]:

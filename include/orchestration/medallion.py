@@ -1,26 +1,21 @@
-"""The DAG of a pipeline: its six stages in order, one spark-submit a task."""
+"""The DAG of a pipeline: its six stages in order, one spark-submit a task, and what it announces to other DAGs."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, Asset, Param, chain
+from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
+from orchestration import alerts
+from orchestration.deadline import deadline
 from orchestration.home import pool_name
+from orchestration.published import PublishOperator
 from orchestration.spark_submit import SluiceSparkSubmitOperator
+from orchestration.stages import DELETIONS, LAYERS, STAGES, UPKEEP, Stage
+from orchestration.trigger_form import trigger_form
 from sluice.declare import Pipeline
-
-STAGES = {
-    "bronze": "Finds new deliveries in the landing folder and appends all their records to bronze.",
-    "silver": "Brings the silver tables up to date: typed, valid, one row a key. The rest is quarantined.",
-    "gold": "Recomputes what changes touch of the gold tables, and merges the differences.",
-    "propagate_deletions": "Takes the rows of erased people out of all layers.",
-    "optimize": "Rewrites small files into large ones and lays them out by the declared columns.",
-    "vacuum": "Removes data files that no table has needed for the pipeline's retention time.",
-}
-"""The stages in their order, with what each does."""
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 """Backfills may go back to here."""
@@ -30,6 +25,7 @@ TASK_DEFAULTS: dict[str, Any] = {
     "retry_delay": timedelta(minutes=1),
     "retry_exponential_backoff": True,
     "execution_timeout": timedelta(hours=2),
+    "on_failure_callback": alerts.task_failed,
 }
 
 
@@ -46,56 +42,60 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
-        params=_trigger_form(),
+        params=trigger_form(),
         tags=["sluice", "medallion"],
-        default_args={**TASK_DEFAULTS, "owner": pipeline.owner, "pool": pool_name(pipeline.name)},
+        default_args={**TASK_DEFAULTS, "owner": pipeline.owner},
+        **deadline(pipeline),
     ) as dag:
-        published = [Asset(f"sluice://{pipeline.name}/{table}") for table in pipeline.publishes]
-        chain(
-            *(
-                SluiceSparkSubmitOperator(
-                    task_id=stage,
-                    pipeline=pipeline.name,
-                    stage=stage,
-                    doc_md=text,
-                    outlets=published if stage == "gold" else [],
-                )
-                for stage, text in STAGES.items()
-            )
-        )
+        with TaskGroup("layers", prefix_group_id=False, tooltip="From deliveries to what is asked"):
+            layers = [_task(pipeline, stage) for stage in LAYERS]
+        deletions = _task(pipeline, DELETIONS)
+        chain(*layers, deletions)
+        if pipeline.publishes:
+            with TaskGroup("publish", prefix_group_id=False, tooltip="Tell other DAGs of new versions") as publish:
+                for table in pipeline.publishes:
+                    _publish(pipeline, table)
+            chain(deletions, publish)  # not before: nobody is to copy the rows of erased people
+        with TaskGroup("upkeep", prefix_group_id=False, tooltip="Keep files few, large and needed"):
+            chain(deletions, *(_task(pipeline, stage) for stage in UPKEEP))
     return dag
 
 
-def _trigger_form() -> dict[str, Param]:
-    day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
-    return {
-        "mode": Param(
-            "increment",
-            type="string",
-            enum=["increment", "replay", "refresh"],
-            title="Mode",
-            description="increment: what is new. refresh: the tables below from scratch, with all that read them. "
-            "replay: the days below again; the jobs refuse it so far.",
-        ),
-        "from_date": Param(None, title="From", description="replay: first day, inclusive (UTC).", **day),
-        "to_date": Param(None, title="To", description="replay: last day, exclusive (UTC).", **day),
-        "tables": Param(
-            [],
-            type="array",
-            items={"type": "string", "pattern": "^[a-z][a-z0-9_]*$"},
-            title="Tables",
-            description="Only these tables, one a line. Empty: all. A refresh needs at least one.",
-        ),
-    }
+def _task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
+    return SluiceSparkSubmitOperator(
+        task_id=stage.name,
+        task_display_name=stage.title,
+        pipeline=pipeline.name,
+        stage=stage.name,
+        alert_when=pipeline.alert_when,
+        pool=pool_name(pipeline.name),
+        doc_md=stage.text,
+    )
+
+
+def _publish(pipeline: Pipeline, table: str) -> PublishOperator:
+    return PublishOperator(
+        task_id=f"publish_{table}",
+        task_display_name=f"Publish {table}",
+        pipeline=pipeline.name,
+        table=table,
+        freshness=pipeline.freshness,
+        execution_timeout=timedelta(minutes=5),
+        doc_md=f"Tells the DAGs that wait for `{table}` of its new version. Skipped, and nobody is told, where there is none.",
+    )
 
 
 def _documentation(pipeline: Pipeline) -> str:
-    stages = "\n".join(f"1. **{stage}**: {text}" for stage, text in STAGES.items())
+    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in STAGES)
+    published = ", ".join(f"`sluice://{pipeline.name}/{table}`" for table in pipeline.publishes) or "nothing"
     return f"""{pipeline.description}
 
 {stages}
 
-A scheduled or a plain manual run takes what is new; with nothing new it changes nothing.
-Running it again is always safe. A backfill asks for a replay of its interval, which the jobs refuse so far.
-Each task's XCom holds the report of its job.
+A scheduled or a plain manual run takes what is new; with nothing new it changes nothing. Running it again is always safe.
+
+A **backfill** replays its interval: what the interval's deliveries touch becomes what today's code makes of them. To replay a range in
+one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, optimize and vacuum wait for its end.
+
+Publishes {published}. Each task's XCom holds the report of its job.
 """

@@ -11,11 +11,14 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from orchestration.home import DEFAULT_PORT, LOGIN, LOOPBACK, home, password, prepare, process_environment
+from orchestration.home import DEFAULT_PORT, LOGIN, LOOPBACK, address, home, password, process_environment
+from orchestration.preparation import prepare
 from orchestration.rest import Client
+from orchestration.rest_lines import client_of_this_line
 from orchestration.supervisor import session_members, signal_session
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
@@ -105,43 +108,41 @@ class LocalAirflow:
 
     def _last_words(self) -> str:
         logs = home(self._settings) / "logs"
-        parts = ("api-server", "scheduler", "dag-processor")
-        texts = {part: (logs / f"{part}.log") for part in parts}
         lines = [
-            f"  {part}: {line}"
-            for part, path in texts.items()
-            if path.exists()
+            f"  {path.stem}: {line}"
+            for path in sorted(logs.glob("*.log"))
             for line in path.read_text(errors="replace").splitlines()[-3:]
         ]
         return "\n".join([*lines, f"All of it: {logs}"])
 
 
-def address(port: int) -> str:
-    """Where UI and API are."""
-    return f"http://{LOOPBACK}:{port}"
-
-
 def client(settings: Settings, port: int) -> Client:
     """A client of the local Airflow, logged in as its one user."""
-    return Client(address(port), LOGIN, password(settings))
+    return client_of_this_line(address(port), LOGIN, password(settings))
 
 
 def running_instance(settings: Settings) -> tuple[int, int] | None:
     """Process id and port of the supervisor that runs in this home, or None. The lock decides."""
     folder = home(settings)
-    try:
-        with (folder / "supervisor.lock").open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for _ in range(50):  # it says who it is just after it has locked, and no more just before it unlocks
+        if not _is_locked(folder / "supervisor.lock"):
             return None
+        with contextlib.suppress(FileNotFoundError):
+            holder = json.loads((folder / "supervisor.json").read_text())
+            return holder["pid"], holder["port"]
+        time.sleep(0.1)
+    raise SluiceError(f"Airflow's home {folder} is locked, but nobody says by whom.")
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
-        return None
+        return False
     except BlockingIOError:
-        for _ in range(50):
-            with contextlib.suppress(FileNotFoundError):
-                holder = json.loads((folder / "supervisor.json").read_text())
-                return holder["pid"], holder["port"]
-            time.sleep(0.1)
-        raise SluiceError(f"Airflow's home {folder} is locked, but nobody says by whom.") from None
+        return True
+    return False
 
 
 def stop_running(settings: Settings) -> bool:

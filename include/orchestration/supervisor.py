@@ -21,6 +21,7 @@ from typing import IO
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from orchestration.home import LOOPBACK, airflow_command
+from orchestration.line import airflow_line
 
 FINISH_SECONDS = 5
 """What the parts get to end by themselves after SIGTERM; then every process of the session is told."""
@@ -74,13 +75,9 @@ def single_instance(folder: Path, port: int) -> Iterator[None]:
 
 
 def start_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[subprocess.Popen[bytes]]:
-    """Start scheduler, DAG processor and API server, each with a log file of its own in <home>/logs."""
-    commands = {
-        # Its log server would listen on all interfaces; the API server reads the log files by itself.
-        "scheduler": ["scheduler", "--skip-serve-logs"],
-        "dag-processor": ["dag-processor"],
-        "api-server": ["api-server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"],
-    }
+    """Start what this line of Airflow consists of, each part with a log file of its own in <home>/logs."""
+    for left in folder.glob("airflow-*.pid"):  # by a part that was killed; its process id may be another's by now
+        left.unlink()
     return [
         subprocess.Popen(
             airflow_command(*arguments),
@@ -88,8 +85,21 @@ def start_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[su
             stdout=files.enter_context(_log(folder, name)),
             stderr=subprocess.STDOUT,
         )
-        for name, arguments in commands.items()
+        for name, arguments in commands(port).items()
     ]
+
+
+def commands(port: int) -> dict[str, list[str]]:
+    """The parts by name, and what Airflow is told to start each."""
+    # Its log server would listen on all interfaces; the server of the UI reads the log files by itself.
+    scheduler = ["scheduler", "--skip-serve-logs"]
+    if airflow_line() == 2:  # its scheduler parses the DAGs as well
+        return {"scheduler": scheduler, "webserver": ["webserver", "--hostname", LOOPBACK, "--port", str(port), "--workers", "1"]}
+    return {
+        "scheduler": scheduler,
+        "dag-processor": ["dag-processor"],
+        "api-server": ["api-server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"],
+    }
 
 
 def stop_parts(parts: list[subprocess.Popen[bytes]]) -> None:

@@ -81,10 +81,10 @@ def check_python() -> Check:
     return Check("python", False, f"{found}, but 3.11 or 3.12 is needed", "Name one: PYTHON=/its/path make ...")
 
 
-def check_disk(folder: Path = ROOT, gigabytes: float | None = None) -> Check:
-    """Whether the disk below `folder` has room: to install where there is no environment yet, else to run."""
+def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment: str = ".venv") -> Check:
+    """Whether the disk below `folder` has room: to install where the environment is not there yet, else to run."""
     if gigabytes is None:
-        gigabytes = DISK_GB_TO_RUN if (folder / ".venv" / "bin" / "sluice").exists() else DISK_GB_TO_INSTALL
+        gigabytes = DISK_GB_TO_RUN if (folder / environment / "bin" / "sluice").exists() else DISK_GB_TO_INSTALL
     free = shutil.disk_usage(folder).free / 1e9
     found = f"{free:.1f} GB free below {folder}"
     if free >= gigabytes:
@@ -149,9 +149,9 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def examine() -> list[Check]:
+def examine(environment: str = ".venv") -> list[Check]:
     """All checks of this machine but the port's; the jars only where they have been fetched."""
-    checks = [check_java(), check_python(), check_disk()]
+    checks = [check_java(), check_python(), check_disk(environment=environment)]
     jars = ROOT / ".sluice" / "jars"
     if jars.is_dir():
         checks.append(check_jars(jars, ROOT / "spark_jobs" / "conf" / "delta-jars.sha256"))
@@ -162,6 +162,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="doctor", description="Whether this machine can run Sluice.")
     parser.add_argument("--port", action="store_true", help="also whether Airflow gets its port")
     parser.add_argument("--quiet", action="store_true", help="print only what fails")
+    parser.add_argument("--environment", default=".venv", metavar="FOLDER", help="the environment below the checkout")
     parser.add_argument("--jars", nargs=2, metavar=("FOLDER", "SUMS"), help="check only the jars of a folder")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args(argv)
@@ -174,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         checks = (
             [check_jars(*map(Path, options.jars))]
             if options.jars
-            else [*examine(), *([check_airflow_port()] if options.port else [])]
+            else [*examine(options.environment), *([check_airflow_port()] if options.port else [])]
         )
     except ValueError as error:
         print(error, file=sys.stderr)

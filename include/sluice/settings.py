@@ -1,4 +1,7 @@
-"""Where things are: the lake and its inner layout, landing folders, secrets, local state. One place for every path."""
+"""Where things are: the lake and its inner layout, landing folders, secrets, local state. One place for every path.
+
+SLUICE_ENV chooses the environment, a file of environments/: dev (unless told otherwise), test, prod.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,24 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sluice.errors import UsageError, nearest
 
 LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
 
+DEFAULT_ENVIRONMENT = "dev"
+PLACES = ("lake", "landing", "secrets", "restricted", "truth")
+"""What an environment's file says at its top; SLUICE_LAKE and so on say it instead."""
+SPARK = ("profile", "master")
+"""What it says below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER say it instead."""
+
+_DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -26,7 +38,10 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Settings:
-    """Roots of everything. Relative values of the environment count from the checkout, whoever asks."""
+    """Roots of everything, and which Spark. Relative places count from the checkout, whoever asks.
+
+    spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master.
+    """
 
     root: Path
     lake: str
@@ -34,24 +49,36 @@ class Settings:
     secrets: Path
     restricted: Path
     truth: Path
+    environment: str = DEFAULT_ENVIRONMENT
+    spark_profile: str = "local"
+    spark_master: str = "local[*]"
 
     @classmethod
     def current(cls) -> Settings:
-        """The settings of this process, from SLUICE_ROOT, SLUICE_LAKE, SLUICE_LANDING, SLUICE_SECRETS, SLUICE_RESTRICTED."""
+        """The settings of this process: those of the environment that SLUICE_ENV names, but for what a variable says otherwise.
+
+        Raises UsageError for an unknown environment or profile, and for a file that does not say what it must.
+        """
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
-
-        def below(variable: str, default: str) -> Path:
-            return root / Path(os.environ.get(variable) or default)
-
-        lake = os.environ.get("SLUICE_LAKE") or "lake"
-        return cls(
+        name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
+        said = _environment(root, name)
+        lake = said["lake"]
+        settings = cls(
             root=root,
             lake=lake if "://" in lake else str(root / lake),
-            landing=below("SLUICE_LANDING", "landing"),
-            secrets=below("SLUICE_SECRETS", "secrets"),
-            restricted=below("SLUICE_RESTRICTED", "restricted"),
-            truth=below("SLUICE_TRUTH", "truth"),
+            landing=root / said["landing"],
+            secrets=root / said["secrets"],
+            restricted=root / said["restricted"],
+            truth=root / said["truth"],
+            environment=name,
+            spark_profile=said["profile"],
+            spark_master=said["master"],
         )
+        profiles = settings.spark_profiles()
+        if settings.spark_profile not in profiles:
+            hint = nearest(settings.spark_profile, profiles)
+            raise UsageError(f"There is no Spark profile '{settings.spark_profile}' (environment '{name}').{hint}")
+        return settings
 
     @cached_property
     def state(self) -> Path:
@@ -59,9 +86,28 @@ class Settings:
         return self.root / ".sluice"
 
     @property
+    def on_cluster(self) -> bool:
+        """Whether Spark's executors are processes of their own, on hosts of their own maybe."""
+        return not self.spark_master.startswith("local")
+
+    @property
+    def spark_conf(self) -> Path:
+        """The folder with Spark's configuration files."""
+        return self.root / "spark_jobs" / "conf"
+
+    def spark_profiles(self) -> list[str]:
+        """The profiles there are: `local`, which is spark-defaults.conf as it is, and those that say what is otherwise."""
+        return sorted({"local", *(path.stem for path in self.spark_conf.glob("*.conf") if path.stem != _DEFAULTS)})
+
+    @property
     def spark_properties(self) -> Path:
-        """The one file with Spark's configuration."""
-        return self.root / "spark_jobs" / "conf" / "spark-defaults.conf"
+        """The one file with Spark's configuration. Of a profile that differs from the defaults it is put together here."""
+        defaults = self.spark_conf / f"{_DEFAULTS}.conf"
+        if self.spark_profile == "local":
+            return defaults
+        # Of two lines for one property Spark takes the later.
+        parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
+        return _kept(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
 
     def table_path(self, pipeline: str, layer: str, table: str) -> str:
         """Where a table lies: <lake>/<pipeline>/<layer>/<table>."""
@@ -83,25 +129,30 @@ class Settings:
         """What a process that starts Spark needs, so that no job resolves a dependency and all share one configuration."""
         spec = importlib.util.find_spec("pyspark")
         spark_home = str(Path(spec.origin).parent) if spec and spec.origin else ""
+        properties = str(self.spark_properties)
         environment = {
             "SPARK_HOME": spark_home,
             # For a process that starts a JVM by itself; spark-submit is given the file as an argument. Not SPARK_CONF_DIR: that puts
             # a folder on the class path, and the JVM then refuses the class archive.
-            "PYSPARK_SUBMIT_ARGS": f"--properties-file {shlex.quote(str(self.spark_properties))} pyspark-shell",
+            "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
             "SPARK_DIST_CLASSPATH": str(self.state / "jars" / "*"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self.state / "spark-local"),
             "PYSPARK_PYTHON": sys.executable,
             "TZ": "UTC",
             "SLUICE_ROOT": str(self.root),
+            "SLUICE_ENV": self.environment,
+            "SLUICE_SPARK_PROFILE": self.spark_profile,
+            "SLUICE_SPARK_MASTER": self.spark_master,
             "SLUICE_LAKE": self.lake,
             "SLUICE_LANDING": str(self.landing),
             "SLUICE_SECRETS": str(self.secrets),
             "SLUICE_RESTRICTED": str(self.restricted),
             "SLUICE_TRUTH": str(self.truth),
         }
-        options = f'-Dlog4j2.configurationFile="file:{self.spark_properties.parent}/log4j2.properties"'
-        archive = self.state / "spark.jsa"
+        if not self.on_cluster:  # whose executors must reach the driver
+            environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        options = f'-Dlog4j2.configurationFile="file:{self.spark_conf}/log4j2.properties"'
+        archive = Path(sys.prefix) / "spark.jsa"  # it fits one environment: the paths of the jars are in it
         if archive.exists():
             options += f' -XX:SharedArchiveFile="{archive}" -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr'
         return {**environment, "SPARK_SUBMIT_OPTS": options}
@@ -118,3 +169,44 @@ def known_pipeline(settings: Settings, name: str) -> str:
     if name not in names:
         raise UsageError(f"There is no pipeline '{name}'.{nearest(name, names)} A pipeline is a folder of include/pipelines.")
     return name
+
+
+def _environment(root: Path, name: str) -> dict[str, str]:
+    """What the file of an environment says, by name, after what variables say. All of it must be said."""
+    folder = root / "environments"
+    if not folder.is_dir():  # a root that is made of parts of a checkout
+        folder = Path(__file__).resolve().parents[2] / "environments"
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if name not in names:
+        raise UsageError(
+            f"There is no environment '{name}'.{nearest(name, names)} SLUICE_ENV names a file of {folder}, without .toml."
+        )
+    path = folder / f"{name}.toml"
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    spark = read.pop("spark", {})
+    said = _said(path, "", PLACES, read) | _said(path, "spark.", SPARK, spark if isinstance(spark, dict) else {})
+    variables = {**{one: f"SLUICE_{one.upper()}" for one in PLACES}, **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK}}
+    return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
+
+
+def _said(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:
+    for key in read:
+        if key not in wanted:
+            raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest(key, wanted)}")
+    for key in wanted:
+        if not (isinstance(read.get(key), str) and read[key]):
+            raise UsageError(f"{path}: '{prefix}{key}' must be said, as a text.")
+    return {key: str(read[key]) for key in wanted}
+
+
+def _kept(path: Path, content: str) -> Path:
+    """The file with that content, written only where it is not there yet."""
+    if not path.exists() or path.read_text(encoding="utf-8") != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
+    return path

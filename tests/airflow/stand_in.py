@@ -2,6 +2,8 @@
 
 STAND_IN_EXIT: the exit code. STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
 STAND_IN_STUBBORN: "asked" ignores the stop request, "terminated" ignores SIGTERM as well.
+STAND_IN_ORDERS: a JSON file with variables for this, which a test may change while Airflow runs.
+STAND_IN_ROWS: how many rows gold/device_day then has; a new number is a new version. Without it no table is written.
 """
 
 import itertools
@@ -16,10 +18,19 @@ from pathlib import Path
 
 def main():
     arguments = sys.argv[1:]
+    orders = Path(os.environ.get("STAND_IN_ORDERS", ""))
+    if orders.is_file():
+        os.environ.update(json.loads(orders.read_text()))
     stubborn = os.environ.get("STAND_IN_STUBBORN", "")
     if stubborn == "terminated":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    note({"argv": arguments, "pid": os.getpid(), "group": os.getpgid(0)})
+    note({
+        "argv": arguments,
+        "pid": os.getpid(),
+        "group": os.getpgid(0),
+        "environment": sorted(os.environ),
+        "input": "nothing" if os.path.samestat(os.fstat(0), Path(os.devnull).stat()) else "something",
+    })
     told = dict(itertools.pairwise(arguments))
     stage = next((Path(word).stem for word in arguments if word.endswith(".py")), "")
     print("WARNING: Using incubator modules: jdk.incubator.vector", flush=True)
@@ -31,6 +42,9 @@ def main():
         print("sluice: There is no table 'hart_rate'. Did you mean 'heart_rate'?", flush=True)
         sys.exit(code)
     flow = {"flow": "device_day", "rows_out": 2, "deliveries": 1, "version_before": 3, "version_after": 4}
+    flow |= {"rules": {"plausible_heart_rate": 7}, "quarantined": 2}
+    if stage in ("gold", "optimize") and "STAND_IN_ROWS" in os.environ:
+        write(stage, told.get("--pipeline", "gym"), int(os.environ["STAND_IN_ROWS"]))
     report = {"run": told.get("--run-id"), "stage": stage, "flows": [flow]}
     if "--report" in told:
         Path(told["--report"]).write_text(json.dumps(report))
@@ -50,6 +64,20 @@ def work(seconds, told, stubborn):
             print("sluice: stopped on request", flush=True)
             sys.exit(1)
         time.sleep(0.05)
+
+
+def write(stage, pipeline, rows):
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    path = f"{os.environ['SLUICE_LAKE']}/{pipeline}/gold/device_day"
+    if stage == "optimize":
+        DeltaTable(path).optimize.compact()
+        DeltaTable(path).alter.set_table_properties({"optimized": str(time.time())}, False)  # a commit without data at each run
+        return
+    there = DeltaTable(path).count() if DeltaTable.is_deltatable(path) else None
+    if there != rows:
+        write_deltalake(path, pa.table({"device_id": list(range(rows))}), mode="overwrite")
 
 
 def note(entry):

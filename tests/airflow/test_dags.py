@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import DAG
 
-    from conftest import Checkout
+    from tests.checkout import Checkout
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -26,6 +27,7 @@ EDGES = {
     ("propagate_deletions", "optimize"),
     ("optimize", "vacuum"),
 }
+"""Of the tasks that run a job."""
 
 
 @pytest.fixture(scope="session")
@@ -45,9 +47,25 @@ def test_every_pipeline_has_its_dag(dags: dict[str, DAG]) -> None:
     assert set(dags) == {path.parent.name for path in pipelines.glob("*/pipeline.py")}
 
 
+def published(dag: DAG) -> set[str]:
+    return {task.task_id for task in dag.tasks if task.task_id.startswith("publish_")}
+
+
 def test_stages_and_edges(dags: dict[str, DAG]) -> None:
     for dag in dags.values():
-        assert {(task.task_id, down) for task in dag.tasks for down in task.downstream_task_ids} == EDGES
+        edges = {(task.task_id, down) for task in dag.tasks for down in task.downstream_task_ids}
+        assert edges == EDGES | {("propagate_deletions", task) for task in published(dag)}, (
+            "nothing is announced before deletions"
+        )
+
+
+def test_tasks_are_grouped_and_keep_their_names(dags: dict[str, DAG]) -> None:
+    groups = {group: set(found.children) for group, found in dags["gym"].task_group.get_task_group_dict().items() if group}
+    assert groups == {
+        "layers": {"bronze", "silver", "gold"},
+        "publish": {"publish_device_day"},
+        "upkeep": {"optimize", "vacuum"},
+    }
 
 
 def test_a_run_at_a_time_and_no_catching_up(dags: dict[str, DAG]) -> None:
@@ -58,38 +76,91 @@ def test_a_run_at_a_time_and_no_catching_up(dags: dict[str, DAG]) -> None:
 
 
 def test_policy_of_every_task(dags: dict[str, DAG]) -> None:
+    from orchestration import alerts
+
     for dag in dags.values():
         assert dag.doc_md and dag.description
         for task in dag.tasks:
-            assert task.pool == f"sluice_{dag.dag_id}", "runs and backfills of a pipeline must share one slot"
+            writes = task.task_id not in published(dag)
+            assert (task.pool == f"sluice_{dag.dag_id}") == writes, "runs and backfills of a pipeline must share one slot"
             assert task.retries == 2
             assert task.retry_delay == timedelta(minutes=1)
             assert task.execution_timeout is not None
             assert task.owner and task.owner != "airflow"
             assert task.doc_md
+            assert task.task_display_name != task.task_id
+            callbacks = task.on_failure_callback
+            assert alerts.task_failed in (callbacks if isinstance(callbacks, list | tuple) else [callbacks])
 
 
-def test_gold_announces_what_the_pipeline_publishes(dags: dict[str, DAG]) -> None:
+def test_what_a_pipeline_publishes_has_a_task_that_announces_it(dags: dict[str, DAG]) -> None:
     outlets = {task.task_id: [asset.uri for asset in task.outlets] for task in dags["gym"].tasks}
-    assert outlets.pop("gold") == ["sluice://gym/device_day"]
+    assert outlets.pop("publish_device_day") == ["sluice://gym/device_day"]
     assert not any(outlets.values())
+
+
+@pytest.mark.parametrize("most", [6, 7])
+def test_thresholds_reach_the_tasks_and_the_deadline_the_dag(checkout: Checkout, most: int) -> None:
+    from orchestration.line import airflow_line
+    from orchestration.medallion import medallion_dag
+    from pipelines.gym.pipeline import PIPELINE
+
+    declared = replace(PIPELINE, deadline="6 hours", freshness="2 days", alert_when={"heart_rate.plausible_heart_rate": most})
+    dag = medallion_dag(declared)
+    assert dag.get_task("silver").alert_when == {"heart_rate.plausible_heart_rate": most}
+    assert dag.get_task("publish_device_day").freshness == "2 days"
+    if airflow_line() == 3:
+        (alert,) = dag.deadline if isinstance(dag.deadline, list) else [dag.deadline]
+        assert alert.interval == timedelta(hours=6)
+        assert alert.callback.path == "orchestration.alerts.deadline_missed"
 
 
 def test_the_trigger_form_explains_itself(dags: dict[str, DAG]) -> None:
     form = {name: dags["gym"].params.get_param(name) for name in dags["gym"].params}
-    assert set(form) == {"mode", "from_date", "to_date", "tables"}
+    assert set(form) == {"mode", "from_date", "to_date", "tables", "upkeep_from"}
     assert all(param.description and param.schema["title"] for param in form.values())
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("mode", "everything"), ("from_date", "yesterday"), ("tables", ["--report"]), ("tables", ["a,b"])],
+    [
+        ("mode", "everything"),
+        ("mode", None),
+        ("from_date", "yesterday"),
+        ("from_date", "2026-02-30"),
+        ("to_date", "2026-01-01' OR '1'='1"),
+        ("to_date", "2026-01-01\n"),
+        ("tables", "heart_rate"),
+        ("tables", ["--report"]),
+        ("tables", ["a,b"]),
+        ("tables", ["../x"]),
+        ("tables", ["a; DROP TABLE heart_rate"]),
+        ("tables", ["heart_rate\n"]),
+        ("tables", ["heart_rate", "heart_rate"]),
+        ("upkeep_from", "soon"),
+        ("upkeep_from", "2026-01-01T00:00:00Z\n"),
+    ],
 )
 def test_the_trigger_form_refuses(dags: dict[str, DAG], name: str, value: Any) -> None:
     from airflow.providers.common.compat.sdk import ParamValidationError
 
     with pytest.raises(ParamValidationError):
         dags["gym"].params.get_param(name).resolve(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("mode", "refresh"),
+        ("from_date", "2026-02-28"),
+        ("tables", ["heart_rate", "device_day"]),
+        ("upkeep_from", "2026-01-01T02:00:00+00:00"),
+        ("upkeep_from", "2026-01-01T02:00:00Z"),
+        ("upkeep_from", None),
+    ],
+)
+def test_the_trigger_form_takes(dags: dict[str, DAG], name: str, value: Any) -> None:
+    assert dags["gym"].params.get_param(name).resolve(value) == value
 
 
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.stem)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from orchestration import rest
 from orchestration.local import LocalAirflow, address, home, running_instance, stop_running
 from orchestration.rest import Client
 from sluice.errors import UsageError
 
 if TYPE_CHECKING:
-    from conftest import Checkout
+    from tests.checkout import Checkout
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -77,7 +78,18 @@ def test_the_home_keeps_its_secrets(checkout: Checkout) -> None:
     assert slots["sluice_gym"] == slots["sluice_italy"] == "1"
 
 
-def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path) -> None:
+def test_one_that_is_just_ending_is_no_running_instance(checkout: Checkout) -> None:
+    path = home(checkout.settings) / "supervisor.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # and says no more who it is
+        ending = threading.Timer(0.3, lock.close)
+        ending.start()
+        assert running_instance(checkout.settings) is None
+        ending.join()
+
+
+@pytest.mark.system
+def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     airflow = LocalAirflow(checkout.settings, idle_schedule=True)
     with airflow as started:
         client = started.client
@@ -87,15 +99,20 @@ def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path)
         report = client.result("gym", run, "gold")
         assert report is not None and report["flows"][0]["version_after"] == 4
         assert "the gold job starts" in client.log("gym", run, "gold", 1)
-        event = client.request("GET", "/assets/events")["asset_events"][-1]
-        assert (event["uri"], event["extra"]) == ("sluice://gym/device_day", {"version": 4})
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{client.address}/api/v2/dags")
+        client.pause("gym", True)
+        assert client.is_paused("gym")
+        for waiting in ("waits-1", "waits-2"):
+            client.trigger("gym", waiting, {})
+        monkeypatch.setattr(rest, "PAGE", 1)
+        assert {one["dag_run_id"] for one in client.runs("gym", "queued", "running")} == {"waits-1", "waits-2"}
+        assert client.end_open_runs("gym") == 2
+        assert client.runs("gym", "queued", "running") == []
         with pytest.raises(UsageError, match="sluice down"):
             LocalAirflow(checkout.settings).start()
     assert len(told(records)) == 6
 
 
+@pytest.mark.system
 @pytest.mark.crash
 def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,6 +141,7 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     airflow.stop()
 
 
+@pytest.mark.system
 @pytest.mark.crash
 def test_a_task_marked_failed_asks_its_job_although_airflow_kills_the_task(
     checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
@@ -133,13 +151,13 @@ def test_a_task_marked_failed_asks_its_job_although_airflow_kills_the_task(
     with LocalAirflow(checkout.settings, idle_schedule=True) as airflow:
         run = start_a_run(airflow.client)
         job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
-        path = f"/dags/gym/dagRuns/{run}/taskInstances/bronze"
-        airflow.client.request("PATCH", path, {"new_state": "failed"})
+        airflow.client.fail_task("gym", run, "bronze")
         until(lambda: {"stopped": "on request"} in told(records), 90)
         until(lambda: not psutil.pid_exists(job) and not psutil.pid_exists(child), 10)
         airflow.client.end_open_runs("gym")
 
 
+@pytest.mark.system
 def test_it_stops_with_the_process_that_started_it(checkout: Checkout, records: Path) -> None:
     code = (
         "from orchestration.local import LocalAirflow\nfrom sluice.settings import Settings\nimport os\n"

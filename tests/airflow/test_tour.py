@@ -18,7 +18,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from conftest import Checkout
+    from tests.checkout import Checkout
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -100,7 +100,7 @@ def toured(checkout: Checkout) -> Iterator[Settings]:
         shutil.rmtree(checkout.settings.root / name, ignore_errors=True)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_tables_that_are_not_the_truth_fail_the_tour(toured: Settings, console: Console) -> None:
     with pytest.raises(SluiceError) as failure:  # the stand-in writes no tables, and says it changed one each time
         tour(toured, console, "gym", None)
@@ -109,6 +109,7 @@ def test_tables_that_are_not_the_truth_fail_the_tour(toured: Settings, console: 
     assert "had nothing to read and changed device_day" in str(failure.value)
 
 
+@pytest.mark.system
 def test_a_failing_task_fails_the_tour_with_the_reason(
     toured: Settings, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,21 @@ import pytest
 from tests.conftest import settings_at
 
 from sluice.errors import LakeTooNew, UsageError
-from sluice.flows.checkpoints import current
+from sluice.flows import checkpoints
+from sluice.flows.checkpoints import Checkpoint, current
 from sluice.runs import lakeformat
 
 
+def finish(checkpoint: Checkpoint) -> None:
+    """As Spark does at the end of the first batch."""
+    (Path(checkpoint.path) / "commits").mkdir()
+    (Path(checkpoint.path) / "commits" / "0").touch()
+
+
 def test_a_flow_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    first = current(str(tmp_path), "gold_day", {"a": "1"}, "code")
-    again = current(str(tmp_path), "gold_day", {"a": "1"}, "code")
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
+    finish(first)
+    again = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
     assert (first.rebased, again.rebased) == ("first run", None)
     assert (first.path, first.identity) == (again.path, again.identity)
 
@@ -31,23 +39,23 @@ def test_a_flow_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 def test_what_breaks_continuity_gives_a_fresh_checkpoint(
     tmp_path: Path, inputs: dict[str, str], fingerprint: str, reason: str
 ) -> None:
-    first = current(str(tmp_path), "gold_day", {"a": "1"}, "code")
-    fresh = current(str(tmp_path), "gold_day", inputs, fingerprint)
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
+    fresh = current(str(tmp_path / "flow"), "gold_day", inputs, fingerprint)
     assert fresh.rebased == reason
     assert fresh.identity != first.identity and not Path(first.path).exists()
 
 
 def test_a_lost_checkpoint_is_noticed_and_has_another_identity(tmp_path: Path) -> None:
-    first = current(str(tmp_path), "gold_day", {"a": "1"})
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     shutil.rmtree(first.path)
-    fresh = current(str(tmp_path), "gold_day", {"a": "1"})
+    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity
 
 
 def test_a_checkpoint_of_another_flow_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    current(str(tmp_path), "gold_day", {"a": "1"})
+    current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     with pytest.raises(UsageError, match=r"belongs to the flow 'gold_day', not to 'gold_week'\. Move it away"):
-        current(str(tmp_path), "gold_week", {"a": "1"})
+        current(str(tmp_path / "flow"), "gold_week", {"a": "1"})
 
 
 def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
@@ -60,3 +68,53 @@ def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
     place.write_text('{"format": 99}')
     with pytest.raises(LakeTooNew, match="has format 99"):
         lakeformat.check(settings, "gym")
+
+
+def test_a_full_first_batch_that_was_not_finished_is_full_again(tmp_path: Path) -> None:
+    finish(current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code"))
+    killed = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
+    again = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
+    assert (again.identity, again.rebased) == (killed.identity, "its transform changed")
+    finish(again)
+    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other").rebased is None
+
+
+def test_why_it_would_start_anew_is_told_and_nothing_is_made(tmp_path: Path) -> None:
+    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) == "first run"
+    assert list(tmp_path.iterdir()) == []
+    finish(current(str(tmp_path / "flow"), "gold_day", {"a": "1"}))
+    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
+    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "2"}) == "its input 'a' was made anew"
+
+
+def test_after_a_reset_a_flow_starts_anew_and_says_why(tmp_path: Path) -> None:
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    finish(first)
+    checkpoints.reset(str(tmp_path / "flow"), "gold_day")
+    assert not Path(first.path).exists()
+    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    assert fresh.rebased == "its checkpoint was reset" and fresh.identity != first.identity
+
+
+def test_a_copy_of_a_checkpoint_and_a_link_to_it_are_refused(tmp_path: Path) -> None:
+    current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+    shutil.copytree(tmp_path / "gold_day", tmp_path / "gold_copy")
+    with pytest.raises(UsageError, match=r"are one and the same.*Move away the one that is a copy"):
+        current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+    shutil.rmtree(tmp_path / "gold_copy")
+    (tmp_path / "gold_link").symlink_to(tmp_path / "gold_day")
+    with pytest.raises(UsageError, match="are one and the same"):
+        current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+
+
+def test_positions_in_a_table_that_is_no_input_are_refused(tmp_path: Path) -> None:
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    finish(first)
+    offsets = Path(first.path) / "offsets"
+    offsets.mkdir()
+    line = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"isStartingVersion":false}'
+    (offsets / "0").write_text("v1\n{}\n" + line % "1")
+    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
+    (offsets / "0").write_text("v1\n{}\n" + line % "9")
+    with pytest.raises(UsageError, match=r"positions in the Delta table 9, which is no input .* Move .* away"):
+        current(str(tmp_path / "flow"), "gold_day", {"a": "1"})

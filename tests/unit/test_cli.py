@@ -76,7 +76,8 @@ def describe_holder(settings: Settings, pid: int, since: datetime, host: str | N
         (("run", "gym", "--mode", "refesh"), "'refresh'"),
         (("run", "gym", "--mode", "refresh"), "--tables"),
         (("run", "gym", "--mode", "refresh", "--table", "heart_rat"), "'heart_rate'"),
-        (("run", "gym", "--mode", "replay", "--from", "yesterday"), "2026-11-21"),
+        (("run", "gym", "--mode", "replay", "--from", "yesterday"), "--to"),
+        (("run", "gym", "--mode", "replay", "--from", "yesterday", "--to", "2026-11-21"), "is no date"),
         (("run", "gym", "--mode", "replay", "--from", "2026-11-02", "--to", "2026-11-01"), "before"),
         (("run", "gym", "--from", "2026-11-01"), "replay"),
         (("show", "gym.hart_rate"), "'heart_rate'"),
@@ -137,6 +138,8 @@ def test_without_a_lake_all_is_calm(call: Call, command: tuple[str, ...]) -> Non
     [
         ("--help",),
         ("status",),
+        ("plan", "gym"),
+        ("checkpoint", "show"),
         ("ledger", "gym"),
         ("runs", "gym"),
         ("history", "gym"),

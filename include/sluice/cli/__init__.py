@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import typer
 
-from sluice.cli import check, land, machine, people, quarantine, read, records, run, status, stop
+from sluice.cli import backfill, check, checkpoint, land, machine, people, plan, quarantine, read, records, run, status, stop
 from sluice.errors import SluiceError
 
 app = typer.Typer(
@@ -20,7 +20,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(check.check)
+app.command()(plan.plan)
 app.command()(run.run)
+app.command()(backfill.backfill)
 app.command()(stop.stop)
 app.command()(land.land)
 app.command()(read.sql)
@@ -30,6 +32,7 @@ app.command()(records.history)
 app.command()(records.ledger)
 app.command()(records.runs)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(people.erase, name="erase")
 app.add_typer(people.secrets, name="secrets")
 app.command()(machine.doctor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from orchestration.local import LOGIN, LocalAirflow, address, home, password, running_instance, stop_running
+from orchestration.local import LOGIN, LocalAirflow, address, airflow_line, home, password, running_instance, stop_running
 from sluice.settings import Settings, pipeline_names
 
 
@@ -22,9 +22,11 @@ def up(settings: Settings, console: Console) -> None:
     console.print(f"Airflow is at {client.address}", highlight=False)
     console.print(f"  log in as  {LOGIN} / {password(settings)}", highlight=False)
     console.print(f"  log files  {home(settings) / 'logs'}", highlight=False)
+    # Both lines may be set up; each command says which it means.
+    before, after = ("AIRFLOW=2 ", " AIRFLOW=2") if airflow_line() == 2 else ("", "")
     for name in pipeline_names(settings):
-        console.print(f"  schedule   ./airflow dags unpause {name}", highlight=False)
-    console.print("  stop       make down", highlight=False)
+        console.print(f"  schedule   {before}./airflow dags unpause {name}", highlight=False)
+    console.print(f"  stop       make down{after}", highlight=False)
 
 
 def down(settings: Settings, console: Console) -> None:

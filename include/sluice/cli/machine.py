@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,8 @@ def doctor(
     from sluice import doctor as machine
 
     given = {"--port": port, "--quiet": quiet, "--json": as_json}
-    raise typer.Exit(machine.main([name for name, asked in given.items() if asked]))
+    here = ["--environment", Path(sys.prefix).name]
+    raise typer.Exit(machine.main([*here, *(name for name, asked in given.items() if asked)]))
 
 
 @new.command("pipeline")

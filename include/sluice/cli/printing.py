@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +50,28 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title:
 def second(instant: datetime | None) -> str | None:
     """An instant in UTC to the second: 2026-11-21 02:00:00."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if instant else None
+
+
+def size(number: int) -> str:
+    """Bytes, short enough to read: 434 KB."""
+    amount = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def span(time: timedelta | None) -> str | None:
+    """A length of time by its two largest units: 3 d 4 h."""
+    if time is None:
+        return None
+    minutes, seconds = divmod(max(int(time.total_seconds()), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next((place for place, (number, _) in enumerate(parts) if number), 3)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
 
 
 def _cell(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`sluice status`: what there is and what happened last, read from the lake without a JVM."""
+"""`sluice status`: what there is, what waits and what happened last, and whether it adds up; read from the lake without a JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli import people
+from sluice.cli import people, standing
 from sluice.cli.places import chosen, replacing
 from sluice.cli.printing import AsJson, console, print_json, print_rows, second
 from sluice.cli.stop import holder
@@ -17,17 +17,20 @@ from sluice.settings import Settings
 
 def status(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 where the delivery ledger does not add up.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what there is and what ran last. Tables, deliveries, the last run of each stage, and who writes now."""
+    """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
     settings = Settings.current()
     found = [_of(settings, name) for name in chosen(settings, pipeline)]
     if as_json:
         print_json({"lake": settings.lake, "pipelines": found})
-        return
-    console().print(f"Lake {settings.lake}", soft_wrap=True)
-    for state in found:
-        _print(state)
+    else:
+        console().print(f"Lake {settings.lake}", soft_wrap=True)
+        for state in found:
+            _print(state)
+    if check and not all(state["adds_up"] for state in found):
+        raise typer.Exit(1)
 
 
 def _of(settings: Settings, pipeline: str) -> dict[str, Any]:
@@ -40,6 +43,7 @@ def _of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "runs": _last_runs(settings, pipeline),
         "lease": vars(writing) if writing else None,
         "erasure_requests_waiting": people.waiting(settings, pipeline),
+        **standing.of(settings, pipeline),
     }
 
 
@@ -73,6 +77,7 @@ def _print(state: dict[str, Any]) -> None:
     if state["deliveries"]:
         counts = ", ".join(f"{count:,} {of}" for of, count in sorted(state["deliveries"].items()))
         printed.print(f"\nDeliveries: {counts}", soft_wrap=True)
+    standing.show(state)
     if state["lease"]:
         lease = state["lease"]
         printed.print(f"Writing now: run {lease['run']}, process {lease['pid']} on {lease['host']}, since {lease['since']}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import shutil
+import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestration.local import LOGIN, Client, LocalAirflow, password
+from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, password
 from sluice.cli.tour_report import LAYERS, STAGES, Run, print_runs, print_tables, print_verdicts
 from sluice.cli.truth import compare
 from sluice.declare import Landed, Pipeline, loading
@@ -176,10 +177,11 @@ def _follow(client: Client, console: Console, dag: str, run: str, title: str) ->
         while True:
             state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have
             tasks = client.tasks(dag, run)
+            for name, task in tasks.items():
+                if task["state"] in ("failed", "up_for_retry"):
+                    raise _failure(client, dag, run, name, task)
             for stage in STAGES:
                 task = tasks.get(stage, {})
-                if task.get("state") in ("failed", "up_for_retry"):
-                    raise _failure(client, dag, run, stage, task)
                 if task.get("state") == "running":
                     status.update(f"  {stage} ...")
                 if task.get("state") == "success" and stage not in result.seconds:
@@ -193,11 +195,11 @@ def _follow(client: Client, console: Console, dag: str, run: str, title: str) ->
             time.sleep(0.5)
 
 
-def _failure(client: Client, dag: str, run: str, stage: str, task: dict[str, Any]) -> SluiceError:
-    log = client.log(dag, run, stage, max(1, task.get("try_number") or 1))
+def _failure(client: Client, dag: str, run: str, name: str, task: dict[str, Any]) -> SluiceError:
+    log = client.log(dag, run, name, max(1, task.get("try_number") or 1))
     lines = [line for line in log if not line.startswith("::")]  # marks of groups that the UI folds
     tail = "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
-    return SluiceError(f"Task '{stage}' of '{dag}' failed. The end of its log:\n{tail}")
+    return SluiceError(f"Task '{name}' of '{dag}' failed. The end of its log:\n{tail}")
 
 
 def _against_truth(settings: Settings, console: Console, name: str, maker: ModuleType) -> list[str]:
@@ -217,9 +219,11 @@ def _against_truth(settings: Settings, console: Console, name: str, maker: Modul
 def _print_next(settings: Settings, console: Console, pipeline: Pipeline) -> None:
     shown = pipeline.publishes[0] if pipeline.publishes else "..."
     console.print("\nAirflow has stopped. Next:")
+    sluice = f"{Path(sys.prefix).name}/bin/sluice"
+    up = "make up AIRFLOW=2" if airflow_line() == 2 else "make up"
     for command, what in (
-        (f'.venv/bin/sluice sql "SELECT * FROM {pipeline.name}.{shown} LIMIT 5"', ""),
-        (f".venv/bin/sluice history {pipeline.name}", ""),
-        ("make up", f"   # Airflow's UI; log in as {LOGIN} / {password(settings)}"),
+        (f'{sluice} sql "SELECT * FROM {pipeline.name}.{shown} LIMIT 5"', ""),
+        (f"{sluice} history {pipeline.name}", ""),
+        (up, f"   # Airflow's UI; log in as {LOGIN} / {password(settings)}"),
     ):
         console.print(f"  {command}{what}", highlight=False, soft_wrap=True)

@@ -78,10 +78,18 @@ def whole(books: Books, flow: Flow) -> Flow:
     )
 
 
+def standing(books: Books, declared: Source | AnyDataset) -> Flow:
+    """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `of`."""
+    if isinstance(declared, MaterializedView):
+        return _standing(books, declared, {name: books.path(name) for name in declared.reads})
+    name = "deliveries" if isinstance(declared, Source) else "outcomes"
+    return _standing(books, declared, {name: books.bookkeeping(name)})
+
+
 def pending(books: Books, table: Table[Any]) -> set[int]:
     """The deliveries whose outcomes a silver flow has not taken; none where it has no checkpoint to go on from."""
     outcomes = books.bookkeeping("outcomes")
-    flow = _standing(books, table, {"outcomes": outcomes})
+    flow = standing(books, table)
     try:
         return set() if flow.anew is not None else {row["delivery"] for row in _outcomes_after(outcomes, flow.progress)}
     except changes.Lost:
@@ -89,7 +97,7 @@ def pending(books: Books, table: Table[Any]) -> set[int]:
 
 
 def _bronze(books: Books, source: Source) -> Flow:
-    flow = _standing(books, source, {"deliveries": books.bookkeeping("deliveries")})
+    flow = standing(books, source)
     try:
         fresh, gone = discovery.news(source, books.landing, books.known)
     except UsageError as error:
@@ -110,7 +118,7 @@ def _bronze(books: Books, source: Source) -> Flow:
 
 def _silver(books: Books, table: Table[Any]) -> Flow:
     outcomes = books.bookkeeping("outcomes")
-    flow = _standing(books, table, {"outcomes": outcomes})
+    flow = standing(books, table)
     if flow.anew is not None:
         return whole(books, flow)
     try:
@@ -129,7 +137,7 @@ def _silver(books: Books, table: Table[Any]) -> Flow:
 
 
 def _gold(books: Books, view: MaterializedView[Any]) -> Flow:
-    flow = _standing(books, view, {name: books.path(name) for name in view.reads})
+    flow = standing(books, view)
     missing = [name for name in view.reads if not log.exists(books.path(name))]
     if missing:
         return replace(flow, anew=flow.anew or "first run", stuck=f"its input '{missing[0]}' has no row yet")

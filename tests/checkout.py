@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.home import SPARK_CONNECTION
-from orchestration.local import environment, prepare
+from orchestration.home import SPARK_CONNECTION, environment
+from orchestration.preparation import prepare
 from sluice.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,18 @@ class Checkout:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     """The environment of this process is the local Airflow's from here on; Airflow is imported after that only."""
     root = tmp_path_factory.mktemp("checkout")
-    for folder in ("include", "dags", "spark_jobs"):
+    for folder in ("include", "dags", "spark_jobs", "environments"):
         (root / folder).symlink_to(ROOT / folder)
     binaries = root / "bin"
     binaries.mkdir()
     stand_in = binaries / "spark3-submit"  # the one other name that the provider allows
-    stand_in.write_text(f"#!{sys.executable}\n" + (Path(__file__).parent / "stand_in.py").read_text())
+    stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests" / "airflow" / "stand_in.py").read_text())
     stand_in.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_"))]:
             patch.delenv(name)
         patch.setenv("SLUICE_ROOT", str(root))
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(_free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
         patch.setenv("STAND_IN_RECORDS", str(root / "records.jsonl"))
         settings = Settings.current()
         patch.setenv("PATH", str(binaries), prepend=os.pathsep)
@@ -51,3 +53,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         prepare(settings)
         yield Checkout(settings, root / "records.jsonl")
     shutil.rmtree(root, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,108 @@
+"""Alerts by webhook: a task that failed for good, a late run, a stale table, a rule that too many rows fail.
+
+SLUICE_ALERTS names the receiver: an http or https address, or a file that holds one, since such an address often is a secret. It is
+read when an alert is sent. Without it nothing is sent. An alert holds ids and counts only, and never makes a task fail.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from orchestration.run_request import named
+from sluice.settings import Settings
+
+TIMEOUT_SECONDS = 10
+COUNTS = ("quarantined", "dropped", "rescued", "suppressed")
+"""What a threshold may name beside rules."""
+
+log = logging.getLogger(__name__)
+
+
+def send(kind: str, text: str, **facts: Any) -> bool:
+    """POST an alert as JSON: `kind`, `text` (a sentence), `at` and the facts. Whether it was taken; raises nothing."""
+    try:
+        receiver = _receiver()
+        if receiver is None:
+            return False
+        body = {"kind": kind, "text": text, "at": datetime.now(UTC).isoformat(timespec="seconds"), **facts}
+        request = urllib.request.Request(receiver, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST")
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS):
+            return True
+    # What these say may hold the address, and with it a secret; so their kind alone is logged.
+    except urllib.error.HTTPError as error:
+        log.warning("The alert '%s' was not taken: its receiver answered %s.", kind, error.code)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        log.warning("The alert '%s' could not be sent (%s). Is SLUICE_ALERTS right?", kind, type(error).__name__)
+    return False
+
+
+def task_failed(context: Any) -> None:
+    """Airflow's callback for a task that failed and is not tried again."""
+    task = context["ti"]
+    error = type(context.get("exception")).__name__
+    send(
+        "task failed",
+        f"Task {task.task_id} of {task.dag_id} failed at try {task.try_number} ({error}).",
+        pipeline=task.dag_id,
+        task=task.task_id,
+        run=named(task.dag_id, task.run_id),
+        try_number=task.try_number,
+        error=error,
+    )
+
+
+def deadline_missed(pipeline: str, deadline: str, context: Any) -> None:
+    """Airflow's callback for a run that has not ended in time; only Airflow 3 calls it."""
+    run = named(pipeline, context["dag_run"]["dag_run_id"])
+    send("run late", f"A run of {pipeline} has not ended after {deadline}.", pipeline=pipeline, run=run, deadline=deadline)
+
+
+def stale(pipeline: str, table: str, age: timedelta, freshness: str) -> None:
+    """A published table whose data is older than it may be."""
+    seconds = round(age.total_seconds())
+    text = (
+        f"{pipeline}.{table} has had no new data for {age.days} days and {age.seconds // 3600} hours; its target is {freshness}."
+    )
+    send("stale table", text, pipeline=pipeline, table=table, age_seconds=seconds, freshness=freshness)
+
+
+def rules_over(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:
+    """An alert for each rule of `alert_when` that more rows failed in this report than it allows."""
+    for flow in report.get("flows", []):
+        counts = {name: flow.get(name) or 0 for name in COUNTS}
+        counts |= flow.get("quarantine_reasons") or {}
+        counts |= flow.get("rules") or {}
+        for name, most in alert_when.items():
+            table, _, rule = name.partition(".")
+            rows = counts.get(rule, 0)
+            if table == flow.get("flow") and rows > most:
+                text = f"{rows} rows of {pipeline}.{table} failed '{rule}' in one run; at most {most:g} may."
+                send("rule threshold", text, pipeline=pipeline, table=table, rule=rule, rows=rows, at_most=most, run=run)
+
+
+def _receiver() -> str | None:
+    value = os.environ.get("SLUICE_ALERTS", "").strip()
+    if value and "://" not in value:
+        value = (Settings.current().root / value).read_text().strip()
+    if value and urllib.parse.urlsplit(value).scheme not in ("http", "https"):
+        raise ValueError
+    return value or None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the counts to an address that nobody configured."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)

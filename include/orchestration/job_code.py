@@ -1,0 +1,44 @@
+"""The job code as one zip file, so that drivers and executors on hosts without this checkout find it. Imports no Airflow."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from pathlib import Path
+
+from sluice.settings import Settings
+
+PACKAGES = ("sluice", "pipelines")
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+def shipped(settings: Settings) -> Path | None:
+    """What spark-submit is to be given as --py-files: the zip of today's code on a cluster, None on this machine alone.
+
+    The file is named after its content, and one that is there is never changed: a driver that runs imports from it.
+    """
+    return zipped(settings) if settings.on_cluster else None
+
+
+def zipped(settings: Settings) -> Path:
+    """The zip file of the packages below include/, the same bytes for the same code."""
+    content = _content(settings.root / "include")
+    path = settings.state / "code" / f"sluice-{hashlib.sha256(content).hexdigest()[:12]}.zip"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(path)
+    return path
+
+
+def _content(include: Path) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for file in sorted(file for package in PACKAGES for file in (include / package).rglob("*.py")):
+            entry = zipfile.ZipInfo(file.relative_to(include).as_posix(), _LONG_AGO)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, file.read_bytes())
+    return made.getvalue()

@@ -1,0 +1,65 @@
+"""What Sluice adds to Airflow's UI: a page of a pipeline's tables, for whoever may see its DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from orchestration.history_page import history_page
+from orchestration.line import airflow_line
+from orchestration.links import PAGES, links
+from sluice.settings import Settings
+
+
+@cache
+def _application() -> Any:
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from fastapi import Depends, FastAPI, HTTPException
+    from fastapi.responses import HTMLResponse
+
+    application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    # Airflow lets anybody in to an application of a plugin that does not ask for itself.
+    @application.get("/{dag_id}/history", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))])
+    def history(dag_id: str, stage: str = "") -> HTMLResponse:
+        page = history_page(Settings.current(), dag_id, stage)
+        if page is None:
+            raise HTTPException(404, "There is no such pipeline.")
+        return HTMLResponse(page, headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
+
+    return application
+
+
+async def _pages(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+    # Built at the first request: every process of Airflow loads its plugins, and one of them serves pages.
+    await _application()(scope, receive, send)
+
+
+def _blueprint() -> Any:
+    from airflow.www.auth import has_access_dag  # type: ignore[import-not-found]  # Airflow 2 alone has it
+    from flask import Blueprint, abort, request  # type: ignore[import-not-found]
+
+    blueprint = Blueprint("sluice", __name__, url_prefix=PAGES)
+
+    @blueprint.get("/<dag_id>/history")  # type: ignore[untyped-decorator]
+    @has_access_dag("GET")  # type: ignore[untyped-decorator]
+    def history(dag_id: str) -> Any:
+        return history_page(Settings.current(), dag_id, request.args.get("stage", "")) or abort(404)
+
+    return blueprint
+
+
+LINKS = list(links())
+
+
+class SluicePlugin(AirflowPlugin):
+    """Found by Airflow through the entry point `airflow.plugins`."""
+
+    name = "sluice"
+    operator_extra_links = LINKS
+    fastapi_apps = [{"name": "sluice", "app": _pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
+    flask_blueprints = [_blueprint()] if airflow_line() == 2 else []

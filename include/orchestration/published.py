@@ -1,0 +1,142 @@
+"""Tables that other DAGs wait for: an asset each, whose events come with new data only and carry the table's version.
+
+In a DAG that uses `gym.device_day`:
+
+    with DAG("report", schedule=[published("gym", "device_day")], ...):
+        new_version("gym", "device_day") >> write_the_report()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, BaseOperator
+
+from orchestration import alerts
+from sluice.declare.pipeline import duration
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+WITHOUT_DATA = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "REORG"})
+"""Commits that leave every row as it is."""
+
+LOOKED_AT = 50
+"""How many of the newest commits are read before all are, and how many of the newest events."""
+
+
+def published(pipeline: str, table: str) -> Asset:
+    """The asset of a published table. Its events' extra: table, version (of the latest commit with data) and rows."""
+    return Asset(f"sluice://{pipeline}/{table}")
+
+
+def new_version(pipeline: str, table: str, **options: Any) -> NewVersionOperator:
+    """A task that skips what follows it when the table's version is one that an earlier run of this DAG was started by."""
+    return NewVersionOperator(pipeline=pipeline, table=table, **{"task_id": f"new_version_of_{table}", **options})
+
+
+@dataclass(frozen=True)
+class DataVersion:
+    """The latest commit of a table that has data in it, when it was made (UTC), and the table's rows."""
+
+    version: int
+    at: datetime
+    rows: int | None
+
+
+def data_version(settings: Settings, pipeline: str, table: str) -> DataVersion | None:
+    """What the table's log says, read without a JVM; None where there is no table."""
+    from deltalake import DeltaTable  # not at the top: Airflow parses this module
+
+    from sluice.runs import ledger
+
+    found = [entry for entry in ledger.tables(settings, pipeline) if entry["table"] == table and entry["layer"] != "quarantine"]
+    if not found:
+        return None
+    delta = DeltaTable(settings.table_path(pipeline, found[0]["layer"], table))
+    commits: list[dict[str, Any]] = []
+    for limit in (LOOKED_AT, None):
+        commits = delta.history(limit)
+        with_data = [commit for commit in commits if commit.get("operation") not in WITHOUT_DATA]
+        if with_data:
+            commits = with_data
+            break
+    newest = commits[0]  # of a log that has lost its beginning, and holds nothing but upkeep, the newest of that
+    return DataVersion(newest["version"], datetime.fromtimestamp(newest["timestamp"] / 1000, UTC), found[0]["rows"])
+
+
+class PublishOperator(BaseOperator):
+    """Announces a table's new version; is skipped, and announces nothing, where the last announced one is still the latest.
+
+    It goes by the table's log and not by what this run's tasks report, so a version that a failed run made is announced by the next.
+    freshness: how old the latest data may be before an alert is sent, such as "36 hours". Returns the event's extra.
+    """
+
+    def __init__(self, *, pipeline: str, table: str, freshness: str | None = None, **options: Any) -> None:
+        self.asset = published(pipeline, table)
+        super().__init__(inlets=[self.asset], outlets=[self.asset], **options)
+        self.pipeline = pipeline
+        self.table = table
+        self.freshness = freshness
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Look at the table and set the event. Raises AirflowSkipException where there is nothing to announce."""
+        found = data_version(Settings.current(), self.pipeline, self.table)
+        if found is None:
+            raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
+        age = datetime.now(UTC) - found.at
+        if self.freshness and age > duration(self.freshness):
+            alerts.stale(self.pipeline, self.table, age, self.freshness)
+        if [_version(event) for event in _latest(context["inlet_events"][self.asset], 1)] == [found.version]:
+            raise AirflowSkipException(f"{self.pipeline}.{self.table} still has the version {found.version}.")
+        extra: dict[str, Any] = {"table": f"{self.pipeline}.{self.table}", "version": found.version, "rows": found.rows}
+        context["outlet_events"][self.asset].extra = extra
+        return extra
+
+
+class NewVersionOperator(BaseOperator):
+    """Skips what follows where no version of the table is new to this DAG; see `new_version`. Returns the version.
+
+    A run that no event started, such as one that somebody triggered, always goes on.
+    """
+
+    def __init__(self, *, pipeline: str, table: str, **options: Any) -> None:
+        self.asset = published(pipeline, table)
+        super().__init__(inlets=[self.asset], **options)
+
+    def execute(self, context: Context) -> int | None:
+        """Compare versions. Raises AirflowSkipException."""
+        here = {version for event in _triggering(context, self.asset.uri) if (version := _version(event)) is not None}
+        if not here:
+            return None
+        run = context["dag_run"]
+        for event in _latest(context["inlet_events"][self.asset], LOOKED_AT):
+            others = [one for one in _started(event) if one.dag_id == run.dag_id and one.run_id != run.run_id]
+            if any(str(getattr(one.state, "value", one.state)) == "success" for one in others):
+                here.discard(_version(event) or -1)
+        if not here:
+            raise AirflowSkipException(f"{self.asset.uri} has no version that this DAG has not used.")
+        return max(here)
+
+
+def _latest(events: Any, count: int) -> list[Any]:
+    if hasattr(events, "ascending"):  # Airflow 3 asks its server, which need not send them all
+        return list(events.ascending(False).limit(count))
+    return list(events)[-count:]
+
+
+def _triggering(context: Any, uri: str) -> Iterable[Any]:
+    by_asset = context.get("triggering_asset_events") or context.get("triggering_dataset_events") or {}
+    return [event for asset in by_asset if getattr(asset, "uri", asset) == uri for event in by_asset[asset]]
+
+
+def _version(event: Any) -> int | None:
+    return (event.extra or {}).get("version")
+
+
+def _started(event: Any) -> Iterable[Any]:
+    return getattr(event, "created_dagruns", None) or ()

@@ -1,0 +1,35 @@
+"""The stages of a pipeline's DAG as people read them: each is a task that runs a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A task that runs a job. title: what people read in the UI. text: what it does."""
+
+    name: str
+    title: str
+    text: str
+
+
+LAYERS = (
+    Stage(
+        "bronze", "Bronze: new deliveries", "Finds new deliveries in the landing folder and appends all their records to bronze."
+    ),
+    Stage(
+        "silver",
+        "Silver: clean and typed",
+        "Brings the silver tables up to date: typed, valid, one row a key. The rest is quarantined.",
+    ),
+    Stage("gold", "Gold: what is asked", "Recomputes what changes touch of the gold tables, and merges the differences."),
+)
+DELETIONS = Stage("propagate_deletions", "Propagate deletions", "Takes the rows of erased people out of all layers.")
+UPKEEP = (
+    Stage("optimize", "Optimize", "Rewrites small files into large ones and lays them out by the declared columns."),
+    Stage("vacuum", "Vacuum", "Removes data files that no table has needed for the pipeline's retention time."),
+)
+
+STAGES = (*LAYERS, DELETIONS, *UPKEEP)
+"""All of them, in order."""

@@ -1,0 +1,106 @@
+"""spark-submit that is asked before it is killed, and that gets nothing of Airflow's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+
+from orchestration import stopping
+from sluice.settings import Settings
+
+_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS")
+"""How variables begin that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
+
+_NOISE = re.compile(r"WARNING: Using incubator modules|Picked up \w*JAVA\w*OPTIONS|\{\"run\":|\s*$")
+
+
+class SluiceSparkSubmitHook(SparkSubmitHook):
+    """Submits in client mode, in a process group of its own, and stops what it started in steps.
+
+    stop_request: the file whose presence asks the job to stop before its next batch.
+    ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
+    Raises AirflowFailException where the connection is missing: the provider would go on with YARN.
+    """
+
+    def __init__(
+        self,
+        *,
+        stop_request: Path,
+        conn_id: str,
+        ask_seconds: float = 20,
+        terminate_seconds: float = 10,
+        **options: Any,
+    ) -> None:
+        try:
+            self.get_connection(conn_id)
+        except AirflowNotFoundException:
+            raise AirflowFailException(
+                f"There is no Airflow connection '{conn_id}'. It names the Spark master; "
+                f"set AIRFLOW_CONN_{conn_id.upper()} or create it under Admin, Connections."
+            ) from None
+        super().__init__(conn_id=conn_id, **options)
+        self._stop_request = stop_request
+        self._patience = (ask_seconds, terminate_seconds)
+        self.last_line = ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of spark-submit; None before its end."""
+        return self._submit_sp.poll() if self._submit_sp else None
+
+    def submit(self, application: str = "", **options: Any) -> str | None:
+        """Run spark-submit to its end, with Sluice's settings and without Airflow's secrets.
+
+        It is in a process group of its own, which signals to the task's group do not reach.
+        """
+        told = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)}
+        told |= Settings.current().spark_environment()
+        # The task's standard input is its line to its supervisor, which hands out connections, and waits until nobody holds it.
+        try:
+            return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})
+        finally:
+            if self._submit_sp is not None:
+                self._submit_sp.stdout.close()  # the provider leaves it open
+
+    def on_kill(self) -> None:
+        """Stop the job in steps, then what the provider knows of beside it, such as a driver on a cluster."""
+        self.stop_submit()
+        super().on_kill()
+
+    def stop_submit(self) -> None:
+        """Ask the job to stop, wait, SIGTERM, wait, SIGKILL. Nothing happens where it has ended.
+
+        Airflow gives a killed task 5 seconds. So another process, outside of the task's group, does it;
+        this one waits for that as long as it may.
+        """
+        if self._submit_sp is None or self._submit_sp.poll() is not None:
+            return
+        self.log.info("Asking the job to stop before its next batch.")
+        try:
+            self._stop_request.parent.mkdir(parents=True, exist_ok=True)
+            self._stop_request.touch()
+        except OSError as error:
+            self.log.warning("The stop request could not be written (%s).", error.strerror)
+        stopper = subprocess.Popen(
+            [sys.executable, stopping.__file__, str(self._submit_sp.pid), *map(str, self._patience)],
+            process_group=0,
+        )
+        stopper.wait()
+        self._stop_request.unlink(missing_ok=True)
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        super()._process_spark_submit_log(self._worth_reading(itr))
+
+    def _worth_reading(self, lines: Iterator[Any]) -> Iterator[Any]:
+        for line in lines:
+            if not _NOISE.match(line):
+                self.last_line = line.strip()
+                yield line

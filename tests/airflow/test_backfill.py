@@ -1,0 +1,329 @@
+"""What `./airflow` makes of a backfill's arguments, which intervals a schedule has, and the same by spark-submit alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestration import backfill_arguments
+from orchestration.backfill_arguments import translated
+from orchestration.backfill_runs import reason
+from orchestration.intervals import replayed, starting_in
+from orchestration.line import airflow_line
+from sluice.declare.interval import Interval
+from sluice.errors import UsageError
+
+if TYPE_CHECKING:
+    from tests.checkout import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+LAST = "2026-02-01T02:00:00+00:00"
+"""When the last interval of gym's January ends: its schedule is 02:00."""
+
+
+@pytest.fixture(params=[2, 3])
+def line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(backfill_arguments, "airflow_line", lambda: request.param)
+    return int(request.param)
+
+
+@pytest.fixture
+def line_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_arguments, "airflow_line", lambda: 3)
+
+
+@pytest.fixture
+def line_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill_arguments, "airflow_line", lambda: 2)
+
+
+def options(arguments: list[str]) -> dict[str, Any]:
+    """Every option with its value; True for a flag."""
+    found: dict[str, Any] = {}
+    for word, following in pairwise([*arguments, "--"]):
+        if word.startswith("--"):
+            found[word] = True if following.startswith("--") else following
+    return found
+
+
+def of_3(arguments: str) -> dict[str, Any]:
+    given = translated(["dags", "backfill", *arguments.split()])
+    assert given[:2] == ["backfill", "create"]
+    return options(given)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["dags list", "dags trigger gym -c {}", "tasks clear gym -s 2026-01-01", "db migrate", "version", ""]
+)
+def test_everything_else_passes_unchanged(checkout: Checkout, line: int, arguments: str) -> None:
+    assert translated(arguments.split()) == arguments.split()
+
+
+def test_the_old_command_is_handed_to_the_new_one(checkout: Checkout, line_3: None) -> None:
+    assert of_3("gym -s 2026-01-01 -e 2026-01-31 -y") == {
+        "--dag-id": "gym",
+        "--from-date": "2026-01-01",
+        "--to-date": "2026-01-31T23:59:59",
+        "--reprocess-behavior": "completed",
+        "--max-active-runs": "1",
+        "--dag-run-conf": json.dumps({"upkeep_from": LAST}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("--rerun-failed-tasks", {"--reprocess-behavior": "failed"}),
+        ("--reset-dagruns", {"--reprocess-behavior": "completed"}),
+        ("--max-active-runs 3", {"--max-active-runs": "3"}),
+        ("--dry-run", {"--dry-run": True}),
+        ("-n", {"--dry-run": True}),
+        ('-c {"tables":["x"]}', {"--dag-run-conf": json.dumps({"tables": ["x"], "upkeep_from": LAST})}),
+        ('--conf={"upkeep_from":null}', {"--dag-run-conf": json.dumps({"upkeep_from": None})}),
+        ("-B", {"--run-backwards": True, "--dag-run-conf": "{}"}),
+        ("-x -I --continue-on-failures -v", {}),
+    ],
+)
+def test_options_that_have_a_counterpart(checkout: Checkout, line_3: None, more: str, expected: dict[str, Any]) -> None:
+    plain = of_3("gym -s 2026-01-01 -e 2026-01-31")
+    assert of_3(f"gym --start-date 2026-01-01 --end-date=2026-01-31 {more}") == plain | expected
+
+
+def test_one_date_is_one_day_and_an_instant_stays(checkout: Checkout, line_3: None) -> None:
+    for one in ("-s 2026-01-05", "-e 2026-01-05"):
+        given = of_3(f"gym {one}")
+        assert (given["--from-date"], given["--to-date"]) == ("2026-01-05", "2026-01-05T23:59:59")
+    assert of_3("gym -s 2026-01-05 -e 2026-01-06T02:00")["--to-date"] == "2026-01-06T02:00"
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["-t bronze", "-i", "-m", "-l", "--disable-retry", "-S dags", "--pool p", "--delay-on-limit 1", "--treat-dag-id-as-regex"],
+)
+def test_options_without_a_counterpart_are_refused_with_what_to_do(checkout: Checkout, line_3: None, option: str) -> None:
+    with pytest.raises(UsageError, match=r"has no counterpart on Airflow 3\. [A-Z]"):
+        of_3(f"gym -s 2026-01-01 {option}")
+
+
+def test_backfill_create_gets_what_is_missing_and_keeps_what_is_given(checkout: Checkout, line_3: None) -> None:
+    plain = ["backfill", "create", "--dag-id", "gym", "--from-date", "2026-01-01", "--to-date", "2026-01-31"]
+    given = options(translated(plain))
+    assert given["--to-date"] == "2026-01-31T23:59:59"
+    assert (given["--reprocess-behavior"], given["--max-active-runs"]) == ("completed", "1")
+    assert json.loads(given["--dag-run-conf"]) == {"upkeep_from": LAST}
+    kept = options(translated([*plain, "--reprocess-behavior", "none", "--max-active-runs", "2", "--no-run-on-latest-version"]))
+    assert (kept["--reprocess-behavior"], kept["--max-active-runs"], kept["--no-run-on-latest-version"]) == ("none", "2", True)
+    incomplete = ["backfill", "create", "--dag-id", "gym"]
+    assert translated(incomplete) == incomplete, "Airflow says what is missing"
+
+
+def test_upkeep_is_in_the_last_run_that_there_will_be(checkout: Checkout, line_3: None) -> None:
+    today = datetime.now(UTC).date()
+    given = of_3(f"gym -s {today - timedelta(days=5)} -e {today + timedelta(days=5)}")
+    since = datetime.fromisoformat(json.loads(given["--dag-run-conf"])["upkeep_from"])
+    assert datetime.now(UTC) - timedelta(days=1) < since <= datetime.now(UTC), "Airflow leaves out intervals that are not over"
+
+
+def test_on_airflow_2_days_that_ran_are_taken_again(checkout: Checkout, line_2: None) -> None:
+    given = translated(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31", "--pool", "p", "-B"])
+    assert given[:3] == ["dags", "backfill", "gym"]
+    assert options(given) == {
+        "--start-date": "2026-01-01",
+        "--end-date": "2026-01-31T23:59:59",
+        "--conf": "{}",
+        "--pool": "p",
+        "--run-backwards": True,
+        "--reset-dagruns": True,
+        "--yes": True,
+    }
+    conf = options(translated(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31"]))["--conf"]
+    assert json.loads(conf) == {"upkeep_from": LAST}
+    failed = options(translated(["dags", "backfill", "gym", "-s", "2026-01-01", "--rerun-failed-tasks"]))
+    assert "--reset-dagruns" not in failed and "--yes" not in failed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("gym", "needs its days"),
+        ("gym -s 2026-02-01 -e 2026-01-01", "lies after its end"),
+        ("gym -s 2026-02-31", "is no date"),
+        ("gym -s soon", "is no date"),
+        ("gym -s 2026-01-01 -c [1]", "is no JSON object"),
+        ("gym -s 2026-01-01 -c {", "is no JSON object"),
+        ("gym -s 2026-01-01 --what", "unrecognized arguments: --what"),
+        ("", "required: dag_id"),
+    ],
+)
+def test_wrong_arguments_are_refused(checkout: Checkout, line: int, arguments: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        translated(["dags", "backfill", *arguments.split()])
+
+
+def test_another_dag_than_a_pipelines_gets_no_conf(checkout: Checkout, line_3: None) -> None:
+    given = of_3("other -s 2026-01-01 -e 2026-01-02")
+    assert "--dag-run-conf" not in given and given["--to-date"] == "2026-01-02T23:59:59"
+
+
+def test_without_a_running_airflow_it_says_what_the_runs_wait_for(
+    checkout: Checkout, line_3: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_3("gym -s 2026-01-01")
+    assert "./airflow dags unpause gym" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "gym -s 2026-01-01 -e 2026-01-31",
+        'gym -s 2026-01-01 -e 2026-01-31T02:00 -c {"tables":["heart_rate"]} -B',
+        "gym -s 2026-01-01 --rerun-failed-tasks",
+        "gym -s 2026-01-01 -n",
+    ],
+)
+def test_airflows_own_parser_takes_it(checkout: Checkout, arguments: str) -> None:
+    from airflow.cli import cli_parser
+
+    parsed: argparse.Namespace = cli_parser.get_parser().parse_args(translated(["dags", "backfill", *arguments.split()]))
+    assert parsed.dag_id == "gym"
+    if airflow_line() == 3:
+        assert parsed.max_active_runs == 1 and parsed.from_date < parsed.to_date
+
+
+@pytest.mark.parametrize("schedule", ["0 2 * * *", "30 17 * * *", "@daily", "0 * * * *", "15 6 * * 1", "0 0 1 * *"])
+def test_intervals_are_those_of_airflows_timetable(checkout: Checkout, schedule: str) -> None:
+    from airflow.timetables.base import TimeRestriction
+    from airflow.timetables.interval import CronDataIntervalTimetable
+    from pendulum import instance
+
+    days = Interval.of("2026-01-30", "2026-03-02")
+    timetable = CronDataIntervalTimetable(schedule, timezone="UTC")
+    limits = TimeRestriction(instance(days.start), instance(days.end - timedelta(seconds=1)), catchup=True)
+    expected, info = [], timetable.next_dagrun_info(last_automated_data_interval=None, restriction=limits)
+    while info is not None and info.data_interval is not None:
+        expected.append(Interval(info.data_interval.start, info.data_interval.end))
+        info = timetable.next_dagrun_info(last_automated_data_interval=info.data_interval, restriction=limits)
+    assert expected and starting_in(schedule, days) == expected
+
+
+@pytest.mark.parametrize("schedule", ["0 2 * * *", "30 17 * * *", "0 0 * * *"])
+def test_the_runs_of_some_days_replay_these_days_whatever_the_hour(schedule: str) -> None:
+    days = Interval.of("2026-01-30", "2026-03-02")
+    assert [replayed(one) for one in starting_in(schedule, days)] == days.days()
+
+
+def test_an_hour_is_replayed_as_it_is() -> None:
+    hours = starting_in("30 * * * *", Interval.of("2026-01-30", "2026-01-30"))
+    assert len(hours) == 24 and [replayed(one) for one in hours] == hours
+
+
+def test_a_schedule_that_is_none() -> None:
+    with pytest.raises(UsageError, match="'every day' is no cron expression"):
+        starting_in("every day", Interval.of("2026-01-30", "2026-01-30"))
+
+
+def test_the_reason_is_what_the_job_said() -> None:
+    log = [
+        "[2026] {spark_submit.py:644} INFO - sluice silver: Flow 'x': it failed",
+        "raise AirflowException(",
+        "::endgroup::",
+        "  ",
+    ]
+    assert reason(log) == "Flow 'x': it failed"
+    assert reason(["starts", "the worker died", "::group::", "Task failed with exception"]) == "the worker died"
+    assert reason([]) == "its log is empty"
+
+
+def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sluice.cli", "backfill", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def records(checkout: Checkout) -> Iterator[Path]:
+    checkout.records.unlink(missing_ok=True)
+    yield checkout.records
+    checkout.records.unlink(missing_ok=True)
+
+
+def jobs(records: Path) -> list[dict[str, str]]:
+    calls = [json.loads(line)["argv"] for line in records.read_text().splitlines()] if records.exists() else []
+    return [{**dict(pairwise(call)), "stage": next(Path(word).stem for word in call if word.endswith(".py"))} for call in calls]
+
+
+STAGES = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
+
+
+def test_local_does_the_stages_by_spark_submit(checkout: Checkout, records: Path) -> None:
+    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-03", "--table", "heart_rate", "--local", "--json")
+    assert done.returncode == 0, done
+    told = jobs(records)
+    assert [job["stage"] for job in told] == STAGES
+    for job in told:
+        assert (job["--from"], job["--to"]) == ("2026-01-01T00:00:00+00:00", "2026-01-04T00:00:00+00:00")
+        assert (job["--mode"], job["--tables"], job["--master"]) == ("replay", "heart_rate", "local[2]")
+    assert len({job["--run-id"] for job in told}) == 1
+    (run,) = json.loads(done.stdout.splitlines()[-1])["runs"]
+    assert (run["state"], run["rows"]) == ("success", 12)
+
+
+def test_local_per_interval_does_upkeep_once(checkout: Checkout, records: Path) -> None:
+    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
+    assert done.returncode == 0, done
+    told = jobs(records)
+    assert [job["stage"] for job in told] == [*STAGES[:4], *STAGES]
+    assert [job["--from"][:10] for job in told if job["stage"] == "bronze"] == ["2026-01-01", "2026-01-02"]
+
+
+def test_local_fails_with_the_reason_and_goes_no_further(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_EXIT", "1")
+    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local")
+    assert done.returncode == 1 and "task 'bronze'" in done.stderr and "There is no table 'hart_rate'" in done.stderr
+    assert len(jobs(records)) == 1
+    monkeypatch.setenv("STAND_IN_EXIT", "2")
+    assert sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("gim --from 2026-01-01 --to 2026-01-02", 2, "Did you mean 'gym'?"),
+        ("gym --from 2026-01-01 --to 2026-01-02 --table hart_rate", 2, "Did you mean 'heart_rate'?"),
+        ("gym --from 2026-01-02 --to 2026-01-01", 2, "Swap them"),
+        ("gym --from 2026-01-01", 2, "--from FIRST_DAY --to LAST_DAY"),
+        ("gym --from 2026-01-01T02:00 --to 2026-01-02", 2, "whole days"),
+        ("gym --from 1st --to 2026-01-02", 2, "is no date"),
+        ("gym --from 2199-01-01 --to 2199-01-02", 2, "lies in the future"),
+        ("gym --from 2026-01-01 --to 2026-01-02", 1, "make up"),
+        ("gym --from 2026-01-01 --to 2026-01-02 --per-interval", 1, "--local"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(
+    checkout: Checkout, records: Path, arguments: str, code: int, message: str
+) -> None:
+    done = sluice(*arguments.split())
+    assert (done.returncode, message in done.stderr) == (code, True), done
+    assert jobs(records) == []
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(checkout: Checkout, records: Path) -> None:
+    today = datetime.now(UTC).date()
+    done = sluice("gym", "--from", str(today - timedelta(days=3)), "--to", str(today), "--per-interval", "--dry-run", "--json")
+    assert done.returncode == 0, done
+    planned = json.loads(done.stdout.splitlines()[-1])["planned"]
+    assert 2 <= len(planned) <= 3 and planned[0] == str(today - timedelta(days=3))
+    assert "Left out, since not over yet" in done.stdout and f"{len(planned)} runs" in done.stdout
+    assert jobs(records) == []

@@ -1,0 +1,113 @@
+"""What is announced of a table, by its log, and the page that shows the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sluice.runs import ledger
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.checkout import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def table(checkout: Checkout) -> Iterator[str]:
+    path = Path(checkout.settings.table_path("gym", "gold", "device_day"))
+    write_deltalake(path, pa.table({"device_id": [1, 2]}))
+    yield str(path)
+    import shutil
+
+    shutil.rmtree(checkout.settings.lake)
+
+
+def version(settings: Settings) -> Any:
+    from orchestration.published import data_version
+
+    found = data_version(settings, "gym", "device_day")
+    return found and (found.version, found.rows)
+
+
+def test_upkeep_makes_no_new_version_of_the_data(checkout: Checkout, table: str) -> None:
+    assert version(checkout.settings) == (0, 2)
+    write_deltalake(table, pa.table({"device_id": [3]}), mode="append")
+    assert version(checkout.settings) == (1, 3)
+    DeltaTable(table).optimize.compact()
+    for number in range(60):  # more than are looked at first
+        DeltaTable(table).alter.set_table_properties({"number": str(number)}, False)
+    assert DeltaTable(table).version() == 62
+    assert version(checkout.settings) == (1, 3)
+
+
+def test_no_table_no_version(checkout: Checkout) -> None:
+    assert version(checkout.settings) is None
+
+
+def event(number: int | None, *started: tuple[str, str, str]) -> SimpleNamespace:
+    runs = [SimpleNamespace(dag_id=dag, run_id=run, state=state) for dag, run, state in started]
+    return SimpleNamespace(extra={} if number is None else {"version": number}, created_dagruns=runs)
+
+
+@pytest.mark.parametrize(
+    ("triggering", "earlier", "goes_on"),
+    [
+        ([4], [], True),
+        ([4], [event(4, ("report", "before", "success"))], False),
+        ([4], [event(4, ("report", "before", "failed"))], True),
+        ([4], [event(4, ("another", "before", "success"))], True),
+        ([4], [event(3, ("report", "before", "success"))], True),
+        ([4, 5], [event(4, ("report", "before", "success"))], True),
+        ([], [event(4, ("report", "before", "success"))], True),
+    ],
+)
+def test_a_version_that_was_used_is_skipped(checkout: Checkout, triggering: list[int], earlier: list[Any], goes_on: bool) -> None:
+    from airflow.providers.common.compat.sdk import AirflowSkipException
+
+    from orchestration.published import new_version
+
+    task = new_version("gym", "device_day")
+    mine = ("report", "now", "running")
+    context = {
+        "dag_run": SimpleNamespace(dag_id="report", run_id="now"),
+        "triggering_asset_events": {task.asset: [event(number, mine) for number in triggering]} if triggering else {},
+        "inlet_events": {task.asset: [*earlier, *(event(number, mine) for number in triggering)]},
+    }
+    if goes_on:
+        assert task.execute(context) == (max(triggering) if triggering else None)
+    else:
+        with pytest.raises(AirflowSkipException):
+            task.execute(context)
+
+
+def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
+    from orchestration.history_page import history_page
+
+    row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
+    note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
+    ledger.record(checkout.settings, "gym", [row | note])
+    for stage in ("gold", "optimize"):
+        page = history_page(checkout.settings, "gym", stage) or ""
+        assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 files" in page
+        assert "<td>af-1" in page and "<td>2026-01-01 00:00:00" in page
+        assert "<script>" not in page and "&lt;script&gt;" in page
+    assert "gym: gold" in (history_page(checkout.settings, "gym", "gold") or "")
+    assert "<script>" not in (history_page(checkout.settings, "gym", "<script>") or "")
+
+
+def test_the_page_of_a_pipeline_without_tables(checkout: Checkout) -> None:
+    from orchestration.history_page import history_page
+
+    assert "no tables yet" in (history_page(checkout.settings, "gym", "gold") or "")
+    assert history_page(checkout.settings, "../gym", "gold") is None

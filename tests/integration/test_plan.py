@@ -1,0 +1,73 @@
+"""What the plan says is what the run does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Lakehouse
+
+from pipelines.gym import maker
+from sluice.cli.checkpoint import _lease
+from sluice.declare.loading import load
+from sluice.errors import LeaseHeld
+from sluice.runs import lag, lease, plan, reconciliation
+from sluice.runs.books import Books
+from sluice.runs.job import Request, perform
+from sluice.runs.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.settings import Settings
+
+LAYERS = ("bronze", "silver", "gold")
+
+
+def planned(lake: Lakehouse) -> Plan:
+    return plan.of(lake.settings, lake.graph)
+
+
+def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> None:
+    lake = Lakehouse(settings, spark, load(settings, "gym"))
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
+
+    def check(words: list[str]) -> None:
+        """Plan, run, and compare table by table."""
+        before = planned(lake)
+        assert [step.does for step in before.steps] == words
+        flows = {flow["flow"]: flow for stage in LAYERS for flow in perform(settings, Request("gym", stage))["flows"]}
+        for step in before.steps:
+            flow = flows[step.table]
+            assert flow["note"] == "nothing new" if step.does == "nothing" else flow["version_before"] != flow["version_after"]
+            if step.layer == "bronze":
+                assert flow["deliveries"] == step.deliveries
+            if step in before.recomputed:
+                assert step.why in flow["note"]
+        assert [step.does for step in planned(lake).steps] == ["nothing"] * 3
+        assert not any(flow.waits for flow in lag.of(Books(settings, lake.graph)))
+
+    check(["ingest", "fold anew", "recompute in full"])
+    check(["nothing", "nothing", "nothing"])
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
+    check(["ingest", "fold", "follow"])
+    assert [account.adds_up for account in reconciliation.of(settings, lake.graph)] == [True]
+
+    # Between the stages each flow says what waits for it.
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
+    taken = perform(settings, Request("gym", "bronze"))["flows"][0]
+    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    assert (waiting["heart_rate"].deliveries, waiting["heart_rate"].rows) == (taken["deliveries"], taken["rows_out"])
+    perform(settings, Request("gym", "silver"))
+    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    assert (waiting["heart_rate"].deliveries, waiting["device_day"].versions) == (0, 1)
+    perform(settings, Request("gym", "optimize"))
+    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    assert (waiting["heart_rate"].deliveries, waiting["device_day"].versions) == (0, 1)
+
+
+def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSession) -> None:
+    with lease.held(settings, spark, "gym", "r1", 0), pytest.raises(LeaseHeld, match="run r1"), _lease(settings, "gym"):
+        pass
+    with _lease(settings, "gym"), pytest.raises(LeaseHeld, match="reset-"), lease.held(settings, spark, "gym", "r2", 0):
+        pass

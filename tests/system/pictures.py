@@ -1,0 +1,60 @@
+"""The pictures of docs/operate.md, taken of a running Airflow. SLUICE_KEEP_IMAGES=1 puts them into docs/images."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from dataclasses import dataclass
+
+from tests.system.browser import Browser
+
+from orchestration.rest import Client
+
+PANELS = {"details-panel,main-panel": {"expandToSizes": {}, "layout": [36, 64]}}
+"""How wide the grid is beside the details, in percent, as Airflow's UI remembers it."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """png: the picture. text: what can be read on the page."""
+
+    png: bytes
+    text: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels."""
+        assert self.png.startswith(b"\x89PNG")
+        width, height = struct.unpack(">II", self.png[16:24])
+        return width, height
+
+
+def taken(client: Client, dag: str) -> dict[str, Picture]:
+    """The grid with its groups open beside the list of runs, and the trigger form; by file name."""
+    with Browser() as browser:
+        browser.go(f"{client.address}/auth/login")
+        browser.cookie("_token", client._authorization().removeprefix("Bearer "))
+        browser.run("localStorage.setItem('react-resizable-panels:grid-ltr', arguments[0])", json.dumps(PANELS))
+        browser.view(1400, 900)
+        browser.go(f"{client.address}/dags/{dag}/runs")
+        browser.until("Propagate deletions", "Run Type")  # before that there are no groups to expand
+        browser.click("//button[@data-testid='expand-all-button']")
+        browser.until("Bronze: new deliveries", "Vacuum")
+        grid = _settled(browser)
+        browser.view(1000, 1150)
+        browser.click("//button[@data-testid='trigger-dag-button']")
+        browser.until("Trigger Dag", "Run Parameters", "Tables")
+        return {"grid.png": grid, "trigger-form.png": _settled(browser)}
+
+
+def _settled(browser: Browser) -> Picture:
+    """The page once it does not move any more."""
+    before = browser.picture()
+    for _ in range(20):
+        time.sleep(0.5)
+        now = browser.picture()
+        if now == before:
+            break
+        before = now
+    return Picture(before, browser.text())

@@ -1,0 +1,153 @@
+"""A run, a backfill and a deletion at once, with real Airflow and Spark: one writer at a time, and the tables of one after the other.
+
+Also a task whose process dies while its Spark driver lives on: the next attempt waits for the lease.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
+
+from orchestration.backfill import Asked, Run, follow, start_per_interval, starting_in
+from orchestration.home import process_environment
+from orchestration.local import LocalAirflow
+from orchestration.rest import Client
+from pipelines.gym import maker
+from pipelines.gym.pipeline import PIPELINE
+from sluice.cli.truth import compare
+from sluice.declare.interval import Interval
+from sluice.declare.loading import load
+from sluice.erasure import requests
+from sluice.runs import ledger
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
+
+DAGS = Path(__file__).parent / "dags"
+
+
+@pytest.fixture
+def gym(tmp_path: Path) -> Iterator[Place]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield place(tmp_path, patch, {"gym.py": DAGS / "watched_gym.py"}, stand_in=False)
+
+
+def land(gym: Place, days: int) -> None:
+    maker.land(gym.settings.landing / "gym", gym.settings.truth / "gym", days=days, scale=0.15)
+
+
+def spans(client: Client, *runs: str) -> list[tuple[datetime, datetime, str]]:
+    """When each task that writes ran, in order."""
+    found = []
+    for run in runs:
+        for name, task in client.tasks("gym", run).items():
+            if task["pool"] == "sluice_gym" and task["state"] == "success":
+                found.append((
+                    datetime.fromisoformat(task["start_date"]),
+                    datetime.fromisoformat(task["end_date"]),
+                    f"{run} {name}",
+                ))
+    return sorted(found)
+
+
+def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
+    land(gym, 2)
+    with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
+        client = airflow.client
+        unpause(client, "gym")
+        run_to_end(client, "gym", seconds=400)
+        land(gym, 1)
+        subject = str(ledger.rows(gym.settings, "gym", "device_day")[0]["device_id"])
+        requests.receive(gym.settings, load(gym.settings, "gym"), [subject])
+
+        days = Interval.of_days(maker.FIRST_DAY.date(), maker.FIRST_DAY.date() + timedelta(days=1))
+        asked = Asked("gym", days, (), tuple(starting_in(PIPELINE.schedule, days)))
+        backfill = start_per_interval(gym.settings, client, asked)
+        client.trigger("gym", "increment", {})
+        command = [sys.executable, "-m", "sluice.cli", "run", "gym", "--stage", "propagate_deletions", "--wait", "400"]
+        beside = subprocess.Popen(  # asks the pool for nothing; the lease alone keeps it apart
+            command, env=process_environment(gym.settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        first, second = (run for run in follow(backfill) if isinstance(run, Run))
+        assert (first.state, second.state) == ("success", "success")
+        said = beside.communicate(timeout=500)[0]
+        assert beside.returncode == 0, said
+        assert ended(client, "gym", "increment", 500) == "success"
+        upkeep = [[client.tasks("gym", run.run)[stage]["state"] for stage in ("optimize", "vacuum")] for run in (first, second)]
+        assert upkeep == [["skipped", "skipped"], ["success", "success"]], "once, at the end"
+        written = spans(client, first.run, second.run, "increment")
+    assert {name.rpartition(" ")[0] for _, _, name in written} == {first.run, second.run, "increment"}
+    for (_, end, one), (start, _, other) in itertools.pairwise(written):
+        assert end <= start, f"{one} and {other} ran side by side"
+    modes = {(row["mode"], row["stage"]) for row in ledger.runs(gym.settings, "gym")}
+    assert ("replay", "silver") in modes
+
+    truth = maker.expected(gym.settings.truth / "gym")
+    for table, rows in truth.items():
+        kept = [row for row in rows if str(row["device_id"]) != subject]
+        assert 0 < len(kept) < len(rows)
+        verdict = compare(table, kept, ledger.rows(gym.settings, "gym", table))
+        assert verdict.equal, verdict
+    assert subject not in {str(row["device_id"]) for row in ledger.rows(gym.settings, "gym", "readings")}
+
+
+def driver(stage: str) -> list[psutil.Process]:
+    """The processes of jobs of a stage below this test's checkout: JVM and Python."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(word.endswith(f"spark_jobs/{stage}.py") and word.startswith(os.environ["SLUICE_ROOT"]) for word in words):
+            found.append(process)
+    return found
+
+
+@pytest.mark.crash
+def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place) -> None:
+    land(gym, 1)
+    files = len([path for path in (gym.settings.landing / "gym").rglob("*") if path.is_file()])
+    lease = Path(gym.settings.bookkeeping("gym", "lease.json"))
+    with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
+        client = airflow.client
+        unpause(client, "gym")
+        client.trigger("gym", "orphan", {})
+        until(lease.exists, 120, "the lease")
+        jvm = min(driver("bronze"), key=lambda one: one.create_time())
+        task = jvm.parent()
+        assert task is not None and os.getpgid(jvm.pid) == jvm.pid
+        holder = json.loads(lease.read_text())
+        task.kill()
+        task.wait(10)
+        # Holds the lease for as long as this test likes. Not sooner: a stopped group that loses its parent gets SIGHUP.
+        os.killpg(jvm.pid, signal.SIGSTOP)
+        try:
+            until(lambda: client.tasks("gym", "orphan")["bronze"]["try_number"] == 2, 60, "the next attempt")
+            until(lambda: {one.pid for one in driver("bronze") if os.getpgid(one.pid) != jvm.pid}, 60, "its driver")
+            time.sleep(25)  # longer than a job of one day takes
+            assert client.tasks("gym", "orphan")["bronze"]["state"] == "running"
+            assert alive(jvm.pid)
+            assert json.loads(lease.read_text()) == holder
+            assert rows_of(gym, "bronze") == []
+        finally:
+            os.killpg(jvm.pid, signal.SIGCONT)
+        until(lambda: client.tasks("gym", "orphan")["bronze"]["state"] == "success", 120, "the next attempt")
+        assert not alive(jvm.pid)
+        assert json.loads(lease.read_text())["pid"] != holder["pid"]
+    first, second = sorted(rows_of(gym, "bronze"), key=lambda row: row["ended_at"])
+    assert (first["airflow_run"][-2:], second["airflow_run"][-2:]) == ("-1", "-2")
+    assert (first["deliveries"], second["deliveries"]) == (files, 0), "what the orphan did is not done again"
+
+
+def rows_of(gym: Place, stage: str) -> list[dict[str, Any]]:
+    return [row for row in ledger.runs(gym.settings, "gym") if row["stage"] == stage]
