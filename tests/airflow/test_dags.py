@@ -14,7 +14,6 @@ import pytest
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import DAG
-
     from tests.checkout import Checkout
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
