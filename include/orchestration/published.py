@@ -22,9 +22,6 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-WITHOUT_DATA = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UPGRADE PROTOCOL", "REORG"})
-"""Commits that leave every row as it is."""
-
 LOOKED_AT = 50
 """How many of the newest commits are read before all are, and how many of the newest events."""
 
@@ -61,7 +58,7 @@ def data_version(settings: Settings, pipeline: str, table: str) -> DataVersion |
     commits: list[dict[str, Any]] = []
     for limit in (LOOKED_AT, None):
         commits = delta.history(limit)
-        with_data = [commit for commit in commits if commit.get("operation") not in WITHOUT_DATA]
+        with_data = [commit for commit in commits if commit.get("operation") not in ledger.WITHOUT_DATA]
         if with_data:
             commits = with_data
             break

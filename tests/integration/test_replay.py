@@ -16,7 +16,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.graph import Graph, graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
-from sluice.runs import stages
+from sluice.runs import modes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -177,6 +177,6 @@ JANUARY = Interval.of("2026-01-01", "2026-01-31")
 def test_what_a_mode_does_not_allow_is_said(arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
     from sluice.declare.loading import load
 
-    check: Callable[..., None] = stages.check
+    check: Callable[..., None] = modes.check
     with pytest.raises(UsageError, match=message):
         check(load(settings_at(tmp_path), "gym"), *arguments)

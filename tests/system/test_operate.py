@@ -59,7 +59,7 @@ class Shell:
         self._output, self._code = folder / ".output", folder / ".code"
         self._bash = subprocess.Popen(["bash"], cwd=folder, stdin=subprocess.PIPE, text=True, start_new_session=True)
 
-    def run(self, command: str, seconds: float = 240) -> tuple[int, str]:
+    def run(self, command: str, seconds: float = 400) -> tuple[int, str]:
         """Run a command. Returns its exit code and what it printed."""
         self._code.unlink(missing_ok=True)
         assert self._bash.stdin

@@ -158,7 +158,7 @@ def _followed(started: backfills.Started) -> list[Run]:
 
 
 def _by_spark_submit(settings: Settings, asked: Asked) -> list[Run]:
-    from sluice.runs.stages import names
+    from sluice.runs.modes import names
 
     stages = names(load(settings, asked.pipeline))
     found: list[Run] = []

@@ -36,12 +36,12 @@ def run(
     interval = _interval(mode, start, end)
     # Spark's modules only now: a wrong name is answered at once.
     from sluice.declare.loading import load
-    from sluice.runs import job, stages
+    from sluice.runs import job, modes
 
     graph = load(settings, pipeline)
-    wanted = [stage] if stage else stages.names(graph)
+    wanted = [stage] if stage else modes.names(graph)
     for name in wanted:
-        stages.check(graph, name, mode, table or (), interval)
+        modes.check(graph, name, mode, table or (), interval)
     reports: list[dict[str, Any]] = []
     try:
         asked = job.Request(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)

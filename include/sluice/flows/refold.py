@@ -5,6 +5,8 @@ Beside the flow's checkpoint: what its stream brings later is equal to what is t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -26,9 +28,12 @@ from sluice.quality import quarantine, verdicts
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+Completes = Callable[[Interval | None], bool]
+"""Of the time that all records lie in, if that is known: whether the replay leaves nothing that earlier code made."""
 
-def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowReport, completes: bool) -> None:
-    """Fold the interval's keys again. completes: after it, no row of the table is by earlier code."""
+
+def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowReport, completes: Completes) -> None:
+    """Fold the interval's keys again. completes: tells whether after it no row of the table is by earlier code."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = schema_of(workspace, table, source)
     if wanted is None:
@@ -41,7 +46,7 @@ def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowR
         if not origin.isEmpty():
             _fold(workspace, table, source, origin, keys, report)
     report.batches += 1
-    if completes:
+    if targets.changed(workspace, table) and completes(_extent(workspace, source)):
         targets.remember(workspace, table)
 
 
@@ -74,6 +79,18 @@ def _origin(workspace: Workspace, source: Source, interval: Interval) -> DataFra
             F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers) if numbers else F.lit(False)
         )
     return bronze.where(dated).select(*PROVENANCE)
+
+
+def _extent(workspace: Workspace, source: Source) -> Interval | None:
+    """The time that all records of the source lie in, where records have dates; None also where one has no date."""
+    if source.dated_by is None:
+        return None
+    at = F.expr(source.dated_by).cast("timestamp")
+    bronze = tables.read(workspace.session, workspace.path(source.name))
+    row = bronze.agg(F.min(at).alias("earliest"), F.max(at).alias("latest"), F.count_if(at.isNull()).alias("undated")).first()
+    if row is None or row.undated or row.earliest is None:
+        return None
+    return Interval(row.earliest.astimezone(UTC), row.latest.astimezone(UTC) + timedelta(microseconds=1))
 
 
 def _dated(source: Source, interval: Interval) -> Column | None:

@@ -9,19 +9,8 @@ from sluice.declare.graph import Graph
 from sluice.declare.pipeline import duration
 from sluice.lake import log
 from sluice.runs.books import Books
+from sluice.runs.ledger import WITHOUT_DATA
 from sluice.settings import Settings
-
-WITHOUT_DATA = frozenset({
-    "ADD COLUMNS",
-    "CREATE TABLE",
-    "OPTIMIZE",
-    "REORG",
-    "SET TBLPROPERTIES",
-    "UPGRADE PROTOCOL",
-    "VACUUM END",
-    "VACUUM START",
-})
-"""Commits that leave every row as it is."""
 
 _LOOKED_AT = 50
 

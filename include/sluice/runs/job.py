@@ -65,11 +65,11 @@ def perform(settings: Settings, request: Request) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
-    from sluice.runs import lakeformat, lease, stages
+    from sluice.runs import lakeformat, lease, modes, stages
 
     started, at = time.monotonic(), datetime.now(UTC)
     graph = load(settings, request.pipeline)
-    stages.check(graph, request.stage, request.mode, request.tables, request.interval)
+    modes.check(graph, request.stage, request.mode, request.tables, request.interval)
     lakeformat.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}")
@@ -120,7 +120,7 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
     if request.interval:
         common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
-    code = {item.name: fingerprint(item) for item in graph if isinstance(item, Dataset) and graph.layer(item) == request.stage}
+    code = {(item.name, graph.layer(item)): fingerprint(item) for item in graph if isinstance(item, Dataset)}
     rows = [
         {
             **common,
@@ -128,7 +128,7 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
             "state": "failed" if flow["flow"] in failed else "done",
             "rules": json.dumps(flow["rules"]),
             "quarantine_reasons": json.dumps(flow["quarantine_reasons"]),
-            "fingerprint": code.get(flow["flow"]),
+            "fingerprint": code.get((flow["flow"], flow["layer"])),
         }
         for flow in report["flows"]
     ]

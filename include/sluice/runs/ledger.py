@@ -45,6 +45,18 @@ RUNS = pa.schema([
 run was for. fingerprint: of the declaration that the flow ran with."""
 
 
+WITHOUT_DATA = frozenset({
+    "ADD COLUMNS",
+    "CREATE TABLE",
+    "OPTIMIZE",
+    "REORG",
+    "SET TBLPROPERTIES",
+    "UPGRADE PROTOCOL",
+    "VACUUM END",
+    "VACUUM START",
+})
+"""Commits that leave every row as it is."""
+
 _LATER = ("interval_start", "interval_end", "fingerprint")
 
 

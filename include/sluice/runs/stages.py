@@ -14,19 +14,17 @@ from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.erasure import propagation
-from sluice.errors import UsageError, nearest
 from sluice.flows import append, fold, refold, reingest, view
 from sluice.ingest import discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs import stale
+from sluice.runs.modes import concerned, names
 from sluice.upkeep import optimize, vacuum
 
 Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
-AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum")
-MODES = ("increment", "replay", "refresh")
 
 
 @dataclass(frozen=True)
@@ -35,32 +33,6 @@ class Failed(Exception):
 
     reports: list[FlowReport]
     errors: dict[str, BaseException]
-
-
-def names(graph: Graph) -> list[str]:
-    """The stages of a pipeline in order: its layers, then what follows them."""
-    return [layer.rsplit(".", 1)[-1] for layer in graph.pipeline.layers] + list(AFTER_LAYERS)
-
-
-def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
-    """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
-    if stage not in names(graph):
-        raise UsageError(f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest(stage, names(graph))}")
-    if mode not in MODES:
-        raise UsageError(f"There is no mode '{mode}'.{nearest(mode, MODES)}")
-    if mode == "replay" and interval is None:
-        raise UsageError("Mode 'replay' needs an interval: --from and --to say which days to take again.")
-    if mode == "refresh" and not tables:
-        raise UsageError(
-            "Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them."
-        )
-    for name in tables:
-        declared = graph[name]
-        if mode == "refresh" and isinstance(declared, Source) and not declared.may_refresh:
-            raise UsageError(
-                f"'{name}' is bronze, which holds what the landing folder may not hold any more, so it is not made anew. "
-                "Its source may allow it: may_refresh=True."
-            )
 
 
 def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[FlowReport]:
@@ -79,16 +51,6 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
         flows = [(item, _flow(workspace, item, chosen)) for item in level]
         reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
     return reports
-
-
-def concerned(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
-    """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
-    if mode == "refresh":
-        return set(tables) | {below for name in tables for below in graph.below(name)}
-    if mode == "replay" and tables:
-        made_from = {item.name for item in graph for name in tables if name in graph.below(item.name)}
-        return set(tables) | made_from
-    return {item.name for item in graph}
 
 
 def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
@@ -169,5 +131,8 @@ def _replay(workspace: Workspace, item: Source | Dataset[Any], interval: Interva
         source = item
         return lambda workspace, report: reingest.run(workspace, source, interval, report)
     table: Any = item
-    completes = stale.after(workspace.settings, workspace.graph, table, interval) == []
+
+    def completes(extent: Interval | None) -> bool:
+        return stale.after(workspace.settings, workspace.graph, table, interval, extent) == []
+
     return lambda workspace, report: refold.run(workspace, table, interval, report, completes)
