@@ -91,7 +91,8 @@ def start_per_interval(settings: Settings, client: Client, asked: Asked) -> Star
 
     if airflow_line() == 2:
         refuse_second_process(settings, dag)
-        refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
+        if client.is_paused(dag):
+            refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
         process = started_process(settings, dag, runs[0].start, runs[-1].start, conf)
 
         def find_since() -> dict[Interval, Entry]:

@@ -11,6 +11,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from orchestration.backfill_checks import cancel_command, refuse_open_runs
 from orchestration.home import DEFAULT_PORT, airflow_command, home, process_environment
 from orchestration.processes import client as client_of
 from orchestration.processes import running_instance
-from orchestration.rest import OPEN_STATES
+from orchestration.rest import OPEN_STATES, Client
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -67,9 +68,9 @@ def stop(settings: Settings, dag: str) -> None:
 
 
 def run(settings: Settings, arguments: list[str], *, with_airflow: bool = False) -> int:
-    """Run `airflow dags backfill` with these arguments and return its exit code. Raises SluiceError where another run is open.
+    """Run `airflow dags backfill` with these arguments, after the runs that are open, and return its exit code.
 
-    with_airflow: it ends when the local Airflow does.
+    Raises SluiceError where one is open that cannot end, since the DAG is paused. with_airflow: it ends when the local Airflow does.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the DAG would stay paused
     running = running_instance(settings)
@@ -94,14 +95,26 @@ def _schedule_held(settings: Settings, dag: str) -> Iterator[None]:
     if client is None or not client.has_dag(dag):
         yield
         return
-    refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
     was_paused = client.is_paused(dag)
-    client.pause(dag, True)
+    if was_paused:
+        refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
+    _pause_between_runs(client, dag)
     try:
         yield
     finally:
         with contextlib.suppress(SluiceError):  # it has stopped
             client.pause(dag, was_paused)
+
+
+def _pause_between_runs(client: Client, dag: str) -> None:
+    """Pause a DAG when none of its runs is open: the tasks of a paused one would not start, and the backfill would wait for it."""
+    while True:
+        while client.runs(dag, *OPEN_STATES):
+            time.sleep(LOOK_SECONDS)
+        client.pause(dag, True)
+        if not client.runs(dag, "running"):  # one that is only queued comes after the backfill
+            return
+        client.pause(dag, False)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

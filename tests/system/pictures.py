@@ -38,14 +38,23 @@ def taken(client: Client, dag: str) -> dict[str, Picture]:
         browser.run("localStorage.setItem('react-resizable-panels:grid-ltr', arguments[0])", json.dumps(PANELS))
         browser.view(1400, 900)
         browser.go(f"{client.address}/dags/{dag}/runs")
-        browser.until("Propagate deletions", "Run Type")  # before that there are no groups to expand
-        browser.click("//button[@data-testid='expand-all-button']")
-        browser.until("Bronze: new deliveries", "Vacuum")
+        browser.until("Propagate deletions", "Run Type")
+        _open_groups(browser)
         grid = _settled(browser)
-        browser.view(1000, 1150)
+        browser.view(1000, 1230)
         browser.click("//button[@data-testid='trigger-dag-button']")
         browser.until("Trigger Dag", "Run Parameters", "Tables")
         return {"grid.png": grid, "trigger-form.png": _settled(browser)}
+
+
+def _open_groups(browser: Browser) -> None:
+    """Expand the task groups. The list of runs has a button of the same kind; this one does nothing until the groups are known."""
+    for _ in range(10):
+        browser.click("//button[@aria-label='Expand all task groups']")
+        time.sleep(2)
+        if "Bronze: new deliveries" in browser.text():
+            return
+    raise AssertionError("the task groups do not open")
 
 
 def _settled(browser: Browser) -> Picture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,19 @@ def test_a_decorated_function_is_still_a_function() -> None:
 def test_mistakes_between_declarations(items: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message.replace("?", r"\?").replace("(", r"\(")):
         graph(PIPELINE, items())
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("sale.quarantined", "alert_when names the table 'sale'. Did you mean 'sales'?"),
+        ("sales.quarantine", "'sales' has no such rule. Did you mean 'quarantined'?"),
+    ],
+)
+def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message.replace("?", r"\?")):
+        graph(replace(PIPELINE, alert_when={place: 3}), [SOURCE, declared()])
+    graph(replace(PIPELINE, alert_when={"sales.dropped": 3}), [SOURCE, declared()])
 
 
 @pytest.mark.parametrize(

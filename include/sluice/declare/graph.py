@@ -13,6 +13,8 @@ from sluice.declare.tables import Dataset, MaterializedView, Table, with_private
 from sluice.errors import DeclarationError, UsageError, nearest
 
 AnyDataset = Dataset[Any]
+COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
+"""What an alert may be on, beside the rules of a table."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +76,27 @@ def graph(pipeline: Pipeline, declared: Iterable[Source | AnyDataset]) -> Graph:
     unknown = [name for name in pipeline.publishes if name not in complete]
     if unknown:
         raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], complete)}")
+    _check_alerts(pipeline, complete)
     return Graph(
         pipeline=pipeline,
         sources={n: d for n, d in complete.items() if isinstance(d, Source)},
         tables={n: d for n, d in complete.items() if isinstance(d, Table)},
         views={n: d for n, d in complete.items() if isinstance(d, MaterializedView)},
     )
+
+
+def _check_alerts(pipeline: Pipeline, declared: Mapping[str, Source | AnyDataset]) -> None:
+    """Raises DeclarationError for an alert on a rule that no table has: it would never be sent."""
+    for place in pipeline.alert_when:
+        name, _, rule = place.partition(".")
+        if name not in declared:
+            raise DeclarationError(f"Pipeline '{pipeline.name}': alert_when names the table '{name}'.{nearest(name, declared)}")
+        item = declared[name]
+        rules = [] if isinstance(item, Source) else [expectation.name for expectation in item.expectations]
+        if rule not in (*rules, *COUNTED):
+            raise DeclarationError(
+                f"Pipeline '{pipeline.name}': alert_when names '{place}'; '{name}' has no such rule.{nearest(rule, (*rules, *COUNTED))}"
+            )
 
 
 def _inheriting(dataset: AnyDataset, inputs: Mapping[str, Source | AnyDataset]) -> AnyDataset:
