@@ -44,8 +44,9 @@ run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflo
 	@$(PY) -m sluice.cli tour "$$PIPELINE" $${FROM:+--from "$$FROM"}
 
 .PHONY: test
+# Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
 test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 .PHONY: test-all
 test-all: setup $(HOME_READY) ## The tests and the long ones too
