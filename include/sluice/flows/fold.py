@@ -158,7 +158,7 @@ def differences(
 
 
 def _with_files(workspace: Workspace, both: DataFrame, outcomes: list[Outcome]) -> DataFrame:
-    known = workspace.session.createDataFrame([(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING")
+    known = tables.inline(workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING")
     for side in ("new", "old"):
         files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
         both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")

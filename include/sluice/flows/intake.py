@@ -122,16 +122,15 @@ def _whole_files(workspace: Workspace, examined: list[Examined]) -> DataFrame | 
     refused = [item for item in examined if item.state == ledger.QUARANTINED]
     if not refused:
         return None
-    reasons = workspace.session.createDataFrame(
-        [(item.delivery.number, item.reason) for item in refused], "_delivery BIGINT, _reason STRING"
-    )
+    why = [(item.delivery.number, item.reason) for item in refused]
+    reasons = tables.inline(workspace.session, why, "_delivery BIGINT, _reason STRING")
     files = records.contents(workspace.session, [item.delivery for item in refused]).join(F.broadcast(reasons), "_delivery")
     return quarantine.entries(files, F.array("_reason"), F.lit(None).cast("string"), F.lit(None))
 
 
 def _set_aside(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:
     path = workspace.quarantine(source.name)
-    empty = workspace.session.createDataFrame([], quarantine.SCHEMA)
+    empty = tables.inline(workspace.session, [], quarantine.SCHEMA)
     quarantine.replace(rows if rows is not None else empty, path, numbers, some=rows is not None)
 
 

@@ -47,7 +47,7 @@ def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence
     bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
     made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
-    chosen = workspace.session.createDataFrame([(number,) for number in live], "_delivery BIGINT")
+    chosen = tables.inline(workspace.session, [(number,) for number in live], "_delivery BIGINT")
     rows = normalised(made.join(F.broadcast(chosen), "_delivery", "left_semi"))
     return verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
 

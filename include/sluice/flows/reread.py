@@ -59,7 +59,7 @@ def _known(workspace: Workspace, source: Source) -> list[Examined]:
 
 def _replace(workspace: Workspace, source: Source, shape: Shape, rows: DataFrame, examined: list[Examined]) -> None:
     path = workspace.path(source.name)
-    again = workspace.session.createDataFrame([(item.delivery.number,) for item in examined], "_delivery BIGINT")
+    again = tables.inline(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
     others = tables.read(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
     final = rows if others.isEmpty() else rows.unionByName(_typed_as(others, rows.schema), allowMissingColumns=True)
     technical = [name for name in shape.schema.names if name.startswith("_")]

@@ -66,7 +66,7 @@ def _decoded_path(path: Column) -> Column:
 
 def _places(session: SparkSession, deliveries: list[Delivery]) -> DataFrame:
     rows = [(str(delivery.path), delivery.number, delivery.file) for delivery in deliveries]
-    return session.createDataFrame(rows, "_path STRING, _delivery BIGINT, _file STRING")
+    return tables.inline(session, rows, "_path STRING, _delivery BIGINT, _file STRING")
 
 
 def _csv(session: SparkSession, source: Source, readable: list[Examined], known: Sequence[str]) -> DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.lake import log
@@ -84,6 +86,14 @@ def replace(frame: DataFrame, path: str, shape: Shape) -> None:
     if shape.partition_by:
         writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by))
     writer.replace()
+
+
+def inline(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
+    """A few rows made here. By Arrow they stand in the plan; a list of rows would start Python workers, which takes seconds."""
+    schema = to_arrow_schema(columns(ddl), timezone="UTC")
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, schema, strict=True)]
+    return session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema), columns(ddl))
 
 
 def read(session: SparkSession, path: str) -> DataFrame:
