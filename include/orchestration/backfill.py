@@ -145,8 +145,11 @@ def follow(started: Started) -> Iterator[Run | str]:
 def cancel(settings: Settings, client: Client, dag: str) -> int:
     """End the DAG's backfills and replays: what waits does not start, what runs is asked to stop. Returns how many runs ended."""
     stop_process(settings, dag)
-    for backfill in active_backfills(client, dag):
-        client.request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(409,))
+    # Airflow calls a backfill active for some time after its last run. One that is cancelled then is paused as well, for ever, and a
+    # run of it that is cleared later would never start.
+    if any(run.get("run_type") == "backfill" for run in client.runs(dag, *OPEN_STATES)):
+        for backfill in active_backfills(client, dag):
+            client.request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(409,))
     replays = [run for run in client.runs(dag, *OPEN_STATES) if _replays(run)]
     for run in replays:
         client.request("PATCH", run_path(dag, run["dag_run_id"]), {"state": "failed"})

@@ -134,7 +134,7 @@ def look(made: Operated) -> None:
     running = running_instance(made.settings)
     assert running
     airflow = client(made.settings, running[1])
-    until(lambda: not airflow.runs("gym", *OPEN_STATES), 120, "the end of the runs")
+    until(lambda: not airflow.runs("gym", *OPEN_STATES), 400, "the end of the runs")
     made.runs = airflow.runs("gym")
     made.tasks = {run["dag_run_id"]: airflow.tasks("gym", run["dag_run_id"]) for run in made.runs}
     if missing() is None:
