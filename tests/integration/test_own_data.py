@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of the project's code with the set-up of this one."""
-    for folder in ("include", "spark_jobs", "dags"):
+    for folder in ("include", "spark_jobs", "dags", "environments"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     (tmp_path / ".sluice").mkdir()
     (tmp_path / ".sluice" / "jars").symlink_to(ROOT / ".sluice" / "jars")
