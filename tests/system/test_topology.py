@@ -131,6 +131,9 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(deployed: Deployment, airfl
 
 def _settings(deployed: Deployment) -> Settings:
     with pytest.MonkeyPatch.context() as patch:
+        # A Spark session that another test of this process started has left its own settings here.
+        for name in [name for name in os.environ if name.startswith("SLUICE_")]:
+            patch.delenv(name)
         for name, value in deployed.environment("scheduler").items():
             if name.startswith("SLUICE_"):
                 patch.setenv(name, value)
