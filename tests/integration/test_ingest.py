@@ -176,7 +176,7 @@ def test_no_landing_folder_is_said_in_one_line(shop: Callable[..., Lakehouse]) -
 
 
 def test_a_rate_limit_is_deliveries_a_batch(shop: Callable[..., Lakehouse]) -> None:
-    lake = shop(Source(name="orders", format="csv", path="orders", comment="Orders.", max_deliveries=2))
+    lake = shop(Source(name="orders", format="csv", path="orders", comment="Orders.", max_files_per_trigger=2))
     for number in range(5):
         lake.land(f"orders/{number}.csv", f"id\n{number}\n")
     assert lake.run()["orders"].batches == 3

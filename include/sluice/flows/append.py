@@ -29,7 +29,7 @@ _ALL_FILES = 2**31 - 1
 def create(workspace: Workspace, source: Source) -> Shape:
     """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
     retain = workspace.graph.pipeline.retain
-    declared = tables.columns(source.schema) if source.schema else StructType()
+    declared = tables.columns(source.ddl) if source.ddl else StructType()
     schema = StructType([*declared.fields, *tables.columns(TECHNICAL).fields])
     # Columns come and go with deliveries, and any may be personal: bronze is pruned by delivery alone.
     shape = Shape(schema=schema, comment=source.comment, statistics=("_delivery", "_ingested_at"), retain=retain)

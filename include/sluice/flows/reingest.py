@@ -22,9 +22,9 @@ def run(workspace: Workspace, source: Source, interval: Interval, report: FlowRe
     folder = intake.folder_of(workspace, source)
     judged = ledger.last_states(workspace.outcomes)
     lacking = [row for row in of_interval(workspace, source, interval) if _is_lacking(judged.get(row["delivery"]))]
-    for start in range(0, len(lacking), source.max_deliveries):
+    for start in range(0, len(lacking), source.max_files_per_trigger):
         stop_if_requested(workspace)
-        examined = examine(source, [intake.delivery_of(row, folder) for row in lacking[start : start + source.max_deliveries]])
+        examined = examine(source, [intake.delivery_of(row, folder) for row in lacking[start : start + source.max_files_per_trigger]])
         # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:

@@ -6,7 +6,8 @@ import re
 from datetime import UTC, datetime
 from functools import cache
 
-from sluice.declare.source import DATE_PARTS, Source
+from sluice.declare.source import Source
+from sluice.declare.source_checks import DATE_PARTS
 
 
 def of_file(source: Source, file: str, modified_at: datetime) -> datetime:

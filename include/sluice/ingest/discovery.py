@@ -70,7 +70,7 @@ def discover(sources: list[Source], landing: Path, deliveries: str, run: str, wi
     now = datetime.now(UTC)
     for offset, row in enumerate(found, start=1):
         row.update(delivery=number + offset, discovered_at=now, run=run)
-    most = min((source.max_deliveries for source in sources), default=1)
+    most = min((source.max_files_per_trigger for source in sources), default=1)
     for start in range(0, len(found), most):
         ledger.append(deliveries, found[start : start + most], ledger.DELIVERIES, run)
     return len(found)

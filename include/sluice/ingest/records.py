@@ -84,7 +84,7 @@ def _of_header(
     items: list[Examined],
     known: Sequence[str],
 ) -> DataFrame:
-    declared = tables.columns(source.schema) if source.schema else None
+    declared = tables.columns(source.ddl) if source.ddl else None
     names = as_in_table(column_names(header), declared.names if declared else known)
     fields = [name or f"_field_{position}" for position, name in enumerate(names, start=1)]
     schema = ", ".join(f"`{name}` STRING" for name in [*fields, "_corrupt"])
@@ -142,7 +142,7 @@ def _json(session: SparkSession, source: Source, readable: list[Examined], known
         .select(F.col("value").alias("_record"), _decoded_path(F.col("_metadata.file_path")).alias("_path"))
         .where(F.trim(F.translate("_record", "\ufeff\t\r", "")) != "")
     )
-    schema = tables.columns(source.schema) if source.schema else _all_strings(lines, known)
+    schema = tables.columns(source.ddl) if source.ddl else _all_strings(lines, known)
     fields = F.try_variant_get(F.try_parse_json("_record"), "$", "map<string,variant>")
     parsed = lines.withColumn("_fields", fields).withColumn("_typed", F.from_json("_record", schema))
     missing = F.array_compact(F.array(*(F.when(F.col(f"_typed.`{n}`").isNull(), F.lit(n)) for n in schema.names)))

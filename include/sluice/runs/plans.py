@@ -69,9 +69,9 @@ def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Sou
     if log.exists(path):
         schema = tables.read(session, path).schema
         return schema if any(not name.startswith("_") for name in schema.names) else None
-    if source.schema is None:
+    if source.ddl is None:
         return None
-    return StructType([*tables.columns(source.schema).fields, *tables.columns(append.TECHNICAL).fields])
+    return StructType([*tables.columns(source.ddl).fields, *tables.columns(append.TECHNICAL).fields])
 
 
 def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
