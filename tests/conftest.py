@@ -21,6 +21,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.broker import Broker
 
     from sluice.lake.workspace import Workspace
 
@@ -135,3 +136,11 @@ def deliveries_of_italy() -> Iterator[Path]:
             pytest.fail(f"{archive} is missing; in CI it must be there")
         pytest.skip(f"{archive} is missing")
     yield archive
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker of this test process. Skipped where its jars cannot be fetched, except in CI."""
+    from tests import broker
+
+    yield from broker.running(tmp_path_factory.mktemp("kafka"))

@@ -48,7 +48,9 @@ def by_day(visit: DataFrame) -> DataFrame:
 
 POINTS = [
     ("sluice.flows.intake", "commits.append"),
-    ("sluice.flows.intake", "ledger.append"),
+    ("sluice.ingest.ledger", "append"),
+    ("sluice.flows.intake", "accounting.outcomes"),
+    ("sluice.flows.intake", "accounting.count"),
     ("sluice.quality.quarantine", "commits.replace_deliveries"),
     ("sluice.flows.fold", "merge"),
     ("sluice.flows.view", "merge"),
@@ -127,7 +129,7 @@ def test_a_crash_changes_nothing(
 
 REPLAY_POINTS = [
     ("sluice.flows.intake", "commits.append", True),
-    ("sluice.flows.intake", "ledger.append", False),
+    ("sluice.flows.intake", "accounting.outcomes", True),
     ("sluice.quality.quarantine", "commits.replace_deliveries", True),
     ("sluice.flows.refold", "merge", False),
     ("sluice.flows.refold", "merge", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.graph import graph
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze",))
-CSV = Source(name="orders", format="csv", path="orders", pattern="*.csv", comment="Orders.")
+CSV = Source(name="orders", format="csv", path="orders", pattern="*.csv", infer_types=False, comment="Orders.")
 JSON = Source(
     name="clicks",
     format="json",
@@ -110,13 +111,31 @@ def test_json_lines_keep_what_their_schema_does_not_know(shop: Callable[..., Lak
     ]
 
 
-def test_json_without_a_schema_gives_a_text_column_a_field(shop: Callable[..., Lakehouse]) -> None:
+def test_json_without_a_schema_gives_a_typed_column_a_field_and_grows(shop: Callable[..., Lakehouse]) -> None:
     lake = shop(Source(name="free", format="json", path="free", comment="Anything."))
     lake.land("free/1", '{"a": 1, "b": {"c": 2}}\n')
     lake.run()
     lake.land("free/2", '{"a": "x", "A": "y", "new": 2.5}\n')
     lake.run()
-    assert lake.rows("free", "a", "b", "new", "_rescued_data") == [("1", '{"c":2}', None, None), ("x", None, "2.5", '{"A":"y"}')]
+    assert [
+        (a, b and b.asDict(), new, rest and json.loads(rest))
+        for a, b, new, rest in lake.rows("free", "a", "b", "new", "_rescued_data")
+    ] == [
+        (1, {"c": 2}, None, None),
+        (None, None, 2.5, {"a": "x", "A": "y"}),
+    ]
+
+
+def test_json_as_text_keeps_what_was_delivered(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(Source(name="free", comment="Anything.", infer_types=False))
+    lake.land("free/1", '{"a": 1.50, "b": {"c": 2}}\n')
+    lake.run()
+    lake.land("free/2", '{"a": "x", "A": "y", "new": 12345678901234567890.5}\n')
+    lake.run()
+    assert lake.rows("free", "a", "b", "new", "_rescued_data") == [
+        ("1.50", '{"c":2}', None, None),
+        ("x", None, "12345678901234567890.5", '{"A":"y"}'),
+    ]
 
 
 def test_a_file_that_comes_again_is_a_delivery_and_one_that_goes_removes_nothing(shop: Callable[..., Lakehouse]) -> None:
@@ -176,7 +195,7 @@ def test_no_landing_folder_is_said_in_one_line(shop: Callable[..., Lakehouse]) -
 
 
 def test_a_rate_limit_is_deliveries_a_batch(shop: Callable[..., Lakehouse]) -> None:
-    lake = shop(Source(name="orders", format="csv", path="orders", comment="Orders.", max_files_per_trigger=2))
+    lake = shop(Source(name="orders", format="csv", path="orders", infer_types=False, comment="Orders.", max_files_per_trigger=2))
     for number in range(5):
         lake.land(f"orders/{number}.csv", f"id\n{number}\n")
     assert lake.run()["orders"].batches == 3
@@ -190,3 +209,69 @@ def test_statistics_hold_no_delivered_value(shop: Callable[..., Lakehouse]) -> N
     for name, path in lake.workspace().tables().items():
         for log in __import__("pathlib").Path(path).glob("_delta_log/*.json"):
             assert "987654321" not in log.read_text(), name
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["here", "by workers"])
+def test_records_are_the_same_wherever_they_are_read(
+    shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    from sluice.ingest import records
+
+    if not here:
+        monkeypatch.setattr(records, "HERE", -1)
+    lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
+    lake.land("clicks/day=2026-11-20/1.json", '{"who": 1, "at": "2026-11-20T10:00:00Z"}\nno object\n{"who": 2, "n": {"x": 1}}\n')
+    lake.land("clicks/day=2026-11-21/2.json.gz", gzip.compress(b'{"who": "x", "n": {"y": [1.5]}}\n'))
+    lake.land("clicks/3.json", '{"Who": 3}\n' * 3)
+    lake.land("clicks/4.json.gz", gzip.compress(b'{"who": 4}\n' * 9)[:-9])
+    lake.run()
+    rows = lake.rows("clicks", "_delivery", "_row", "who", "at", "n", "day", "_rescued_data")
+    assert [(*row[:3], str(row[3]), row[4] and row[4].asDict(), str(row[5]), row[6] and json.loads(row[6])) for row in rows] == [
+        (1, 0, 1, "2026-11-20 10:00:00", None, "2026-11-20", None),
+        (1, 2, 2, "None", {"x": 1, "y": None}, "2026-11-20", None),
+        (2, 0, None, "None", {"x": None, "y": [1.5]}, "2026-11-21", {"who": "x"}),
+        *((3, row, None, "None", None, "None", {"Who": 3}) for row in range(3)),
+    ]
+    assert [(o["file"], o["state"], o["read"], o["rows"], o["rescued"], o["quarantined"]) for o in lake.outcomes()] == [
+        ("day=2026-11-20/1.json", "ingested", 3, 2, 0, 1),
+        ("day=2026-11-21/2.json.gz", "ingested", 1, 1, 1, 0),
+        ("3.json", "ingested", 3, 3, 3, 0),
+        ("4.json.gz", "quarantined", 1, 0, 0, 1),
+    ]
+
+
+def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
+    shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluice.ingest import blocks, opening
+
+    real = blocks.formats.read
+
+    def failing(source: Source, path: Any, *more: Any) -> Any:
+        yield from real(source, path, *more)
+        if path.name == "1.json":
+            raise opening.Unreadable("the file is damaged")
+
+    monkeypatch.setattr(blocks.formats, "read", failing)
+    lake = shop(Source(name="clicks"))
+    lake.land("clicks/1.json", '{"who": 1}\n')
+    lake.land("clicks/2.json", '{"who": 2}\n')
+    lake.run()
+    assert lake.rows("clicks", "_file", "who") == [("2.json", 2)]
+    assert [(row[0], row[1], bytes(row[2])) for row in lake.rows("clicks_quarantine", "_file", "reasons", "content")] == [
+        ("1.json", ["the file is damaged"], b'{"who": 1}\n')
+    ]
+
+
+def test_new_columns_fail_a_run_that_says_so_and_nothing_is_written(shop: Callable[..., Lakehouse]) -> None:
+    lake = shop(Source(name="clicks", schema="who BIGINT", schema_evolution="fail_on_new_columns"))
+    lake.land("clicks/1.json", '{"who": 1}\n')
+    lake.run()
+    lake.land("clicks/2.json", '{"who": 2, "page": {"a": 7}}\n')
+    before = lake.versions()
+    with pytest.raises(SluiceError, match="no column yet: the field page"):
+        lake.run()
+    assert lake.versions() == before
+    lake = shop(Source(name="clicks", schema="who BIGINT", schema_evolution="none"))
+    lake.run()
+    assert lake.rows("clicks", "who", "_rescued_data") == [(1, None), (2, None)]

@@ -38,18 +38,30 @@ def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeho
 
 def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
     expected = maker.expected(gym.settings.truth / "gym")
-    assert set(expected) == {"heart_rate", "device_day"}
+    assert set(expected) == {*gym.graph.tables, *gym.graph.views}
     for table, rows in expected.items():
         assert rows and compare(table, rows, ledger.rows(gym.settings, "gym", table)).equal, table
 
 
 def test_every_record_is_accounted_for(gym: Lakehouse) -> None:
     lines = {
-        path.name: sum(1 for line in path.read_text().splitlines() if line.strip())
-        for path in (gym.settings.landing / "gym" / "readings").glob("*.jsonl")
+        (path.parent.name, path.name): len([line for line in path.read_text().splitlines() if line.strip()])
+        - (path.suffix == ".csv")
+        for path in (gym.settings.landing / "gym").glob("*/*.*")
     }
-    assert {row["file"]: row["rows"] + row["quarantined"] + row["suppressed"] for row in gym.outcomes()} == lines
-    assert len(gym.rows("readings")) == sum(row["rows"] for row in gym.outcomes())
+    told = {(row["source"], row["file"]): row["rows"] + row["quarantined"] + row["suppressed"] for row in gym.outcomes()}
+    assert told == lines and set(gym.graph.sources) == {source for source, _ in told}
+    for table in ("readings", "events", "registrations", "gym_visits"):
+        feeding = [source.name for source in gym.graph.feeding(table)]
+        assert len(gym.rows(table)) == sum(row["rows"] for row in gym.outcomes() if row["source"] in feeding) > 0
+
+
+def test_one_bronze_table_has_all_topics_and_another_all_gyms(gym: Lakehouse) -> None:
+    assert {row[0] for row in gym.rows("events", "topic")} == {"bpm", "workout", "user_info"}
+    assert {name.split("-")[0] for (name,) in gym.rows("gym_visits", "_file")} == {"gym", "north"}
+    assert not (Path(gym.settings.lake) / "gym" / "bronze" / "gym_visits_north").exists()
+    cut = {table: len(gym.rows(f"{table}_quarantine")) for table in ("workouts", "users", "bpm")}
+    assert sum(cut.values()) == 2, "a value a day is cut off"
 
 
 def test_a_run_without_input_makes_no_commit_and_says_so(gym: Lakehouse) -> None:
@@ -76,7 +88,7 @@ def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse)
             assert commit["note"].get("sluice") == 1, (table, commit["version"], commit["operation"])
             assert commit["note"]["run"]
     merge = next(c for c in log.commits(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
-    assert merge["note"]["deliveries"] == {"first": 6, "last": 10, "count": 5}
+    assert merge["note"]["deliveries"] == {"first": 10, "last": 14, "count": 5}
 
 
 def test_optimize_sorts_by_what_is_declared(gym: Lakehouse) -> None:
@@ -85,11 +97,13 @@ def test_optimize_sorts_by_what_is_declared(gym: Lakehouse) -> None:
 
 
 def test_no_personal_column_is_in_the_statistics_of_any_commit(gym: Lakehouse) -> None:
-    for table in ("readings", "heart_rate", "device_day"):
-        for file in Path(gym.workspace().path(table), "_delta_log").glob("*.json"):
+    for declared in gym.graph:
+        assert declared.private, f"all tables of the gym are about somebody, also {declared.name}"
+        for file in Path(gym.workspace().path(declared.name), "_delta_log").glob("*.json"):
             for line in file.read_text().splitlines():
-                statistics = json.loads(line).get("add", {}).get("stats")
-                assert statistics is None or "device_id" not in statistics, (table, file.name)
+                statistics = json.loads(json.loads(line).get("add", {}).get("stats") or "{}")
+                kept = {name for columns in ("minValues", "maxValues", "nullCount") for name in statistics.get(columns, {})}
+                assert not kept & declared.private, (declared.name, file.name)
 
 
 def test_other_engines_read_gold(gym: Lakehouse) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sluice.settings import Settings
 
 LAYERS = ("bronze", "silver", "gold")
+CHAIN = ("readings", "heart_rate", "device_day")
+"""The tables that are looked at: of the others a day may bring nothing."""
 
 
 def planned(lake: Lakehouse) -> Plan:
@@ -35,27 +37,32 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
     def check(words: list[str]) -> None:
         """Plan, run, and compare table by table."""
         before = planned(lake)
-        assert [step.does for step in before.steps] == words
+        assert [step.does for name in CHAIN for step in before.steps if step.table == name] == words
         flows = {flow["flow"]: flow for stage in LAYERS for flow in perform(settings, Request("gym", stage))["flows"]}
         for step in before.steps:
             flow = flows[step.table]
-            assert flow["note"] == "nothing new" if step.does == "nothing" else flow["version_before"] != flow["version_after"]
+            if step.does == "nothing":
+                assert flow["note"] == "nothing new"
             if step.layer == "bronze":
                 assert flow["deliveries"] == step.deliveries
+            if step.table not in CHAIN:
+                continue
+            if step.does != "nothing":
+                assert flow["version_before"] != flow["version_after"]
             if step in before.recomputed:
                 assert step.why in flow["note"]
-        assert [step.does for step in planned(lake).steps] == ["nothing"] * 3
+        assert {step.does for step in planned(lake).steps} == {"nothing"}
         assert not any(flow.waits for flow in lag.of(Books(settings, lake.graph)))
 
     check(["ingest", "fold anew", "recompute in full"])
     check(["nothing", "nothing", "nothing"])
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
     check(["ingest", "fold", "follow"])
-    assert [account.adds_up for account in reconciliation.of(settings, lake.graph)] == [True]
+    assert [account.adds_up for account in reconciliation.of(settings, lake.graph)] == [True] * 4
 
     # Between the stages each flow says what waits for it.
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
-    taken = perform(settings, Request("gym", "bronze"))["flows"][0]
+    (taken,) = (flow for flow in perform(settings, Request("gym", "bronze"))["flows"] if flow["flow"] == "readings")
     waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
     assert (waiting["heart_rate"].deliveries, waiting["heart_rate"].rows) == (taken["deliveries"], taken["rows_out"])
     perform(settings, Request("gym", "silver"))

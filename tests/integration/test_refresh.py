@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 PIPELINE = Pipeline(name="stock", description="Stock.", owner="tests", layers=("stock.bronze", __name__))
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
-counts = Source(name="counts", format="csv", path="counts", redelivery="replace", comment="Counts.", may_refresh=True)
+counts = Source(
+    name="counts", format="csv", path="counts", infer_types=False, redelivery="replace", comment="Counts.", may_refresh=True
+)
 
 
 def declared(source: Source, parts: Callable[[DataFrame], DataFrame], kind: str) -> Graph:

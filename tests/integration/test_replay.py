@@ -25,7 +25,15 @@ PIPELINE = Pipeline(name="shop", description="Sales.", owner="tests", layers=("s
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
 FIRST, DAYS = date(2025, 12, 25), 50
 SHOPS = ("north", "south")
-sales = Source(name="sales", format="csv", path="sales", redelivery="replace", date_in_path="%Y%m%d", comment="Sales a day.")
+sales = Source(
+    name="sales",
+    format="csv",
+    path="sales",
+    redelivery="replace",
+    infer_types=False,
+    date_in_path="%Y%m%d",
+    comment="Sales a day.",
+)
 
 
 def declared(factor: int, least: int, source: Source = sales) -> Graph:

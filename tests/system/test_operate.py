@@ -167,7 +167,7 @@ def test_commands_in_the_text_are_there() -> None:
 
 
 def test_it_starts(page: Operated) -> None:
-    assert [re.findall(r"Landed (\d+) files", text) for text in page.all("sluice land")] == [["10"], ["5"]]
+    assert [re.findall(r"Landed (\d+) files", text) for text in page.all("sluice land")] == [["18"], ["9"]]
     first = page["sluice plan gym"]
     assert re.search(r"readings ingest 10 ", first), first
     assert "log in as" in page["make up"] and "log files" in page["make up"]
@@ -243,7 +243,7 @@ def test_what_there_is(page: Operated) -> None:
         assert "Freshness" in found and re.search(r"readings [\d,]+ [\d,]+ .*OK", found.partition("Records")[2]), found
     assert "Waiting" not in at_the_end
     assert "replay" in page["sluice runs gym"] and "refresh" in page["sluice runs gym"]
-    assert page["sluice ledger gym"].count("ingested") == 10
+    assert page["sluice ledger gym"].count("ingested") == 18
     assert "MERGE" in page["sluice history gym.heart_rate"]
     assert str(ERASED) in page["sluice show gym.device_day"]
     assert re.search(r"\d{3}", page["sluice sql"])

@@ -145,7 +145,7 @@ def test_without_a_lake_all_is_calm(call: Call, command: tuple[str, ...]) -> Non
         ("history", "gym"),
         ("show", "gym.device_day"),
         ("quarantine", "list", "gym"),
-        ("erase", "request", "gym"),
+        ("erase", "request", "gym", "--identifier", "device_id"),
         ("erase", "list", "gym"),
         ("secrets", "init"),
         ("land", "gym", "--days", "1", "--scale", "0.05"),
@@ -180,13 +180,14 @@ def test_it_starts_as_a_module_and_as_a_script() -> None:
 def test_land_lands(call: Call, settings: Settings) -> None:
     code, out, _ = call("land", "gym", "--days", "2", "--scale", "0.05")
     assert code == 0
-    assert out.startswith("Landed 10 files, up to 2026-11-02: ")
-    assert len(list((settings.landing / "gym").rglob("*.jsonl"))) == 10
+    assert out.startswith("Landed 18 files, up to 2026-11-02: ")
+    assert len([path for path in (settings.landing / "gym").rglob("*") if path.is_file()]) == 18
 
 
 def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "people").write_text("4200000001\n4200000002\n\n4200000001\n")
-    code, out, err = call("erase", "request", "gym", "--subject-file", str(tmp_path / "people"))
+    people = ("--identifier", "device_id", "--subject-file", str(tmp_path / "people"))
+    code, out, err = call("erase", "request", "gym", *people)
     assert (code, err) == (0, "")
     assert "kind 'device_id': 2." in out
     assert "42000" not in out
@@ -201,9 +202,13 @@ def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_
 def test_erase_request_without_people_or_with_a_wrong_kind_is_refused(call: Call, tmp_path: Path) -> None:
     (tmp_path / "nobody").write_text("\n")
     (tmp_path / "people").write_text("1\n")
-    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "nobody"))[0] == 2
-    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "missing"))[0] == 2
-    assert call("erase", "request", "gym", "--subject-file", str(tmp_path / "people"), "--identifier", "devce_id")[0] == 2
+    devices = ("erase", "request", "gym", "--identifier", "device_id")
+    assert "No identifier" in call(*devices, "--subject-file", str(tmp_path / "nobody"))[2]
+    assert call(*devices, "--subject-file", str(tmp_path / "missing"))[0] == 2
+    people = ("--subject-file", str(tmp_path / "people"))
+    code, _, err = call("erase", "request", "gym", *people)
+    assert code == 2 and "There are: device_id, key, mac_address." in err, "of several kinds none is guessed"
+    assert call("erase", "request", "gym", *people, "--identifier", "devce_id")[0] == 2
     assert call("erase", "request", "italy", "--subject-file", str(tmp_path / "people"))[0] == 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialized_view, table
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.graph import graph
+from sluice.declare.loading import _declarations
 from sluice.errors import DeclarationError, UsageError
 
 LAYERS = ("shop.bronze", __name__)
@@ -103,8 +105,82 @@ def test_a_graph_knows_who_reads_whom_and_what_is_personal() -> None:
         whole["byweek"]
 
 
+def north(**options: Any) -> Source:
+    return replace(SOURCE, **{"name": "north", "path": "north", "format": "json", "into": "orders", **options})
+
+
+SHOPS = "id BIGINT, who STRING, email STRING, parts STRUCT<a: INT, b: DECIMAL(10,2)>"
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (lambda: [SOURCE, north(into="order")], "goes into 'order', which is not declared. Did you mean 'orders'?"),
+        (lambda: [SOURCE, declared(), north(into="sales")], "goes into 'sales', which is no source"),
+        (
+            lambda: [SOURCE, north(), north(name="east", into="north")],
+            "'east' goes into 'north', which goes into 'orders' itself: write into='orders'",
+        ),
+        (lambda: [SOURCE, north(subject="whom")], "it says 'whom', 'orders' 'who'"),
+        (lambda: [SOURCE, north(personal=("email", "name"))], "'name' is of one of them only"),
+        (lambda: [SOURCE, north(dated_by="day")], "it says 'day', 'orders' none"),
+        (lambda: [SOURCE, north(schema="id BIGINT")], "only 'north' has one"),
+        (lambda: [SOURCE, north(infer_types=False)], "infer_types is the same of both"),
+        (
+            lambda: [replace(SOURCE, schema=SHOPS), north(schema=SHOPS.replace("a: INT", "a: BIGINT"))],
+            "column 'parts' is not the same in both",
+        ),
+        (lambda: [SOURCE, north(), declared(reads="north")], "whose records go into 'orders': write reads='orders'"),
+        (
+            lambda: [replace(SOURCE, redelivery="replace"), north(), declared(key_in_one_file=True)],
+            "needs a source with redelivery='replace'",
+        ),
+    ],
+)
+def test_sources_that_go_into_one_table_are_of_one_kind(items: Any, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message.replace("?", r"\?").replace("(", r"\(")):
+        graph(PIPELINE, items())
+
+
+def test_a_schema_spelt_in_another_way_is_the_same() -> None:
+    spelt = "PARTS struct<a:integer,b: decimal(10, 2)>, `email` string COMMENT 'never shown', who STRING NOT NULL, id  LONG"
+    assert graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=spelt)])
+
+
+def test_a_graph_knows_which_sources_feed_a_table() -> None:
+    whole = graph(PIPELINE, [north(), declared(), SOURCE, view("by_day", "sales")])
+    assert list(whole.sources) == ["orders", "north"], "the one that the table is named after comes first"
+    assert [source.name for source in whole.feeding("orders")] == ["orders", "north"]
+    assert whole.feeding("north") == whole.feeding("orders")
+    assert [whole.table_of(name) for name in ("orders", "north", "sales")] == ["orders", "orders", "sales"]
+    assert whole.below("north") == whole.below("orders") == {"sales", "by_day"}
+
+
 def _factor(value: int) -> int:
     return value * 2
+
+
+def fanned_out(name: str, wanted: str) -> Any:
+    @table(reads="orders", keys="id", subject="who", name=name)
+    def of_kind(orders: Any) -> Any:
+        return orders.where(f"kind = '{wanted}'")
+
+    return of_kind
+
+
+def test_tables_declared_in_a_loop_have_names_of_their_own_and_are_found() -> None:
+    module = ModuleType(__name__)
+    tables = {name: fanned_out(name, name) for name in ("sales", "returns")}
+    vars(module).update(SOURCES=[SOURCE], of_kind=tables, last=tables["returns"])
+    whole = graph(PIPELINE, _declarations(module))
+    assert set(whole.tables) == {"sales", "returns"}
+    with pytest.raises(DeclarationError, match="lower-case snake case"):
+        fanned_out("Sales", "sales")
+
+
+def test_a_fingerprint_changes_with_what_a_loop_gave_the_function() -> None:
+    prints = [fingerprint(fanned_out("sales", wanted)) for wanted in ("sale", "sale", "return")]
+    assert prints[0] == prints[1] != prints[2]
 
 
 def test_a_fingerprint_changes_with_the_code_and_not_with_its_layout() -> None:

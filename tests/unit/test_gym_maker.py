@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import shutil
+import struct
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,7 +18,9 @@ from pipelines.gym.maker import expected, land
 from sluice.declare import Landed, UsageError
 
 DAY = 86_400
-FILES_A_DAY = 5
+FILES_A_DAY = 9
+"""Five of readings, one of each other source."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def land_here(root: Path, **options: Any) -> Landed:
@@ -27,8 +31,12 @@ def delivered(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((root / "landing" / "readings").iterdir())}
 
 
-def told(root: Path) -> list[dict[str, Any]]:
-    days = sorted((root / "truth" / "readings").iterdir())
+def everything(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def told(root: Path, source: str = "readings") -> list[dict[str, Any]]:
+    days = sorted((root / "truth" / source).iterdir())
     return [json.loads(line) for day in days for line in day.read_text().splitlines()]
 
 
@@ -46,7 +54,7 @@ def four_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_days_landed_one_by_one_are_the_same_bytes(tmp_path: Path, four_days: Path) -> None:
     assert land_here(tmp_path) == Landed(files=3 * FILES_A_DAY, deleted=0, until="2026-11-03")
     assert land_here(tmp_path, days=1) == Landed(files=FILES_A_DAY, deleted=0, until="2026-11-04")
-    assert delivered(tmp_path) == delivered(four_days)
+    assert everything(tmp_path) == everything(four_days)
     assert expected(tmp_path / "truth") == expected(four_days / "truth")
 
 
@@ -142,9 +150,8 @@ def test_the_expected_heart_rates_follow_from_the_delivered_lines(four_days: Pat
     last = {(row["device_id"], row["time"]): row for row in rows}
     found = expected(four_days / "truth")["heart_rate"]
     assert len(found) == len(last)
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
     for row, (key, kept) in zip(found, sorted(last.items()), strict=True):
-        time, received_at = (epoch + timedelta(microseconds=round(kept[name] * 1e6)) for name in ("time", "received_at"))
+        time, received_at = (instant(kept[name]) for name in ("time", "received_at"))
         assert row == {"device_id": key[0], "time": time, "heartrate": kept["heartrate"], "received_at": received_at}
 
 
@@ -159,6 +166,147 @@ def test_the_expected_device_days_follow_from_the_heart_rates(four_days: Path) -
     ]
     assert (row["readings"], row["lowest"], row["highest"]) == (len(beats), min(beats), max(beats))  # type: ignore[type-var]
     assert row["average"] == pytest.approx(math.fsum(beats) / len(beats), abs=1e-9)  # type: ignore[arg-type]
+
+
+def instant(seconds: float) -> datetime:
+    return EPOCH + timedelta(microseconds=round(seconds * 1e6))
+
+
+def records(root: Path, source: str) -> list[tuple[str, dict[str, Any]]]:
+    """A source's records as delivered, each with its file; from CSV with whole numbers where there are digits only."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for path in sorted((root / "landing" / source).iterdir()):
+        content = path.read_text(encoding="utf-8").splitlines()
+        if path.suffix == ".csv":
+            rows = csv.DictReader(content)
+            found += [(path.name, {k: int(v) if v.isdigit() else v for k, v in row.items()}) for row in rows]
+        else:
+            found += [(path.name, json.loads(line)) for line in content]
+    return found
+
+
+def events(root: Path, topic: str) -> list[dict[str, Any]]:
+    """The values of a topic's events that are whole, in the order of their delivery, with whom their key names."""
+    found = []
+    for _, event in records(root, "events"):
+        if event["topic"] == topic and event["value"].endswith("}"):
+            found.append({"user_id": int(event["key"]), **json.loads(event["value"])})
+    return found
+
+
+@pytest.mark.parametrize("source", ["events", "registrations", "gym_visits", "gym_visits_north"])
+def test_the_truth_tells_every_record_of_the_other_sources(four_days: Path, source: str) -> None:
+    found = records(four_days, source)
+    assert [(name, len(found)) for name in sorted({name for name, _ in found})] == [
+        (name, len(found)) for name in sorted({record["file"] for record in told(four_days, source)})
+    ]
+    for (name, record), known in zip(found, told(four_days, source), strict=True):
+        assert known["file"] == name
+        if source != "events":
+            assert record.items() >= {k: v for k, v in known.items() if k not in ("kind", "file")}.items()
+        elif known["kind"] != "malformed":
+            assert known["value"] == {"user_id": int(record["key"]), **json.loads(record["value"])}
+            assert known["topic"] == record["topic"]
+
+
+def test_an_export_has_all_topics_and_repeats_the_last_events_of_the_day_before(four_days: Path) -> None:
+    exported: dict[tuple[str, int, int], dict[str, Any]] = {}
+    again = 0
+    for name, event in records(four_days, "events"):
+        place = event["topic"], event["partition"], event["offset"]
+        again += place in exported
+        assert exported.setdefault(place, event) == event, name
+    assert {topic for topic, _, _ in exported} == {"bpm", "workout", "user_info"}
+    assert again == 3 * 5
+    assert {event["partition"] for event in exported.values()} == {0, 1}
+
+
+def test_a_value_a_day_is_cut_off_and_nothing_is_known_of_it(four_days: Path) -> None:
+    cut = {name: event["value"] for name, event in records(four_days, "events") if not event["value"].endswith("}")}
+    assert len(cut) == 4
+    assert all(known["value"] == {} for known in told(four_days, "events") if known["kind"] == "malformed")
+    for value in cut.values():
+        with pytest.raises(ValueError, match=r"."):
+            json.loads(value)
+
+
+def test_some_workouts_start_and_stop_in_what_is_one_instant_as_float(four_days: Path) -> None:
+    times: dict[tuple[int, int], list[float]] = {}
+    for value in events(four_days, "workout"):
+        times.setdefault((value["user_id"], value["session_id"]), []).append(value["time"])
+    aborted = [both for both in map(sorted, times.values()) if round(both[-1] - both[0], 3) == 59]
+    assert aborted
+    assert any(len({struct.pack("f", time) for time in both}) == 1 for both in aborted)
+
+
+def test_the_expected_workouts_follow_from_the_delivered_events(four_days: Path) -> None:
+    tables = expected(four_days / "truth")
+    actions = {(v["user_id"], v["workout_id"], v["session_id"], v["action"], v["time"]) for v in events(four_days, "workout")}
+    assert {tuple(row.values()) for row in tables["workouts"]} == {(*rest, instant(time)) for *rest, time in actions}
+    assert len(tables["workouts"]) == len(actions)
+    starts = {(user, session): time for user, _, session, action, time in actions if action == "start"}
+    stops = {(user, session): time for user, _, session, action, time in actions if action == "stop"}
+    assert {(row["user_id"], row["session_id"]): row["seconds"] for row in tables["completed_workouts"]} == {
+        key: pytest.approx(stops[key] - starts[key], abs=1e-5) for key in starts.keys() & stops.keys()
+    }
+    rates = {(value["device_id"], value["time"]): value["heartrate"] for value in events(four_days, "bpm")}
+    assert {(row["device_id"], row["time"]): row["heartrate"] for row in tables["bpm"]} == {
+        (device, instant(time)): beats for (device, time), beats in rates.items()
+    }
+
+
+def test_what_was_said_last_of_a_member_is_not_what_was_delivered_last(four_days: Path) -> None:
+    said = events(four_days, "user_info")
+    last_delivered = {value["user_id"]: value for value in said}
+    last_said = {value["user_id"]: value for value in sorted(said, key=lambda value: float(value["updated_at"]))}
+    assert last_delivered != last_said
+    found = {row["user_id"]: row["city"] for row in expected(four_days / "truth")["users"]}
+    assert found == {user: value["city"] for user, value in last_said.items()}
+
+
+def test_a_visit_is_seen_by_the_phone_that_is_registered_on_its_day(four_days: Path) -> None:
+    phones: dict[str, set[str]] = {}
+    now: dict[int, str] = {}
+    for name, record in records(four_days, "registrations"):
+        now[record["device_id"]] = record["mac_address"]
+        phones[name.removeprefix("registrations-")[:10]] = set(now.values())
+    assert len(now) == 20 and len({record["mac_address"] for _, record in records(four_days, "registrations")}) == 23
+    for row in expected(four_days / "truth")["visits"]:
+        assert row["mac_address"] in phones[row["first_seen"].date().isoformat()]  # type: ignore[attr-defined]
+
+
+def test_the_expected_visits_follow_from_what_the_gyms_delivered(four_days: Path) -> None:
+    last: dict[tuple[str, int, int], int] = {}
+    delivered_twice = 0
+    for _, record in [*records(four_days, "gym_visits"), *records(four_days, "gym_visits_north")]:
+        key = record["mac_address"], record["gym"], record["first_timestamp"]
+        delivered_twice += key in last
+        last[key] = max(last.get(key, 0), record["last_timestamp"])
+    assert delivered_twice > 0
+    found = [tuple(row.values()) for row in expected(four_days / "truth")["visits"]]
+    assert found == [(who, gym, instant(first), instant(seen)) for (who, gym, first), seen in sorted(last.items())]
+    assert {gym for _, gym, _ in last} == {2, 5, 7}
+
+
+def test_a_visit_that_was_not_over_comes_whole_the_day_after(four_days: Path) -> None:
+    both = [record for source in ("gym_visits", "gym_visits_north") for record in told(four_days, source)]
+    assert {record["kind"] for record in both} == {"fine", "unfinished", "finished", "duplicate"}
+    last_of: dict[str, dict[tuple[str, int], int]] = {"unfinished": {}, "finished": {}}
+    for record in both:
+        if record["kind"] in last_of:
+            last_of[record["kind"]][record["mac_address"], record["first_timestamp"]] = record["last_timestamp"]
+    assert len(last_of["finished"]) >= 3
+    assert all(last > last_of["unfinished"][visit] for visit, last in last_of["finished"].items())
+
+
+def test_what_a_visit_tells_grows(four_days: Path) -> None:
+    fields: dict[str, set[str]] = {}
+    for name, record in records(four_days, "gym_visits"):
+        names = {*record, *(f"access_point.{name}" for name in record["access_point"])}
+        fields.setdefault(name.removeprefix("gym-visits-")[:10], set()).update(names)
+    first, second, third, fourth = (fields[f"2026-11-0{day}"] for day in (1, 2, 3, 4))
+    assert first == second
+    assert third - second == {"band"} and fourth - third == {"access_point.channel"}
 
 
 def test_a_removed_landing_folder_starts_over_with_its_truth(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.gym.bronze import readings
-from pipelines.gym.gold import device_day
-from pipelines.gym.silver import heart_rate
+from pipelines.gym.gold import completed_workouts, device_day
+from pipelines.gym.silver import fanned_out, heart_rate, visits
 from pipelines.gym.truth import device_day as device_day_in_python
 from sluice.declare.expectations import Action
 
@@ -130,6 +130,70 @@ def test_a_reading_too_large_for_the_average_does_not_stop_the_view(spark: Spark
     noon = "2026-11-01 12:00:00Z"
     (row,) = device_day(rates(spark, (1, noon, 60.0), (1, noon, 1e300))).collect()
     assert tuple(row) == (1, date(2026, 11, 1), 2, 60.0, 60.0, 1e300)
+
+
+FANNED_OUT = {made.name: made for made in fanned_out}
+EVENTS = "key STRING, topic STRING, value STRING"
+
+
+def exported(spark: SparkSession, *rows: tuple[str, str, str]) -> DataFrame:
+    return spark.createDataFrame(list(rows), EVENTS)
+
+
+def test_each_table_of_the_loop_has_the_events_of_its_topic(spark: SparkSession) -> None:
+    whole = exported(
+        spark,
+        ("7", "workout", '{"workout_id": 3, "session_id": 9, "action": "start", "time": 1793491200.123457}'),
+        ("8", "user_info", '{"change": "new", "updated_at": 2.5, "birth_date": "1980-04-20", "city": "Køge"}'),
+        ("7", "bpm", '{"device_id": 4200000001, "time": 1.5, "heartrate": 120.5}'),
+        ("7", "weight", '{"kg": 70}'),
+    )
+    found = {name: made(whole) for name, made in FANNED_OUT.items()}
+    assert {name: frame.count() for name, frame in found.items()} == {"workouts": 1, "users": 1, "bpm": 1}
+    (start,) = found["workouts"].withColumn("time", F.unix_micros("time")).collect()
+    assert start.asDict() == {
+        **{"user_id": 7, "workout_id": 3, "session_id": 9, "action": "start"},
+        "time": 1_793_491_200_123_457,
+    }
+    (user,) = found["users"].select("user_id", F.unix_micros("updated_at"), "birth_date", "city", "first_name").collect()
+    assert tuple(user) == (8, 2_500_000, date(1980, 4, 20), "Køge", None)
+    assert {made.comment for made in fanned_out} >= {"Starts and stops of workouts, one row each."}
+
+
+def test_f1_a_start_and_a_stop_59_s_apart_stay_two_rows(spark: SparkSession) -> None:
+    value = '{"workout_id": 3, "session_id": 9, "action": "%s", "time": %.3f}'
+    begin = 1_793_520_000.25
+    both = exported(spark, *(("7", "workout", value % (action, begin + late)) for action, late in (("start", 0), ("stop", 59))))
+    made = FANNED_OUT["workouts"]
+    rows = made(both)
+    assert rows.select(*made.keys).distinct().count() == 2
+    assert rows.select(F.unix_seconds("time").cast("float")).distinct().count() == 1, "as FLOAT they would be one"
+    (whole,) = completed_workouts(rows).collect()
+    assert (whole.user_id, whole.session_id, whole.workout_id, whole.seconds) == (7, 9, 3, 59.0)
+
+
+def test_a_value_that_cannot_be_read_is_set_aside_and_its_member_is_known(spark: SparkSession) -> None:
+    made = FANNED_OUT["workouts"]
+    (rule,) = made.expectations
+    assert rule.action is Action.QUARANTINE
+    texts = ('{"workout_id": 3, "session_id": 9, "act', '{"workout_id": 3}', "no JSON", '{"workout_id": 3, "time": "soon"}')
+    rows = made(exported(spark, *(("7", "workout", text) for text in texts)))
+    assert [row.user_id for row in rows.where(f"NOT coalesce({rule.condition}, false)").collect()] == [7, 7, 7, 7]
+
+
+def test_a_workout_without_its_stop_is_not_completed(spark: SparkSession) -> None:
+    value = '{"workout_id": 3, "session_id": 9, "action": "start", "time": 5.0}'
+    assert completed_workouts(FANNED_OUT["workouts"](exported(spark, ("7", "workout", value)))).count() == 0
+
+
+@pytest.mark.parametrize("kind", ["string", "bigint", "double"])
+def test_visits_are_the_same_from_texts_and_from_numbers(spark: SparkSession, kind: str) -> None:
+    seen = spark.createDataFrame([("02:aa", 5, 1_793_491_200, 1_793_491_260)], "mac_address STRING, gym INT, a BIGINT, b BIGINT")
+    first, last = (F.col(name).cast(kind).alias(f"{which}_timestamp") for name, which in (("a", "first"), ("b", "last")))
+    found = visits(seen.select("mac_address", F.col("gym").cast("string" if kind == "string" else "bigint"), first, last))
+    assert found.dtypes == [("mac_address", "string"), ("gym", "bigint"), ("first_seen", "timestamp"), ("last_seen", "timestamp")]
+    (row,) = found.withColumns({name: F.unix_micros(name) for name in ("first_seen", "last_seen")}).collect()
+    assert tuple(row) == ("02:aa", 5, 1_793_491_200_000_000, 1_793_491_260_000_000)
 
 
 def test_what_is_declared() -> None:

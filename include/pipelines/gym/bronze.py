@@ -1,4 +1,8 @@
-"""What is delivered: several files of readings a day, as JSON lines."""
+"""What is delivered: several files of readings a day as JSON lines, and a file a day of everything else.
+
+`readings` has a topic to itself; `events` is many topics in one table, which silver fans out. The visits come from two sources, of two
+formats, into one table.
+"""
 
 from __future__ import annotations
 
@@ -13,4 +17,43 @@ readings = Source(
     schema="device_id BIGINT, time DOUBLE, heartrate DOUBLE, received_at DOUBLE",
     subject="device_id",
     comment="Heart rate readings in beats per minute; time and received_at in seconds since 1970-01-01 UTC.",
+)
+
+events = Source(
+    name="events",
+    pattern="*.jsonl",
+    date_in_path="%Y-%m-%d",
+    schema="key STRING, value STRING, topic STRING, partition INT, offset BIGINT, timestamp BIGINT",
+    subject="key",
+    personal=("value",),
+    comment="Exports of the topics bpm, workout and user_info; key: the member's number; timestamp in milliseconds since 1970-01-01 UTC.",
+)
+
+registrations = Source(
+    name="registrations",
+    format="csv",
+    pattern="*.csv",
+    date_in_path="%Y-%m-%d",
+    schema="device_id BIGINT, mac_address STRING, user_id BIGINT, registered_at BIGINT",
+    subject="device_id",
+    personal=("mac_address", "user_id"),
+    comment="Which device and which phone belong to which member; registered_at in seconds since 1970-01-01 UTC.",
+)
+
+gym_visits = Source(
+    name="gym_visits",
+    pattern="*.jsonl",
+    date_in_path="%Y-%m-%d",
+    subject="mac_address",
+    comment="Which phones the gyms saw, as each gym tells it; the times in seconds since 1970-01-01 UTC.",
+)
+
+gym_visits_north = Source(
+    name="gym_visits_north",
+    format="csv",
+    pattern="*.csv",
+    date_in_path="%Y-%m-%d",
+    subject="mac_address",
+    into="gym_visits",
+    comment="The same from the gym in the north, which has another system.",
 )

@@ -2,7 +2,8 @@
 
 Per day four files of readings, each with a few duplicates, corrections, sensor faults, implausible and
 malformed lines, and a fifth file with what comes late from the days before. The first day's fifth file is
-empty. The same seed, scale and day give the same bytes.
+empty. And a file of each other source: `events`, `registrations`, `members`, `visits` say what is in them.
+The same seed, scale and day give the same bytes.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ import os
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from pipelines.gym.bronze import readings
-from pipelines.gym.trackers import FIRST_DAY, File, day_files
-from pipelines.gym.truth import device_day, heart_rate
-from sluice.declare import Landed, UsageError
+from pipelines.gym import truth as truths
+from pipelines.gym.bronze import events, gym_visits, gym_visits_north, readings, registrations
+from pipelines.gym.events import events as day_events
+from pipelines.gym.files import File
+from pipelines.gym.members import registrations as day_registrations
+from pipelines.gym.trackers import FIRST_DAY, day_files
+from pipelines.gym.visits import visits
+from sluice.declare import Landed, Source, UsageError
 
 STATE = "landed.json"
-READINGS = "readings"
+SOURCES = (readings, events, registrations, gym_visits, gym_visits_north)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,35 +39,59 @@ def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, 
     """Land the next `days` days, the first of all being FIRST_DAY.
 
     seed (7): which readings are made up. scale (1.0): multiplies the 20 devices of 200 readings a day. Both
-    stay as they were at the first landing. The truth of each day goes to <truth>/readings/<day>.jsonl. Where
-    the landing folder was removed, landing starts over. Raises UsageError for an argument out of range.
+    stay as they were at the first landing. The truth of each day goes to <truth>/<source>/<day>.jsonl. Where
+    the landing folder of the readings was removed, landing starts over. Raises UsageError for an argument out of range.
     """
     if days < 1:
         raise UsageError(f"--days {days}: expected at least 1.")
     if scale is not None and not 0 < scale < 1e6:
         raise UsageError(f"--scale {scale}: expected a number above 0 and below a million.")
-    folder = landing / readings.path
-    state = _continued(truth / STATE, seed, scale, start_over=not folder.is_dir())
+    state = _continued(truth / STATE, seed, scale, start_over=not (landing / readings.path).is_dir())
     if state.days == 0:
-        for old in (truth / READINGS).glob("*.jsonl"):
+        for old in (old for source in SOURCES for old in (truth / source.name).glob("*.jsonl")):
             old.unlink()
     files = 0
     for day in range(state.days, state.days + days):
-        made = day_files(state.seed, state.scale, day)
-        for file in made:
-            _write(folder / file.name, "".join(f"{line}\n" for line in file.lines), at=file.delivered_at)
-        _write(truth / READINGS / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)))
+        for source, made in _made(state, day).items():
+            for file in made:
+                _write(landing / source.path / file.name, file.text, at=file.delivered_at)
+            _write(truth / source.name / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)))
+            files += len(made)
         _write(truth / STATE, json.dumps(asdict(_State(seed=state.seed, scale=state.scale, days=day + 1))))
-        files += len(made)
     return Landed(files=files, deleted=0, until=_date(state.days + days - 1))
 
 
 def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
-    """What `heart_rate` and `device_day` must hold after all that was landed, worked out without Spark."""
-    files = sorted((truth / READINGS).glob("*.jsonl"))
-    told = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    rates = heart_rate(told)
-    return {"heart_rate": rates, "device_day": device_day(rates)}
+    """What silver and gold must hold after all that was landed, worked out without Spark."""
+    told = {source.name: _read(truth / source.name) for source in SOURCES}
+    rates = truths.heart_rate(told["readings"])
+    workouts = truths.workouts(told["events"])
+    return {
+        "heart_rate": rates,
+        "workouts": workouts,
+        "users": truths.users(told["events"]),
+        "bpm": truths.bpm(told["events"]),
+        "visits": truths.visits([*told["gym_visits"], *told["gym_visits_north"]]),
+        "completed_workouts": truths.completed_workouts(workouts),
+        "device_day": truths.device_day(rates),
+    }
+
+
+def _made(state: _State, day: int) -> dict[Source, list[File]]:
+    """The files of a day, by source."""
+    others, north = visits(state.seed, state.scale, day)
+    return {
+        readings: day_files(state.seed, state.scale, day),
+        events: [day_events(state.seed, state.scale, day)],
+        registrations: [day_registrations(state.seed, state.scale, day)],
+        gym_visits: [others],
+        gym_visits_north: [north],
+    }
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    lines = (line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text(encoding="utf-8").splitlines())
+    return [json.loads(line) for line in lines]
 
 
 def _continued(path: Path, seed: int | None, scale: float | None, *, start_over: bool) -> _State:
@@ -86,7 +116,7 @@ def _date(day: int) -> str:
 
 
 def _told(made: list[File]) -> list[str]:
-    """The truth of a day: of each line delivered what it was, and the reading, unless it is malformed."""
+    """The truth of a day: of each record delivered what it was, and what it says, unless it is malformed."""
     return [json.dumps(record) for file in made for record in file.told]
 
 

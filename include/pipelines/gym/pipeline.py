@@ -6,7 +6,7 @@ from sluice.declare import Pipeline
 
 PIPELINE = Pipeline(
     name="gym",
-    description="Heart rates from the fitness trackers of a gym's members.",
+    description="Heart rates, workouts and visits of a gym's members.",
     owner="sluice",
     publishes=("device_day",),
     layers=("pipelines.gym.bronze", "pipelines.gym.silver", "pipelines.gym.gold"),

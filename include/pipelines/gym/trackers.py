@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
+
+from pipelines.gym.files import File
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 DEVICES = 20
@@ -45,25 +47,14 @@ class Reading:
         """The reading as a JSON line, without its end."""
         return json.dumps(asdict(self))
 
+    def deliver(self, kind: str, file: File) -> None:
+        """Deliver the reading with a file."""
+        file.add(kind, self.line(), **asdict(self))
 
-@dataclass(kw_only=True)
-class File:
-    """A delivery: its lines, and for each line what the maker knows about it."""
 
-    name: str
-    delivered_at: datetime
-    lines: list[str] = field(default_factory=list)
-    told: list[dict[str, object]] = field(default_factory=list)
-
-    def add(self, kind: str, reading: Reading) -> None:
-        """Deliver a reading with this file."""
-        self.lines.append(reading.line())
-        self.told.append({"kind": kind, "file": self.name, **asdict(reading)})
-
-    def add_malformed(self, line: str) -> None:
-        """Deliver a line that is no reading with this file."""
-        self.lines.append(line)
-        self.told.append({"kind": "malformed", "file": self.name})
+def devices(scale: float) -> int:
+    """How many devices there are; each is worn by one member."""
+    return max(1, round(DEVICES * scale))
 
 
 def day_files(seed: int, scale: float, day: int) -> list[File]:
@@ -75,7 +66,7 @@ def day_files(seed: int, scale: float, day: int) -> list[File]:
     ]
     late = File(name=f"readings-{start:%Y-%m-%d}-{LATE}.jsonl", delivered_at=start + timedelta(days=1, minutes=10))
     for made_on in range(max(0, day - MOST_DAYS_LATE), day + 1):
-        for device in range(max(1, round(DEVICES * scale))):
+        for device in range(devices(scale)):
             for number, kind, reading, rng in _readings(seed, made_on, device):
                 _deliver(kind, reading, rng, [*files, late] if made_on == day else [late], number, day - made_on)
     return [*files, late]
@@ -123,17 +114,17 @@ def _deliver(kind: str, reading: Reading, rng: Random, files: list[File], part: 
     again = files[part + 1] if own and not last_part else files[-1] if days_ago == 1 and last_part else None
     if kind == "late":
         if days_ago == days_late:
-            files[-1].add(kind, _received(reading, files[-1], reading.heartrate))
+            _received(reading, files[-1], reading.heartrate).deliver(kind, files[-1])
         return
     if own and kind == "malformed":
         line = reading.line()
-        own.add_malformed(line[: 1 + int(fraction * (len(line) - 1))])
+        own.add(kind, line[: 1 + int(fraction * (len(line) - 1))])
     elif own:
-        own.add("fine" if kind in ("duplicate", "correction") else kind, reading)
+        reading.deliver("fine" if kind in ("duplicate", "correction") else kind, own)
     if again and kind == "duplicate":
-        again.add(kind, reading)
+        reading.deliver(kind, again)
     if again and kind == "correction":
-        again.add(kind, _received(reading, again, other))
+        _received(reading, again, other).deliver(kind, again)
 
 
 def _received(reading: Reading, file: File, heartrate: float) -> Reading:

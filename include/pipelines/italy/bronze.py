@@ -9,6 +9,7 @@ regional_reports = Source(
     name="regional_reports",
     format="csv",
     path="regional_reports",
+    infer_types=False,
     pattern="dpc-covid19-ita-regioni-*.csv",
     redelivery="replace",
     date_in_path="%Y%m%d",

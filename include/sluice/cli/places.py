@@ -50,7 +50,8 @@ def _declared(settings: Settings, pipeline: str) -> set[str]:
         graph = load(settings, pipeline)
     except DeclarationError:
         return set()
-    return {*graph.sources, *graph.tables, *graph.views, *(f"{name}_quarantine" for name in (*graph.sources, *graph.tables))}
+    quarantines = (f"{name}_quarantine" for name in (*graph.sources, *graph.tables))
+    return {*(graph.table_of(declared.name) for declared in graph), *quarantines}
 
 
 def _all(settings: Settings) -> list[str]:

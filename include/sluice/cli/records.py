@@ -13,7 +13,19 @@ from sluice.lake import log
 from sluice.runs import ledger as ledgers
 from sluice.settings import Settings, known_pipeline, pipeline_names
 
-_STATES = ("waiting", "ingested", "superseded", "quarantined", "missed", "vanished", "discarded", "erased")
+_STATES = (
+    "waiting",
+    "ingested",
+    "superseded",
+    "quarantined",
+    "missed",
+    "vanished",
+    "discarded",
+    "erased",
+    "existing",
+    "ignored",
+    "cleaned",
+)
 _ROWS_IN = ("numSourceRows",)
 _ROWS_OUT = ("numOutputRows", "num_added_rows")
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
@@ -63,9 +75,14 @@ def ledger(
         "size",
         "modified_at",
         "state",
+        "read",
         "rows",
+        "rescued",
         "quarantined",
         "suppressed",
+        "discarded",
+        "batch",
+        "ingest_run",
         "reason",
     )
     _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")

@@ -56,6 +56,8 @@ def _flows(books: Books) -> list[dict[str, Any]]:
             "seconds_behind": max(int((now - flow.since).total_seconds()), 0) if flow.since else None,
             "starts_anew": flow.anew,
             "stuck": flow.stuck,
+            "records": flow.rows,
+            "warnings": list(flow.warnings),
         }
         for flow in lag.of(books)
     ]
@@ -104,7 +106,7 @@ def _accounts(books: Books) -> list[dict[str, Any]]:
 
 
 def _show_lag(flows: list[dict[str, Any]]) -> None:
-    behind = [flow for flow in flows if flow["deliveries"] or flow["versions"] or flow["stuck"]]
+    behind = [flow for flow in flows if flow["deliveries"] or flow["versions"] or flow["stuck"] or flow["warnings"]]
     if not behind:
         return
     rows = [
@@ -112,13 +114,19 @@ def _show_lag(flows: list[dict[str, Any]]) -> None:
             "table": flow["table"],
             "deliveries": flow["deliveries"] or None,
             "versions": flow["versions"] or None,
+            "records": flow["records"] or None,
             "bytes": size(flow["bytes"]) if flow["bytes"] else None,
             "behind": _span(flow["seconds_behind"]),
-            "note": flow["stuck"] or (f"starts anew: {flow['starts_anew']}" if flow["starts_anew"] else None),
+            "note": _note(flow),
         }
         for flow in behind
     ]
-    print_rows(rows, ("table", "deliveries", "versions", "bytes", "behind", "note"), title="Waiting")
+    print_rows(rows, ("table", "deliveries", "versions", "records", "bytes", "behind", "note"), title="Waiting")
+
+
+def _note(flow: dict[str, Any]) -> str | None:
+    said = flow["stuck"] or (f"starts anew: {flow['starts_anew']}" if flow["starts_anew"] else None)
+    return "; ".join([*([said] if said else []), *flow["warnings"]]) or None
 
 
 def _show_freshness(published: list[dict[str, Any]]) -> None:
@@ -142,7 +150,7 @@ def _show_accounts(accounts: list[dict[str, Any]]) -> None:
     if not accounts:
         return
     rows = [{**account, "": "OK" if account["adds_up"] else _off(account["off"])} for account in accounts]
-    columns = ("source", "landed", "bronze", "aside", "suppressed", "erased", "")
+    columns = ("source", "landed", "bronze", "aside", "suppressed", "discarded", "erased", "")
     print_rows([{**row, "erased": row["erased"] + row["erased_aside"]} for row in rows], columns, title="Records")
     differing = [row for account in accounts for row in account["deliveries"]]
     if differing:

@@ -100,6 +100,7 @@ from sluice.declare import Source
 # If the records are about persons, say whose each one is: subject="<column>", and personal=("<column>", ...).
 {draft.source} = Source(
 {lines}
+    infer_types=False,  # text, as delivered: silver gives the types
     comment="{_sentence(draft)}",
 )
 '''

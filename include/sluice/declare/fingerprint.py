@@ -15,7 +15,7 @@ from sluice.declare.tables import Dataset, Table
 
 
 def fingerprint(dataset: Dataset[Any]) -> str:
-    """16 hex digits. Comments and layout do not count; expectations, keys and functions of the pipeline that are called do."""
+    """16 hex digits. Comments and layout do not count; expectations, keys, functions of the pipeline that are called, and values used do."""
     sequence = dataset.sequence_by if isinstance(dataset, Table) else None
     declared = (dataset.reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
     text = repr(declared) + "".join(_sources(dataset.function, set()))
@@ -27,8 +27,8 @@ def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:
         return []
     seen.add(function.__qualname__)
     parts = [ast.dump(_without_docstring(ast.parse(textwrap.dedent(inspect.getsource(function)))))]
-    for name in sorted(_global_names(function)):
-        value = function.__globals__.get(name)
+    values = {name: function.__globals__.get(name) for name in _global_names(function)} | _enclosed(function)
+    for name, value in sorted(values.items()):
         if isinstance(value, FunctionType) and value.__module__.startswith("pipelines."):
             parts += _sources(value, seen)
         elif (
@@ -36,6 +36,12 @@ def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:
         ):
             parts.append(f"{name}={value!r}")
     return parts
+
+
+def _enclosed(function: FunctionType) -> dict[str, object]:
+    """What the function takes from the one that it is declared in, as a table declared in a loop does."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells}
 
 
 def _global_names(function: FunctionType) -> set[str]:

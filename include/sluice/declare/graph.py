@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from sluice.declare import into
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table, with_private
@@ -39,6 +40,16 @@ class Graph:
         known = [declared.name for declared in self]
         raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest(name, known)}")
 
+    def feeding(self, name: str) -> tuple[Source, ...]:
+        """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
+        table = self.sources[name].table
+        return (self.sources[table], *(source for source in self.sources.values() if source.into == table))
+
+    def table_of(self, name: str) -> str:
+        """The table that a declaration's flow writes: its own, or that of the source that it goes into. Raises UsageError as `[]` does."""
+        declared = self[name]
+        return declared.table if isinstance(declared, Source) else name
+
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; of a source, the lowest."""
         module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
@@ -55,10 +66,11 @@ class Graph:
         return [declared for declared in self if self.layer(declared) == layer]
 
     def below(self, name: str) -> set[str]:
-        """The names of everything that reads `name`, directly or through others."""
+        """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
         found: set[str] = set()
+        read = self.table_of(name)
         for dataset in (*self.tables.values(), *self.views.values()):
-            if set(dataset.reads) & ({name} | found):
+            if set(dataset.reads) & ({read} | found):
                 found.add(dataset.name)
         return found
 
@@ -66,7 +78,9 @@ class Graph:
 def graph(pipeline: Pipeline, declared: Iterable[Source | AnyDataset]) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
     everything = list(declared)
-    mistakes = [*_duplicates(everything), *_inputs(everything), *_layers(pipeline, everything)]
+    sources = {item.name: item for item in everything if isinstance(item, Source)}
+    shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
+    mistakes = [*_duplicates(everything), *shared, *_inputs(everything), *_layers(pipeline, everything)]
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     ordered = _ordered(pipeline, everything)
@@ -118,9 +132,12 @@ def _inputs(declared: list[Source | AnyDataset]) -> Iterator[str]:
         if isinstance(item, Source):
             continue
         for name in item.reads:
-            if name not in kinds:
+            read = kinds.get(name)
+            if read is None:
                 yield f"table '{item.name}' reads '{name}', which is not declared.{nearest(name, kinds)}"
-            elif isinstance(item, Table) and not isinstance(kinds[name], Source):
+            elif isinstance(read, Source) and read.into:
+                yield f"table '{item.name}' reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
+            elif isinstance(item, Table) and not isinstance(read, Source):
                 yield f"table '{item.name}' reads '{name}', which is no source; a @materialized_view reads tables and views."
         if isinstance(item, Table):
             yield from _of_source(item, kinds)
@@ -134,8 +151,14 @@ def _of_source(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -
         yield f"table '{table.name}' reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
     elif isinstance(source, Source) and table.subject and not source.subject:
         yield f"table '{table.name}' has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
-    elif isinstance(source, Source) and table.key_in_one_file and source.redelivery != "replace":
+    elif isinstance(source, Source) and table.key_in_one_file and not _replacing(source, declared):
         yield f"table '{table.name}' declares key_in_one_file, which needs a source with redelivery='replace'."
+
+
+def _replacing(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
+    """Whether in every source of its table the latest version of a file takes the place of the earlier ones."""
+    feeding = [source, *(item for item in declared.values() if isinstance(item, Source) and item.into == source.name)]
+    return all(one.redelivery == "replace" for one in feeding)
 
 
 def _layers(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> Iterator[str]:
@@ -146,7 +169,7 @@ def _layers(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> Iterator
 
 def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
     by_name = {item.name: item for item in declared}
-    edges = {item.name: () if isinstance(item, Source) else item.reads for item in declared}
+    edges = {item.name: ((item.into,) if item.into else ()) if isinstance(item, Source) else item.reads for item in declared}
     try:
         return [by_name[name] for name in TopologicalSorter(edges).static_order()]
     except CycleError as error:

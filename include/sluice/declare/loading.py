@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -41,8 +42,15 @@ def maker(declared: Pipeline) -> ModuleType:
 
 
 def _declarations(module: ModuleType) -> list[Source | Dataset[Any]]:
-    found = [value for value in vars(module).values() if isinstance(value, Source | Dataset)]
-    return [item for item in found if isinstance(item, Source) or item.module == module.__name__]
+    """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
+    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, Source | Dataset)}
+    return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _module(name: str, pipeline_name: str) -> ModuleType:

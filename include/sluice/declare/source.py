@@ -11,6 +11,7 @@ from sluice.declare.source_checks import amount, check
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_OWN_SCHEMA = {"text": "value STRING", "binary": "content BINARY"}
 Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
 
 
@@ -95,7 +96,7 @@ class Source:
                 self, "max_bytes_per_trigger", amount(self.name, "max_bytes_per_trigger", self.max_bytes_per_trigger)
             )
         if self.schema_evolution is None:
-            object.__setattr__(self, "schema_evolution", "rescue" if self.schema else "add_new_columns")
+            object.__setattr__(self, "schema_evolution", "rescue" if self.ddl else "add_new_columns")
         check(self)
 
     @property
@@ -110,5 +111,5 @@ class Source:
 
     @property
     def ddl(self) -> str | None:
-        """The declared schema as DDL text."""
-        return self.schema if isinstance(self.schema, str) else None
+        """The declared schema as DDL text; a format's own where it has one."""
+        return self.schema if isinstance(self.schema, str) else _OWN_SCHEMA.get(self.format)

@@ -95,7 +95,8 @@ class _TableDecorator:
     def __call__(self, function: Callable[P, DataFrame]) -> Table[P]: ...
     def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Table[P]:
         plain, expectations = _undecorated(function)
-        return Table(name=plain.__name__, function=plain, expectations=expectations, **self.options)
+        options = {**self.options, "name": self.options["name"] or plain.__name__}
+        return Table(function=plain, expectations=expectations, **options)
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,10 @@ class _ViewDecorator:
         plain, expectations = _undecorated(function)
         if any(expectation.action.value in ("drop", "quarantine") for expectation in expectations):
             raise DeclarationError(
-                f"View '{plain.__name__}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
+                f"View '{self.options['name'] or plain.__name__}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
             )
-        return MaterializedView(name=plain.__name__, function=plain, expectations=expectations, **self.options)
+        options = {**self.options, "name": self.options["name"] or plain.__name__}
+        return MaterializedView(function=plain, expectations=expectations, **options)
 
 
 def table(
@@ -125,8 +127,12 @@ def table(
     subject: str | None = None,
     personal: Names = (),
     key_in_one_file: bool = False,
+    name: str | None = None,
 ) -> _TableDecorator:
-    """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`."""
+    """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
+
+    name: the table's, where it is not to be the function's, as of tables that are declared in a loop.
+    """
     return _TableDecorator(dict(locals()))
 
 
@@ -138,8 +144,9 @@ def materialized_view(
     partition_by: Names = (),
     subject: str | None = None,
     personal: Names = (),
+    name: str | None = None,
 ) -> _ViewDecorator:
-    """Declare the decorated transform as a view that is kept equal to its full recompute. See `MaterializedView` and `Dataset`."""
+    """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
     return _ViewDecorator(dict(locals()))
 
 

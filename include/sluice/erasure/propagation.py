@@ -68,7 +68,8 @@ def _places(workspace: Workspace) -> list[tuple[str, str, str, str]]:
         domain = workspace.graph.domain(declared)
         if domain is None or declared.subject is None:
             continue
-        found.append((declared.name, workspace.path(declared.name), declared.subject, domain))
+        if workspace.graph.table_of(declared.name) == declared.name:
+            found.append((declared.name, workspace.path(declared.name), declared.subject, domain))
         if has_quarantine(declared):
             found.append((f"{declared.name}_quarantine", workspace.quarantine(declared.name), "_subject", domain))
     return [place for place in found if log.exists(place[1])]

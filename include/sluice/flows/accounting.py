@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from pyspark.sql import functions as F
@@ -15,9 +16,14 @@ from sluice.lake.workspace import Workspace
 
 
 def outcomes(
-    workspace: Workspace, source: Source, examined: list[Examined], suppressed: dict[int, int], batch: int | None
+    workspace: Workspace,
+    source: Source,
+    examined: list[Examined],
+    suppressed: dict[int, int],
+    batch: int | None,
+    read: Mapping[int, int],
 ) -> list[dict[str, object]]:
-    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine."""
+    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine. read: where it is known."""
     written = _counted(workspace, workspace.path(source.name), examined)
     aside = _counted(workspace, workspace.quarantine(source.name), examined)
     now = datetime.now(UTC)
@@ -28,16 +34,20 @@ def outcomes(
         quarantined, _ = aside.get(delivery.number, (0, 0))
         # Rows that an earlier attempt committed count, whatever has become of the file since.
         state = ledger.INGESTED if rows else ledger.QUARANTINED if quarantined and item.state == ledger.MISSED else item.state
+        accounted = rows + quarantined + suppressed.get(delivery.number, 0)
         found.append({
             "delivery": delivery.number,
             "source": delivery.source,
             "file": delivery.file,
             "state": state,
+            # A file that is refused whole is read as one.
+            "read": read.get(delivery.number, accounted),
             "rows": rows,
             "rescued": rescued,
             "quarantined": quarantined,
             "suppressed": suppressed.get(delivery.number, 0),
-            "reason": None if state == ledger.INGESTED else item.reason,
+            # Of what was ingested, a reason says what is missing of it.
+            "reason": None if state == ledger.INGESTED != item.state else item.reason,
             "header": source.delimiter.join(item.header) or None,
             "modified_at": delivery.modified_at,
             "sha256": delivery.sha256,

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.flows import intake, reread, streams
 from sluice.flows.checkpoints import Checkpoint, current
 from sluice.ingest import ledger
-from sluice.ingest.examination import examine
+from sluice.ingest.discovery import TAKEN
+from sluice.ingest.examination import Delivery, Examined, examine
 from sluice.lake import log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -26,15 +28,20 @@ TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP
 _ALL_FILES = 2**31 - 1
 
 
-def create(workspace: Workspace, source: Source) -> Shape:
-    """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
+def shape_of(workspace: Workspace, source: Source) -> Shape:
+    """What a source's bronze table is made with."""
     retain = workspace.graph.pipeline.retain
     declared = tables.columns(source.ddl) if source.ddl else StructType()
     schema = StructType([*declared.fields, *tables.columns(TECHNICAL).fields])
     # Columns come and go with deliveries, and any may be personal: bronze is pruned by delivery alone.
-    shape = Shape(schema=schema, comment=source.comment, statistics=("_delivery", "_ingested_at"), retain=retain)
+    return Shape(schema=schema, comment=source.comment, statistics=("_delivery", "_ingested_at"), retain=retain)
+
+
+def create(workspace: Workspace, source: Source) -> Shape:
+    """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
+    shape = shape_of(workspace, source)
     tables.create(workspace.session, workspace.path(source.name), shape)
-    quarantine.create(workspace.session, workspace.quarantine(source.name), source.name, retain)
+    quarantine.create(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
     ledger.create(workspace.outcomes, ledger.OUTCOMES)
     return shape
 
@@ -48,10 +55,15 @@ def run(workspace: Workspace, source: Source, report: FlowReport, anew: str | No
     checkpoint = current(workspace.checkpoints(flow), flow, {"deliveries": log.table_id(workspace.deliveries)})
     if checkpoint.rebased and log.version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
+    if isinstance(source, KafkaSource):
+        from sluice.ingest import offsets  # its client is loaded only where topics are read
+
+        report.notes += offsets.warnings(source, workspace.deliveries, workspace.outcomes)
     # One file of the deliveries table is one rate-limited group of deliveries; starting anew, most have an outcome already.
     at_once = _ALL_FILES if checkpoint.rebased and _known(workspace) else 1
     reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", at_once)
-    frame = reader.load(workspace.deliveries).where(F.col("source") == source.name)
+    ours = (F.col("source") == source.name) & F.col("event").isin(*TAKEN)
+    frame = reader.load(workspace.deliveries).where(ours)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         ingest(inside, source, checkpoint, rows, number, report)
@@ -74,7 +86,17 @@ def ingest(
     if fresh:
         workspace.note(checkpoint.flow, [delivery.number for delivery in fresh])
         transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number)
-        intake.take(workspace, source, examine(source, fresh), report, transaction)
+        intake.take(workspace, source, _looked_at(source, fresh), report, transaction)
+
+
+def _looked_at(source: Source, fresh: list[Delivery]) -> list[Examined]:
+    """What bronze has nothing of yet. Raises LostOffsets where a topic has lost some of it, unless the source goes on without that."""
+    examined = examine(source, fresh)
+    if isinstance(source, KafkaSource):
+        from sluice.ingest import kafka  # its client is loaded only where topics are read
+
+        return kafka.settled(source, examined)
+    return examined
 
 
 def _known(workspace: Workspace) -> bool:

@@ -30,7 +30,7 @@ from sluice.flows.difference import (
 )
 from sluice.flows.judgement import judge
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
-from sluice.flows.scope import Scope, live_deliveries, outcomes_of, scope_of
+from sluice.flows.scope import Scope, feeding, live_deliveries, outcomes_of, scope_of
 from sluice.flows.winners import precedence, winners
 from sluice.ingest.ledger import Outcome
 from sluice.lake import log, tables
@@ -69,7 +69,8 @@ def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | N
         if everything:
             targets.remember(inside, table)
 
-    streams.run(workspace, reader.load(workspace.outcomes).where(F.col("source") == source.name), checkpoint, on_batch)
+    ours = F.col("source").isin([one.name for one in feeding(workspace, source)])
+    streams.run(workspace, reader.load(workspace.outcomes).where(ours), checkpoint, on_batch)
 
 
 def fold(

@@ -6,17 +6,22 @@ again, and what is reported is counted from the committed tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
-from sluice.flows import accounting
-from sluice.ingest import ledger, records
-from sluice.ingest.examination import Delivery, Examined
+from sluice.flows import accounting, widening
+from sluice.ingest import contents, evolution, ledger, records
+from sluice.ingest.evolution import Columns
+from sluice.ingest.examination import Delivery, Examined, examine
+from sluice.ingest.listing import path_of
+from sluice.ingest.records import Records
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -30,6 +35,15 @@ if TYPE_CHECKING:
 Store = Callable[["DataFrame"], None]
 
 
+@dataclass(frozen=True)
+class Written:
+    """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known."""
+
+    examined: list[Examined]
+    read: dict[int, int] = field(default_factory=dict)
+    suppressed: dict[int, int] = field(default_factory=dict)
+
+
 def take(
     workspace: Workspace, source: Source, examined: list[Examined], report: FlowReport, transaction: Transaction | None = None
 ) -> None:
@@ -37,25 +51,30 @@ def take(
 
     What bronze has of them already an earlier attempt has written, which then died: it is not written again, by whichever flow.
     """
-    written = _written(workspace, source, examined)
-    before = [item for item in examined if item.delivery.number in written]
+    there = _written(workspace, source, examined)
+    before = [item for item in examined if item.delivery.number in there]
     suppressed = _suppressed(workspace, source, before) if before else {}
-    rest = [item for item in examined if item.delivery.number not in written]
+    rest = [item for item in examined if item.delivery.number not in there]
     # The transaction's number is used up where an attempt of the batch has written.
     once = None if before else transaction
     bronze = workspace.path(source.name)
-    if rest:
-        suppressed |= write(
-            workspace, source, rest, columns_of(workspace, source), lambda rows: commits.append(rows, bronze, once)
-        )
-    outcomes = accounting.outcomes(workspace, source, examined, suppressed, transaction.batch if transaction else None)
+
+    def store(rows: DataFrame) -> None:
+        widening.align(workspace, source, rows.schema)
+        commits.append(rows, bronze, once)
+
+    written = write(workspace, source, rest, store) if rest else Written([])
+    done = [*before, *written.examined]
+    outcomes = accounting.outcomes(
+        workspace, source, done, suppressed | written.suppressed, transaction.batch if transaction else None, written.read
+    )
     ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
     accounting.count(report, outcomes)
 
 
 def folder_of(workspace: Workspace, source: Source) -> Path:
-    """The source's landing folder."""
-    return Path(workspace.settings.landing) / workspace.pipeline / source.path
+    """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
+    return workspace.settings.secrets if isinstance(source, KafkaSource) else workspace.landing / source.path
 
 
 def delivery_of(row: Any, folder: Path) -> Delivery:
@@ -63,7 +82,7 @@ def delivery_of(row: Any, folder: Path) -> Delivery:
     # PySpark gives instants without a zone, in the zone of the process, which is UTC.
     at = row["modified_at"].astimezone(UTC) if row["modified_at"] else None
     return Delivery(
-        row["delivery"], row["source"], row["file"], row["event"], folder / row["file"], row["size"], at, row["sha256"]
+        row["delivery"], row["source"], row["file"], row["event"], path_of(folder, row["file"]), row["size"], at, row["sha256"]
     )
 
 
@@ -77,54 +96,85 @@ def _written(workspace: Workspace, source: Source, examined: list[Examined]) -> 
     return {row._delivery for row in present.collect()}
 
 
-def columns_of(workspace: Workspace, source: Source) -> list[str]:
-    """The columns that the bronze table has so far."""
-    return list(tables.read(workspace.session, workspace.path(source.name)).columns)
+def columns_of(workspace: Workspace, source: Source, anew: bool = False) -> Columns:
+    """The source's columns now. anew: as if nothing had been ingested yet."""
+    bronze = tables.read(workspace.session, workspace.path(source.name)).schema
+    return evolution.current(source, workspace.schemas(source.table), bronze, workspace.run, anew)
 
 
-def write(workspace: Workspace, source: Source, examined: list[Examined], known: Sequence[str], store: Store) -> dict[int, int]:
-    """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`.
-
-    known: bronze's columns so far. Returns, by delivery, how many records are of erased people and were left out.
-    """
-    parsed = records.read(workspace.session, source, examined, known)
+def write(workspace: Workspace, source: Source, examined: list[Examined], store: Store, anew: bool = False) -> Written:
+    """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`. anew: their columns are found out anew."""
+    examined, found = read(workspace, source, examined, anew)
     # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
     whole = _whole_files(workspace, examined)
-    if parsed is None:
-        _set_aside(workspace, source, whole, numbers)
-        return {}
-    parsed = parsed.persist()
     try:
-        kept, suppressed = _without_erased(workspace, source, parsed)
-        sizes = kept.groupBy((F.col("_problem").isNull()).alias("good")).count().collect()
-        good, bad = (sum(row["count"] for row in sizes if row.good is wanted) for wanted in (True, False))
+        if found.frame is None:
+            _set_aside(workspace, source, whole, numbers)
+            return Written(examined, found.read)
+        kept, suppressed = without_erased(workspace, source, found.frame)
+        good, bad = _sizes(kept, found, some_left_out=bool(suppressed))
         aside = _rows_aside(source, kept) if bad else None
-        _set_aside(
-            workspace,
-            source,
-            aside.unionByName(whole) if aside is not None and whole is not None else aside or whole,
-            numbers,
-        )
+        both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
+        _set_aside(workspace, source, both, numbers)
         if good:
             store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"))
-        return suppressed
+        return Written(examined, found.read, suppressed)
     finally:
-        parsed.unpersist()
+        found.release()
+
+
+def read(workspace: Workspace, source: Source, examined: list[Examined], anew: bool) -> tuple[list[Examined], Records]:
+    """The deliveries' records, read into the columns that all of them together have."""
+    columns = columns_of(workspace, source, anew)
+    log_ = workspace.schemas(source.table)
+    if not columns.settled:
+        some = evolution.sampled(examined)
+        news = records.sample(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
+        why = f"inferred from {len(some)} deliver{'y' if len(some) == 1 else 'ies'}"
+        columns = evolution.grown(columns, news, log_, workspace.run, why)
+    while True:
+        try:
+            found = records.read(workspace.session, columns.source, examined, columns.schema)
+        except records.Changed:
+            examined = examine(source, [item.delivery for item in examined])
+            continue
+        except records.Refused as refused:
+            examined = [_refused(item, refused.reasons.get(item.delivery.number)) for item in examined]
+            continue
+        try:
+            grown = evolution.grown(columns, found.news, log_, workspace.run)
+        except BaseException:
+            found.release()
+            raise
+        if grown.schema.equals(columns.schema):
+            return examined, found
+        found.release()
+        columns = grown
+
+
+def _refused(item: Examined, reason: str | None) -> Examined:
+    return replace(item, state=ledger.QUARANTINED, reason=reason) if reason else item
+
+
+def _sizes(kept: DataFrame, found: Records, some_left_out: bool) -> tuple[int, int]:
+    """How many records can stand in bronze and how many cannot."""
+    if not some_left_out:
+        return sum(found.read.values()) - found.problems, found.problems
+    sizes = {row.good: row["count"] for row in kept.groupBy(F.col("_problem").isNull().alias("good")).count().collect()}
+    return sizes.get(True, 0), sizes.get(False, 0)
 
 
 def _rows_aside(source: Source, kept: DataFrame) -> DataFrame:
     bad = kept.where(F.col("_problem").isNotNull())
-    return quarantine.entries(bad, F.array("_problem"), F.col("_record"), records.subject_of(source))
+    return quarantine.entries(bad, F.array("_problem"), F.col("_record"), records.subject_of(source, kept.columns))
 
 
 def _whole_files(workspace: Workspace, examined: list[Examined]) -> DataFrame | None:
     refused = [item for item in examined if item.state == ledger.QUARANTINED]
     if not refused:
         return None
-    why = [(item.delivery.number, item.reason) for item in refused]
-    reasons = tables.inline(workspace.session, why, "_delivery BIGINT, _reason STRING")
-    files = records.contents(workspace.session, [item.delivery for item in refused]).join(F.broadcast(reasons), "_delivery")
+    files = contents.of_files(workspace.session, refused)
     return quarantine.entries(files, F.array("_reason"), F.lit(None).cast("string"), F.lit(None))
 
 
@@ -138,14 +188,19 @@ def _suppressed(workspace: Workspace, source: Source, examined: list[Examined]) 
     """What an earlier attempt, which wrote bronze and no outcomes, must have left out: counted again from the files."""
     if source.subject is None or suppression.is_empty(workspace):
         return {}
-    parsed = records.read(workspace.session, source, examined, columns_of(workspace, source))
-    return {} if parsed is None else _without_erased(workspace, source, parsed)[1]
+    columns = columns_of(workspace, source)
+    found = records.read(workspace.session, columns.source, examined, columns.schema)
+    try:
+        return {} if found.frame is None else without_erased(workspace, source, found.frame)[1]
+    finally:
+        found.release()
 
 
-def _without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+def without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+    """The records but those of erased people, and how many these are by delivery."""
     if source.subject is None or suppression.is_empty(workspace):
         return parsed, {}
-    subject = F.coalesce(F.col(source.subject).cast("string"), records.subject_of(source))
+    subject = records.subject_of(source, parsed.columns)
     gone = suppression.only_suppressed(workspace, parsed, subject, source.subject).groupBy("_delivery").count().collect()
     if not gone:
         return parsed, {}

@@ -18,7 +18,7 @@ from sluice.flows import fold, reingest, targets
 from sluice.flows.difference import bounds, kept, merge, within
 from sluice.flows.judgement import judge
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
-from sluice.flows.scope import live_deliveries
+from sluice.flows.scope import feeding, live_deliveries
 from sluice.flows.winners import winners
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
@@ -42,12 +42,26 @@ def run(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowR
     targets.prepare(workspace, table, wanted, PROVENANCE)
     workspace.note(f"{workspace.graph.layer(table)}_{table.name}")
     origin = _origin(workspace, source, interval)
-    with kept(origin) as origin, kept(_keys(workspace, table, source, interval, origin)) as keys:
+    with kept(origin) as origin, kept(_keys(workspace, table, source, origin, _dated(source, interval))) as keys:
         if not origin.isEmpty():
             _fold(workspace, table, source, origin, keys, report)
     report.batches += 1
     if targets.changed(workspace, table) and completes(_extent(workspace, source)):
         targets.remember(workspace, table)
+
+
+def of_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: FlowReport) -> None:
+    """Fold the keys again that rows of bronze had or have now. origin: _delivery and _row of each."""
+    source = workspace.graph.sources[table.reads[0]]
+    wanted = schema_of(workspace, table, source)
+    if wanted is None:
+        return
+    targets.prepare(workspace, table, wanted, PROVENANCE)
+    workspace.note(f"{workspace.graph.layer(table)}_{table.name}")
+    with kept(origin) as origin, kept(_keys(workspace, table, source, origin, some=True)) as keys:
+        if not origin.isEmpty():
+            _fold(workspace, table, source, origin, keys, report)
+    report.batches += 1
 
 
 def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport) -> None:
@@ -74,7 +88,8 @@ def _origin(workspace: Workspace, source: Source, interval: Interval) -> DataFra
     bronze = tables.read(workspace.session, workspace.path(source.name))
     dated = _dated(source, interval)
     if dated is None:
-        numbers = [int(row["delivery"]) for row in reingest.of_interval(workspace, source, interval)]
+        named = [row for one in feeding(workspace, source) for row in reingest.of_interval(workspace, one, interval)]
+        numbers = [int(row["delivery"]) for row in named]
         dated = (
             F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers) if numbers else F.lit(False)
         )
@@ -101,12 +116,23 @@ def _dated(source: Source, interval: Interval) -> Column | None:
     return (at >= F.lit(interval.start)) & (at < F.lit(interval.end))
 
 
-def _keys(workspace: Workspace, table: AnyTable, source: Source, interval: Interval, origin: DataFrame) -> DataFrame:
-    """The keys that the interval's rows had until now, in the table or in its quarantine, and those that they have by today's code."""
+def _keys(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    origin: DataFrame,
+    dated: Column | None = None,
+    some: bool = False,
+) -> DataFrame:
+    """The keys that the rows had until now, in the table or in its quarantine, and those that they have by today's code.
+
+    dated: the condition that picks them, where records have dates of their own. some: they are not whole deliveries.
+    """
     names = [F.col(f"`{key}`") for key in table.keys]
     target = tables.read(workspace.session, workspace.path(table.name))
     live = sorted(set(_deliveries(origin)) & set(live_deliveries(workspace, source)))
-    today = judged(workspace, table, source, live, _dated(source, interval)).select(*names)
+    made = judged(workspace, table, source, live, dated)
+    today = (made.join(origin, list(PROVENANCE), "left_semi") if some else made).select(*names)
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
     aside = tables.read(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
     schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.keys)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from sluice.declare.interval import Interval
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.flows import append, intake
 from sluice.flows.streams import stop_if_requested
@@ -24,7 +25,13 @@ def run(workspace: Workspace, source: Source, interval: Interval, report: FlowRe
     lacking = [row for row in of_interval(workspace, source, interval) if _is_lacking(judged.get(row["delivery"]))]
     for start in range(0, len(lacking), source.max_files_per_trigger):
         stop_if_requested(workspace)
-        examined = examine(source, [intake.delivery_of(row, folder) for row in lacking[start : start + source.max_files_per_trigger]])
+        examined = examine(
+            source, [intake.delivery_of(row, folder) for row in lacking[start : start + source.max_files_per_trigger]]
+        )
+        if isinstance(source, KafkaSource):
+            from sluice.ingest import kafka  # its client is loaded only where topics are read
+
+            examined = kafka.settled(source, examined, judged)
         # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:

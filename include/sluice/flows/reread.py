@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.source import Source
 from sluice.flows import accounting, intake
+from sluice.flows.widening import typed_as
 from sluice.ingest import ledger
-from sluice.ingest.columns import RESERVED
 from sluice.ingest.discovery import DELIVERED
 from sluice.ingest.examination import Examined, examine
 from sluice.lake import tables
@@ -41,10 +41,10 @@ def run(workspace: Workspace, source: Source, shape: Shape, report: FlowReport) 
         stored.append(True)
         _replace(workspace, source, shape, rows, examined)
 
-    suppressed = intake.write(workspace, source, examined, RESERVED, store)
+    written = intake.write(workspace, source, examined, store, anew=True)
     if not stored:  # nothing of them fits any more
         store(tables.read(workspace.session, workspace.path(source.name)).limit(0))
-    outcomes = accounting.outcomes(workspace, source, examined, suppressed, None)
+    outcomes = accounting.outcomes(workspace, source, written.examined, written.suppressed, None, written.read)
     ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
     accounting.count(report, outcomes)
 
@@ -61,21 +61,8 @@ def _replace(workspace: Workspace, source: Source, shape: Shape, rows: DataFrame
     path = workspace.path(source.name)
     again = tables.inline(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
     others = tables.read(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
-    final = rows if others.isEmpty() else rows.unionByName(_typed_as(others, rows.schema), allowMissingColumns=True)
+    final = rows if others.isEmpty() else rows.unionByName(typed_as(others, rows.schema), allowMissingColumns=True)
     technical = [name for name in shape.schema.names if name.startswith("_")]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
     tables.replace(final, path, Shape(schema=schema, comment=shape.comment, statistics=shape.statistics, retain=shape.retain))
-
-
-def _typed_as(kept: DataFrame, schema: StructType) -> DataFrame:
-    """Rows that cannot be read again, with their columns in the types of the others; a value that does not fit goes to _rescued_data."""
-    names = [name for name in kept.columns if name in schema.names and kept.schema[name].dataType != schema[name].dataType]
-    if not names:
-        return kept
-    fitting = {name: F.col(f"`{name}`").try_cast(schema[name].dataType) for name in names}
-    unfit = (F.when(value.isNull(), F.col(f"`{name}`").cast("string")).alias(name) for name, value in fitting.items())
-    text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
-    joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
-    rescued = F.when(text == "{}", F.col("_rescued_data")).when(F.col("_rescued_data").isNull(), text).otherwise(joined)
-    return kept.withColumns({"_rescued_data": rescued, **fitting})

@@ -73,7 +73,7 @@ def run(workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch
 
 def stop_if_requested(workspace: Workspace) -> None:
     """Raises StopRequested if somebody asked this run to stop."""
-    if workspace.settings.stop_request(workspace.pipeline, workspace.run).exists():
+    if workspace.places.stop_request(workspace.run).exists():
         raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
 
 

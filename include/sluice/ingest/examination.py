@@ -1,23 +1,27 @@
-"""Looking at a delivered file before Spark reads it: is it still the one that was discovered, and can it be read as its source says?"""
+"""Looking at a delivered file before its records are read: is it still the one that was discovered, can it be read as its source says?
+
+Every byte of it is looked at, once and in parts: its hash, its compression, its encoding. What cannot be read goes to quarantine whole.
+"""
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
-from collections.abc import Iterator
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
+from sluice.ingest import opening
 from sluice.ingest.discovery import GONE, modified
+from sluice.ingest.formats import columnar, delimited
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.ingest.opening import Unreadable
 
-_CHUNK = 1 << 20
-_HEADER_LIMIT = 1 << 20
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
+_BLANKS = b" \t\r\n"
+_LONGEST_VALUE = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -36,32 +40,51 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Examined:
-    """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered."""
+    """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered.
+
+    text_bytes: how large the file is when it is decompressed, of Parquet in memory; 0 where it was not read to its end.
+    """
 
     delivery: Delivery
     state: str
     reason: str | None = None
     header: tuple[str, ...] = ()
     empty: bool = field(default=False)
+    text_bytes: int = 0
 
 
 def examine(source: Source, deliveries: list[Delivery]) -> list[Examined]:
-    """Look at each delivery. Nothing raises: what is wrong with a file is in its reason, without any of its content."""
+    """Look at each delivery. No file raises: what is wrong with it is in its reason, without any of its content.
+
+    Raises Unreachable where a topic's broker does not answer.
+    """
+    if isinstance(source, KafkaSource):
+        from sluice.ingest import kafka  # its client is loaded only where topics are read
+
+        return kafka.examine(source, deliveries)
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(pool.map(lambda delivery: _examine(source, delivery), deliveries))
+
+
+def unchanged(delivery: Delivery) -> bool:
+    """Whether the file is still the one that was discovered, by its size and modification time. Reads nothing of it."""
+    try:
+        return delivery.size is None or modified(delivery.path) == (delivery.size, delivery.modified_at)
+    except OSError:
+        return False
 
 
 def _examine(source: Source, delivery: Delivery) -> Examined:
     if delivery.event == GONE:
         return Examined(delivery, VANISHED)
+    if delivery.path.is_symlink():
+        return Examined(delivery, QUARANTINED, opening.LINK)
     try:
         if modified(delivery.path) != (delivery.size, delivery.modified_at):
-            return Examined(
-                delivery,
-                MISSED,
-                "the file was changed after it was discovered; the change is a delivery of its own",
-            )
-        return _content(source, delivery)
+            return Examined(delivery, MISSED, CHANGED)
+        found = _content(source, delivery)
+        # A file that is written to while it is looked at is neither what it was nor what it will be.
+        return found if modified(delivery.path) == (delivery.size, delivery.modified_at) else Examined(delivery, MISSED, CHANGED)
     except FileNotFoundError:
         return Examined(delivery, MISSED, "the file was gone before it could be read")
     except OSError as error:
@@ -69,43 +92,40 @@ def _examine(source: Source, delivery: Delivery) -> Examined:
 
 
 def _content(source: Source, delivery: Delivery) -> Examined:
-    start = ""
-    blank = True
+    digest = hashlib.sha256()
     try:
-        for text in _decoded(delivery.path, source.encoding):
-            if "\0" in text:
-                return Examined(delivery, QUARANTINED, "the file holds NUL bytes; it is no text")
-            blank = blank and not text.strip("\ufeff \t\r\n")
-            if len(start) < _HEADER_LIMIT:
-                start += text
-    except UnicodeDecodeError:
-        return Examined(delivery, QUARANTINED, f"the file is not encoded as {source.encoding}")
+        look = _of_bytes if source.format in ("parquet", "binary") else _of_text
+        found = look(source, delivery, digest)
+    except Unreadable as reason:
+        return Examined(delivery, QUARANTINED, str(reason))
+    if delivery.sha256 is not None and digest.hexdigest() != delivery.sha256:
+        return Examined(delivery, MISSED, CHANGED)
+    return found
+
+
+def _of_bytes(source: Source, delivery: Delivery, digest: hashlib._Hash) -> Examined:
+    size = sum(len(part) for part in opening.chunks(source, delivery.path, digest.update))
+    if size and source.format == "parquet":
+        rows, size = columnar.measure(source, delivery.path)
+        return Examined(delivery, INGESTED, empty=not rows, text_bytes=size)
+    if size > _LONGEST_VALUE:
+        raise Unreadable(f"the file has more than {_LONGEST_VALUE} bytes, and a binary file is one value")
+    return Examined(delivery, INGESTED, empty=not size, text_bytes=size)
+
+
+def _of_text(source: Source, delivery: Delivery, digest: hashlib._Hash) -> Examined:
+    size, blank, start, line = 0, True, b"", 0
+    for text in opening.pieces(source, delivery.path, digest.update):
+        size += len(text)
+        if blank:
+            blank = not text.replace(b"\xef\xbb\xbf", b"").strip(_BLANKS)
+        if source.format == "csv" and len(start) < delimited.HEADER_LIMIT:
+            start += text
+        end = text.rfind(b"\n") + 1
+        line = len(text) - end + (0 if end else line)
+        if line > opening.LONGEST and not source.multi_line:
+            raise Unreadable(opening.too_long())
     if blank:
-        return Examined(delivery, INGESTED, empty=True)
-    return _with_header(source, delivery, start) if source.format == "csv" else Examined(delivery, INGESTED)
-
-
-def _with_header(source: Source, delivery: Delivery, start: str) -> Examined:
-    try:
-        header = next((row for row in csv.reader(io.StringIO(start), delimiter=source.delimiter) if row), [])
-    except csv.Error:
-        return Examined(delivery, QUARANTINED, "the first line is no header: one field of it is longer than 128 KiB")
-    if len(header) == 1:
-        others = {other: header[0].count(other) for other in _DELIMITERS if other != source.delimiter}
-        likely = max(others, key=lambda other: others[other])
-        if others[likely] > 0:
-            found, wanted = _DELIMITERS[likely], _DELIMITERS.get(source.delimiter, repr(source.delimiter))
-            return Examined(
-                delivery,
-                QUARANTINED,
-                f"the file's fields are separated by {found}, the source declares {wanted}",
-            )
-    return Examined(delivery, INGESTED, header=tuple(header))
-
-
-def _decoded(path: Path, encoding: str) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder(encoding)()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield decoder.decode(chunk)
-    yield decoder.decode(b"", final=True)
+        return Examined(delivery, INGESTED, empty=True, text_bytes=size)
+    header = delimited.header(source, start) if source.format == "csv" and source.header else ()
+    return Examined(delivery, INGESTED, header=header, text_bytes=size)

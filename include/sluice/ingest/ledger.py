@@ -5,13 +5,13 @@ They are two because they are streamed: a table that is appended to and streamed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
 
 from sluice.lake import log
 
@@ -28,7 +28,11 @@ DELIVERIES = pa.schema([
     pa.field("discovered_at", _INSTANT),
     pa.field("run", pa.string()),
 ])
-"""delivery: an increasing number. file: below the source's folder. event: delivered, or vanished (the file is there no more)."""
+"""delivery: an increasing number. file: below the source's folder. event: delivered, or vanished (the file is there no more).
+
+Further events only say what is known of a file: existing (there before the source's first discovery), ignored (changed, where the
+source allows no overwrites), cleaned (archived or deleted by Sluice).
+"""
 
 OUTCOMES = pa.schema([
     pa.field("delivery", pa.int64(), nullable=False),
@@ -46,8 +50,14 @@ OUTCOMES = pa.schema([
     pa.field("batch", pa.int64()),
     pa.field("run", pa.string()),
     pa.field("recorded_at", _INSTANT),
+    pa.field("read", pa.int64()),
+    pa.field("discarded", pa.int64()),
 ])
-"""state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased."""
+"""state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
+
+read: the records that the file has. read = rows + quarantined + suppressed + discarded. The last two columns an older lake has not, until
+something is appended to it.
+"""
 
 INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
     "ingested",
@@ -59,35 +69,70 @@ INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
 
 
 def create(path: str, schema: pa.Schema) -> None:
-    """Make one of the two tables unless it is there."""
-    if not log.exists(path):
-        DeltaTable.create(
-            path,
-            pa.schema(schema),
-            mode="ignore",
-            configuration={
-                "delta.deletedFileRetentionDuration": "interval 30 days",
-                "delta.logRetentionDuration": "interval 30 days",
-            },
-        )
+    """Make one of the two tables unless it is there; one of an older lake gets the columns that it lacks."""
+    if log.exists(path):
+        table = DeltaTable(path)
+        present = set(_names(table))
+        lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
+        if lacking:
+            table.alter.add_columns(lacking)
+        return
+    DeltaTable.create(
+        path,
+        pa.schema(schema),
+        mode="ignore",
+        configuration={
+            "delta.deletedFileRetentionDuration": "interval 30 days",
+            "delta.logRetentionDuration": "interval 30 days",
+        },
+    )
 
 
-def append(path: str, rows: list[dict[str, object]], schema: pa.Schema, run: str) -> None:
+def append(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
     """Append rows in one commit, without a JVM. Nothing to append is no commit."""
     if rows:
         marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
-        write_deltalake(path, pa.Table.from_pylist(rows, schema=schema), mode="append", commit_properties=marked)
+        table = pa.Table.from_pylist(list(rows), schema=schema)
+        write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
 
 
-def rows(path: str, columns: list[str] | None = None) -> list[dict[str, object]]:
-    """A ledger table's rows, oldest first, without a JVM. Empty where there is no table."""
+def append_numbered(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
+    """Append rows of the deliveries table with the numbers after `last`, one commit a list. Returns how many there are."""
+    now, given = datetime.now(UTC), last
+    for rows in commits:
+        for number, row in enumerate(rows, start=given + 1):
+            row.update(delivery=number, discovered_at=now, run=run)
+        append(deliveries, rows, DELIVERIES, run)
+        given += len(rows)
+    return given - last
+
+
+def columns(path: str, names: Sequence[str]) -> pa.Table:
+    """Columns of a ledger table, without a JVM. A column that an older lake has not is all NULL. No rows where there is no table."""
+    if not log.exists(path):
+        return _of_these(names).empty_table()
+    table = DeltaTable(path)
+    present = set(_names(table))
+    wanted = ", ".join(f'"{name}"' if name in present else f'NULL AS "{name}"' for name in names)
+    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
+    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT {wanted} FROM t")).cast(_of_these(names))
+
+
+def rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
+    """A ledger table's rows, without a JVM; of all columns unless some are named. Empty where there is no table."""
     if not log.exists(path):
         return []
-    wanted = ", ".join(columns) if columns else "*"
-    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    reader = QueryBuilder().register("t", DeltaTable(path)).execute(f"SELECT {wanted} FROM t")
-    found: list[dict[str, object]] = pa.table(reader).to_pylist()
+    found: list[dict[str, object]] = columns(path, names or _names(DeltaTable(path))).to_pylist()
     return found
+
+
+def _names(table: DeltaTable) -> list[str]:
+    return [field.name for field in table.schema().fields]
+
+
+def _of_these(names: Sequence[str]) -> pa.Schema:
+    known = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
+    return pa.schema([known[name] for name in names])
 
 
 def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:

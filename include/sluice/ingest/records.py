@@ -1,175 +1,247 @@
-"""Reading the records of deliveries: every field kept as delivered, what does not fit set aside, nothing lost.
+"""The records of deliveries as a frame: read by Arrow, here where they are few, by Spark's workers where they are many.
 
 A frame of records has the source's columns and those of `RESERVED` but `_corrupt`, and two more: `_problem`, why a record cannot
-stand in bronze (NULL where it can), and `_record`, its text as delivered.
+stand in bronze (NULL where it can), and `_record`, its text as delivered, where it cannot.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections import defaultdict
-from collections.abc import Sequence
-from pathlib import Path
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from sluice.declare.source import Source
-from sluice.ingest.columns import RESERVED, as_in_table, column_names
-from sluice.ingest.examination import Delivery, Examined
-from sluice.lake import tables
+from sluice.errors import SluiceError
+from sluice.ingest import types
+from sluice.ingest.blocks import Place, heard, of_delivery, told
+from sluice.ingest.discovery import modified
+from sluice.ingest.examination import Examined
+from sluice.ingest.opening import Unreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-RAGGED = "the row has another number of fields than the header"
-NO_OBJECT = "the line is no JSON object"
+HERE = 32_000_000
+"""Up to so many bytes of text are read in this process: their rows stand in the plan, and no Python worker has to start."""
+A_TASK = 64_000_000
+"""About so many bytes of text a task reads."""
+
+_PLACE = pa.schema([
+    pa.field("_problem", pa.string()),
+    pa.field("_record", pa.string()),
+    pa.field("_delivery", pa.int64()),
+    pa.field("_file", pa.string()),
+    pa.field("_row", pa.int64()),
+    pa.field("_rescued_data", pa.string()),
+])
+_NEWS = pa.field("_news", pa.string())
+_REFUSED = -1
+"""The row number of what is no record: the word that a file cannot be read."""
 
 
-def read(session: SparkSession, source: Source, examined: list[Examined], known: Sequence[str]) -> DataFrame | None:
-    """The records of the deliveries that can be read; None where there are none. known: the bronze table's columns so far."""
+class Changed(SluiceError):
+    """A file was changed while it was read. Looked at again, it is missed, and the change is a delivery of its own."""
+
+
+class Refused(SluiceError):
+    """Files that looked well cannot be read. reasons: by delivery."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__("; ".join(f"delivery {number}: {reason}" for number, reason in reasons.items()))
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Records:
+    """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
+
+    news: what the records have that the columns have not, as `types.grown` takes it.
+    """
+
+    frame: DataFrame | None = None
+    read: Counter[int] = field(default_factory=Counter)
+    problems: int = 0
+    news: pa.StructType = field(default_factory=lambda: pa.struct([]))
+    release: Callable[[], object] = lambda: None
+
+
+def read(session: SparkSession, source: Source, examined: list[Examined], columns: pa.Schema) -> Records:
+    """Read the records of the deliveries that can be read. columns: the source's, without Sluice's own.
+
+    Raises Changed, Refused. The caller releases what it got.
+    """
     readable = [item for item in examined if item.state == "ingested" and not item.empty]
     if not readable:
-        return None
-    parsed = _csv(session, source, readable, known) if source.format == "csv" else _json(session, source, readable, known)
-    located = parsed.join(F.broadcast(_places(session, [item.delivery for item in readable])), "_path").drop("_path")
-    return located.withColumn("_row", F.monotonically_increasing_id()).withColumn("_ingested_at", F.current_timestamp())
+        return Records()
+    few = sum(item.text_bytes for item in readable) <= HERE
+    try:
+        found = (_here if few else _by_workers)(session, source, readable, columns)
+    except Refused:
+        _refuse_changed(readable)
+        raise
+    try:
+        _refuse_changed(readable)
+    except Changed:
+        found.release()
+        raise
+    return found
 
 
-def contents(session: SparkSession, deliveries: list[Delivery]) -> DataFrame:
-    """The bytes of whole files: _delivery, _file, content."""
-    frame = session.read.format("binaryFile").load([_literal(delivery.path) for delivery in deliveries])
-    plain = frame.select(_decoded_path(F.col("path")).alias("_path"), "content")
-    return plain.join(F.broadcast(_places(session, deliveries)), "_path").drop("_path")
+def sample(source: Source, examined: list[Examined], columns: pa.Schema, most_bytes: int) -> pa.StructType:
+    """What the first records of the first deliveries have that the columns have not. Reads at most about so many bytes of text."""
+    news: pa.StructType = pa.struct([])
+    for item in examined:
+        if item.state != "ingested" or item.empty or most_bytes <= 0:
+            continue
+        # What cannot be read to its end is refused when all of it is read.
+        with contextlib.suppress(Unreadable, OSError):
+            for block in of_delivery(source, _place(item), columns):
+                news = types.merged(news, block.news)
+                most_bytes -= block.rows.nbytes
+                if most_bytes <= 0:
+                    break
+    return news
 
 
-def subject_of(source: Source) -> Column:
-    """The subject's key of a record that could not be read, as text, where it can be made out; NULL otherwise."""
+def subject_of(source: Source, columns: Sequence[str]) -> Column:
+    """The subject's key of a record, as text: from its column, from what did not fit, from a text that could not be read; else NULL."""
     if source.subject is None:
         return F.lit(None).cast("string")
-    if source.format == "json":
-        pattern = f'"{source.subject}"\\s*:\\s*"?([^",}}\\s]+)'
-        return F.nullif(F.regexp_extract("_record", pattern, 1), F.lit(""))
-    return F.col(source.subject).cast("string")
+    pattern = f'"{source.subject}"\\s*:\\s*"?([^",}}\\s]+)'
+    in_column = [F.col(f"`{source.subject}`").cast("string")] if source.subject in columns else []
+    return F.coalesce(
+        *in_column,
+        F.get_json_object("_rescued_data", f"$.{source.subject}"),
+        F.nullif(F.regexp_extract("_record", pattern, 1), F.lit("")),
+    )
 
 
-def _literal(path: Path) -> str:
-    """A path whose brackets and stars Spark does not take for a pattern."""
-    return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
-
-
-def _decoded_path(path: Column) -> Column:
-    return F.regexp_replace(F.url_decode(F.regexp_replace(path, r"\+", "%2B")), "^file:/+", "/")
-
-
-def _places(session: SparkSession, deliveries: list[Delivery]) -> DataFrame:
-    rows = [(str(delivery.path), delivery.number, delivery.file) for delivery in deliveries]
-    return tables.inline(session, rows, "_path STRING, _delivery BIGINT, _file STRING")
-
-
-def _csv(session: SparkSession, source: Source, readable: list[Examined], known: Sequence[str]) -> DataFrame:
-    by_header: dict[tuple[str, ...], list[Examined]] = defaultdict(list)
+def _here(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
+    read: Counter[int] = Counter()
+    blocks, news, problems = [], [], 0
     for item in readable:
-        by_header[item.header].append(item)
-    frames = [_of_header(session, source, header, items, known) for header, items in by_header.items()]
-    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+        try:
+            for block in of_delivery(source, _place(item), columns):
+                blocks.append(block.rows)
+                news.append(block.news)
+                read[item.delivery.number] += block.rows.num_rows
+                problems += block.rows.num_rows - block.rows["_problem"].null_count
+        except (Unreadable, OSError) as error:
+            raise Refused({item.delivery.number: _why(error)}) from None
+    everything = pa.concat_tables([_schema(columns).empty_table(), *(block.select(_schema(columns).names) for block in blocks)])
+    if not everything.num_rows:
+        return Records(read=read)
+    frame = session.createDataFrame(everything, _spark_schema(columns))
+    return Records(_stamped(frame), read, problems, reduce(types.merged, news, pa.struct([])))
 
 
-def _of_header(
-    session: SparkSession,
-    source: Source,
-    header: tuple[str, ...],
-    items: list[Examined],
-    known: Sequence[str],
-) -> DataFrame:
-    declared = tables.columns(source.ddl) if source.ddl else None
-    names = as_in_table(column_names(header), declared.names if declared else known)
-    fields = [name or f"_field_{position}" for position, name in enumerate(names, start=1)]
-    schema = ", ".join(f"`{name}` STRING" for name in [*fields, "_corrupt"])
-    frame = (
-        session.read
-        .schema(schema)
-        .options(header=True, enforceSchema=True, sep=source.delimiter, encoding=source.encoding, multiLine=True)
-        .options(
-            quote='"',
-            escape='"',
-            mode="PERMISSIVE",
-            columnNameOfCorruptRecord="_corrupt",
-            maxCharsPerColumn=-1,
-        )
-        .csv([_literal(item.delivery.path) for item in items])
+def _by_workers(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
+    bins = _bins(readable)
+    work = partial(_work, source, bins, columns)
+    schema = _spark_schema(columns).add(_NEWS.name, "string")
+    frame = session.range(0, len(bins), 1, len(bins)).mapInArrow(work, schema).persist(StorageLevel.MEMORY_AND_DISK)
+    by_delivery = frame.groupBy("_delivery").agg(
+        F.count("*").alias("read"),
+        F.count("_problem").alias("problems"),
+        # In the order of the records: of names that differ in letter case the first becomes the column.
+        F.array_sort(F.collect_list(F.when(F.col(_NEWS.name).isNotNull(), F.struct("_row", _NEWS.name)))).alias("news"),
+        F.max(F.when(F.col("_row") == _REFUSED, F.col("_problem"))).alias("refused"),
     )
-    kept = [F.col(f"`{name}`") for name in names if name]
-    typed, unfit = _typed(declared, [name for name in names if name]) if declared else (kept, {})
-    nameless = {field: F.col(f"`{field}`") for field, name in zip(fields, names, strict=True) if not name}
-    return frame.select(
-        *typed,
-        _rescued({**nameless, **unfit}).alias("_rescued_data"),
-        F.when(F.col("_corrupt").isNotNull(), F.lit(RAGGED)).alias("_problem"),
-        F.col("_corrupt").alias("_record"),
-        _decoded_path(F.col("_metadata.file_path")).alias("_path"),
-    )
-
-
-def _typed(declared: StructType, names: list[str]) -> tuple[list[Column], dict[str, Column]]:
-    """The declared columns, and per delivered field what of it does not fit: unknown fields, and values of another type."""
-    columns, unfit = [], {}
-    for field in declared:
-        if field.name in names:
-            text = F.col(f"`{field.name}`")
-            columns.append(text.try_cast(field.dataType).alias(field.name))
-            unfit[field.name] = F.when(text.try_cast(field.dataType).isNull(), text)
-        else:
-            columns.append(F.lit(None).cast(field.dataType).alias(field.name))
-    unfit |= {name: F.col(f"`{name}`") for name in names if name not in declared.names}
-    return columns, unfit
-
-
-def _rescued(fields: dict[str, Column]) -> Column:
-    if not fields:
-        return F.lit(None).cast("string")
-    text = F.to_json(F.struct(*(value.alias(name) for name, value in fields.items())), {"ignoreNullFields": "true"})
-    return F.when(text != "{}", text)
-
-
-def _json(session: SparkSession, source: Source, readable: list[Examined], known: Sequence[str]) -> DataFrame:
-    lines = (
-        session.read
-        .option("encoding", source.encoding)
-        .text([_literal(item.delivery.path) for item in readable])
-        .select(F.col("value").alias("_record"), _decoded_path(F.col("_metadata.file_path")).alias("_path"))
-        .where(F.trim(F.translate("_record", "\ufeff\t\r", "")) != "")
-    )
-    schema = tables.columns(source.ddl) if source.ddl else _all_strings(lines, known)
-    fields = F.try_variant_get(F.try_parse_json("_record"), "$", "map<string,variant>")
-    parsed = lines.withColumn("_fields", fields).withColumn("_typed", F.from_json("_record", schema))
-    missing = F.array_compact(F.array(*(F.when(F.col(f"_typed.`{n}`").isNull(), F.lit(n)) for n in schema.names)))
-    names = F.array(*(F.lit(name) for name in schema.names)).cast("array<string>")
-    unfit = F.map_filter(
-        "_fields",
-        lambda name, value: ~F.array_contains(names, name) | (F.array_contains(missing, name) & ~F.is_variant_null(value)),
-    )
-    return parsed.select(
-        *(F.col(f"_typed.`{name}`") for name in schema.names),
-        F.when(F.size(F.map_keys(unfit)) > 0, F.to_json(unfit)).alias("_rescued_data"),
-        F.when(F.col("_fields").isNull(), F.lit(NO_OBJECT)).alias("_problem"),
-        "_record",
-        "_path",
+    counted = sorted(by_delivery.collect(), key=lambda row: row._delivery)
+    refused = {row._delivery: row.refused for row in counted if row.refused}
+    if refused:
+        frame.unpersist()
+        raise Refused(refused)
+    news = [heard(first._news) for row in counted for first in row.news]
+    return Records(
+        _stamped(frame.drop(_NEWS.name)),
+        Counter({row._delivery: row["read"] for row in counted}),
+        sum(row.problems for row in counted),
+        reduce(types.merged, news, pa.struct([])),
+        frame.unpersist,
     )
 
 
-def _all_strings(lines: DataFrame, known: Sequence[str]) -> StructType:
-    keys = lines.select(F.explode(F.json_object_keys("_record")).alias("key")).distinct()
-    columns = [name for name in known if name not in RESERVED]
-    delivered = sorted(row.key for row in keys.collect())
-    taken = {name.lower() for name in columns}
-    for key, name in zip(delivered, column_names(delivered), strict=True):
-        if name == key and name.lower() not in taken:
-            columns.append(name)
-            taken.add(name.lower())
-    schema = StructType()
-    for name in columns:
-        schema.add(name, StringType())
-    return schema
+def _work(
+    source: Source, bins: list[list[Place]], columns: pa.Schema, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """On a worker: the records of the deliveries of these bins."""
+    names = _schema(columns).names
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            for place in bins[number]:
+                try:
+                    for block in of_delivery(source, place, columns):
+                        yield from _with_news(block.rows.select(names), block.news)
+                except (Unreadable, OSError) as error:
+                    yield _refusal(place, _why(error), columns)
+
+
+def _why(error: Exception) -> str:
+    return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def _with_news(rows: pa.Table, news: pa.StructType) -> list[pa.RecordBatch]:
+    """The rows, the first of which says what is new in them."""
+    if not rows.num_rows:
+        return []
+    text = told(news) if news.num_fields else None
+    first = pa.array([text, *[None] * (rows.num_rows - 1)], pa.string())
+    batches: list[pa.RecordBatch] = rows.append_column(_NEWS, first).to_batches()
+    return batches
+
+
+def _refusal(place: Place, reason: str, columns: pa.Schema) -> pa.RecordBatch:
+    """A row that says that the rest of the file cannot be read."""
+    said = {"_delivery": place.number, "_row": _REFUSED, "_problem": reason}
+    schema = _schema(columns).append(_NEWS)
+    return pa.RecordBatch.from_pylist([said], schema=schema)
+
+
+def _bins(readable: list[Examined]) -> list[list[Place]]:
+    """The deliveries in groups of about the same size, each in order."""
+    total = sum(item.text_bytes for item in readable)
+    bins: list[list[Place]] = [[] for _ in range(max(2, min(len(readable), total // A_TASK + 1)))]
+    sizes = [0] * len(bins)
+    for item in readable:
+        smallest = sizes.index(min(sizes))
+        bins[smallest].append(_place(item))
+        sizes[smallest] += item.text_bytes
+    return [bin_ for bin_ in bins if bin_]
+
+
+def _place(item: Examined) -> Place:
+    return Place(item.delivery.number, item.delivery.file, str(item.delivery.path), item.header)
+
+
+def _schema(columns: pa.Schema) -> pa.Schema:
+    return pa.schema([*columns, *_PLACE])
+
+
+def _spark_schema(columns: pa.Schema) -> StructType:
+    return from_arrow_schema(_schema(columns))
+
+
+def _stamped(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("_ingested_at", F.current_timestamp())
+
+
+def _refuse_changed(readable: list[Examined]) -> None:
+    """A file that is another now may have been read half: nothing of the batch is written."""
+    for item in readable:
+        delivery = item.delivery
+        try:
+            same = delivery.size is None or modified(delivery.path) == (delivery.size, delivery.modified_at)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise Changed(f"Delivery {delivery.number} of '{delivery.source}' was changed while it was read.")

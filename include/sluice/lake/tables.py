@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -69,13 +69,22 @@ def create(session: SparkSession, path: str, shape: Shape) -> bool:
     """
     if log.exists(path):
         return False
-    builder = DeltaTable.createIfNotExists(session).location(path).comment(shape.comment).addColumns(shape.schema)
+    _make(DeltaTable.createIfNotExists(session).location(path), shape)
+    return True
+
+
+def create_named(session: SparkSession, name: str, shape: Shape) -> None:
+    """Make the table in the session's catalog, which decides where it lies, unless it is there."""
+    _make(DeltaTable.createIfNotExists(session).tableName(name), shape)
+
+
+def _make(builder: DeltaTableBuilder, shape: Shape) -> None:
+    builder = builder.comment(shape.comment).addColumns(shape.schema)
     if shape.partition_by:
         builder = builder.partitionedBy(*shape.partition_by)
     for name, value in _properties(shape).items():
         builder = builder.property(name, value)
     builder.execute()
-    return True
 
 
 def replace(frame: DataFrame, path: str, shape: Shape) -> None:

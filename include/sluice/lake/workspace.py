@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.graph import Graph
@@ -11,6 +12,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset
 from sluice.lake import commits
+from sluice.lake.places import OfPipeline, Places
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ PROVENANCE = ("_delivery", "_row")
 class Workspace:
     """session: the one to read and write with. Inside foreachBatch that is the batch's own: use `within`.
 
-    interval: what a run in mode replay takes again; None in every other mode.
+    interval: what a run in mode replay takes again; None in every other mode. elsewhere: where things lie that are no pipeline's.
     """
 
     settings: Settings
@@ -33,6 +35,12 @@ class Workspace:
     run: str
     mode: str = "increment"
     interval: Interval | None = None
+    elsewhere: Places | None = None
+
+    @property
+    def places(self) -> Places:
+        """Where everything lies."""
+        return self.elsewhere or OfPipeline(self.settings, self.graph)
 
     @property
     def pipeline(self) -> str:
@@ -52,38 +60,46 @@ class Workspace:
         commits.note(self.session, self.run, self.mode, flow, deliveries)
 
     def path(self, name: str) -> str:
-        """Where a declared table lies."""
-        declared = self.graph[name]
-        return self.settings.table_path(self.pipeline, self.graph.layer(declared), name)
+        """Where a declared table lies; of a source that goes into another's table, that one."""
+        return self.places.table(name)
 
     def quarantine(self, name: str) -> str:
         """Where the rows lie that a table's flow did not accept."""
-        return self.settings.table_path(self.pipeline, "quarantine", name)
+        return self.places.quarantine(name)
 
     def checkpoints(self, flow: str) -> str:
         """The folder of a flow's checkpoints."""
-        return self.settings.checkpoints(self.pipeline, flow)
+        return self.places.checkpoints(flow)
+
+    def schemas(self, table: str) -> str:
+        """The folder of a bronze table's schema log."""
+        return self.places.bookkeeping(f"schemas/{table}")
+
+    @property
+    def landing(self) -> Path:
+        """The folder that holds the sources' landing folders."""
+        return self.places.landing
 
     @property
     def deliveries(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
-        return self.settings.bookkeeping(self.pipeline, "deliveries")
+        return self.places.bookkeeping("deliveries")
 
     @property
     def outcomes(self) -> str:
         """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
-        return self.settings.bookkeeping(self.pipeline, "outcomes")
+        return self.places.bookkeeping("outcomes")
 
     @property
     def suppression(self) -> str:
         """The table of people who were erased, as keyed hashes."""
-        return self.settings.bookkeeping(self.pipeline, "suppression")
+        return self.places.bookkeeping("suppression")
 
     def tables(self) -> dict[str, str]:
         """Every table that may hold records, by the name it has in SQL: declared ones and quarantines."""
         found: dict[str, str] = {}
         for declared in self.graph:
-            found[declared.name] = self.path(declared.name)
+            found[self.graph.table_of(declared.name)] = self.path(declared.name)
             if has_quarantine(declared):
                 found[f"{declared.name}_quarantine"] = self.quarantine(declared.name)
         return found

@@ -19,6 +19,9 @@ SCHEMA = (
 )
 """record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known."""
 
+Entry = tuple[int, int | None]
+"""What is in quarantine, by delivery and row; a whole file has no row. Asked for, a delivery without a row means all of it."""
+
 
 def create(session: SparkSession, path: str, table: str, retain: str) -> None:
     """Make a flow's quarantine unless it is there. Nothing of a row gets into statistics."""
@@ -71,3 +74,33 @@ def replace_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
         ours = F.col("_delivery").isin(deliveries)
         others = before.where(ours).join(judged_again, ["_delivery", "_row"], "left_anti").select(*before.columns)
         commits.replace_deliveries(others.unionByName(rows.where(ours)), path, deliveries)
+
+
+def chosen(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
+    """Rows in quarantine: those that are named, or all."""
+    rows = tables.read(session, path)
+    return rows if entries is None else rows.where(_any_of(entries))
+
+
+def remove(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
+    """Take entries out, one commit. What is not there any more is no commit."""
+    deliveries = sorted({delivery for delivery, _ in entries})
+    if not deliveries:
+        return
+    before = tables.read(session, path).where(F.col("_delivery").isin(deliveries))
+    gone = tables.inline(session, list(entries), "_delivery BIGINT, _row BIGINT")
+    same = before["_delivery"].eqNullSafe(gone["_delivery"]) & before["_row"].eqNullSafe(gone["_row"])
+    if not before.join(F.broadcast(gone), same, "left_semi").isEmpty():
+        commits.replace_deliveries(before.join(F.broadcast(gone), same, "left_anti"), path, deliveries)
+
+
+def _any_of(entries: Sequence[Entry]) -> Column:
+    whole = [delivery for delivery, row in entries if row is None]
+    of_rows: dict[int, list[int]] = {}
+    for delivery, row in entries:
+        if row is not None:
+            of_rows.setdefault(delivery, []).append(row)
+    found = F.col("_delivery").isin(whole)
+    for delivery, numbers in of_rows.items():
+        found |= (F.col("_delivery") == delivery) & F.col("_row").isin(numbers)
+    return found

@@ -10,11 +10,11 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.graph import Graph
@@ -24,6 +24,10 @@ from sluice.declare.tables import Dataset
 from sluice.errors import SluiceError, UsageError
 from sluice.runs import ledger, summary
 from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from sluice.lake.report import FlowReport
+    from sluice.lake.workspace import Workspace
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
@@ -63,13 +67,22 @@ def main(stage: str) -> NoReturn:
 
 def perform(settings: Settings, request: Request) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
-    from sluice import session as sessions
-    from sluice.lake.workspace import Workspace
-    from sluice.runs import lakeformat, lease, modes, stages
+    from sluice.runs import modes, stages
 
-    started, at = time.monotonic(), datetime.now(UTC)
     graph = load(settings, request.pipeline)
     modes.check(graph, request.stage, request.mode, request.tables, request.interval)
+    return under_lease(settings, graph, request, lambda workspace: stages.run(workspace, request.stage, request.tables))
+
+
+def under_lease(
+    settings: Settings, graph: Graph, request: Request, work: Callable[[Workspace], list[FlowReport]]
+) -> dict[str, Any]:
+    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `perform` does."""
+    from sluice import session as sessions
+    from sluice.lake.workspace import Workspace
+    from sluice.runs import lakeformat, lease, stages
+
+    started, at = time.monotonic(), datetime.now(UTC)
     lakeformat.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}")
@@ -78,7 +91,7 @@ def perform(settings: Settings, request: Request) -> dict[str, Any]:
         interval = request.interval if request.mode == "replay" else None
         workspace = Workspace(settings, graph, session, run, request.mode, interval)
         try:
-            reports = stages.run(workspace, request.stage, request.tables)
+            reports = work(workspace)
         except stages.Failed as failed:
             report = summary.of_run(
                 run, request.pipeline, request.stage, request.mode, time.monotonic() - started, failed.reports

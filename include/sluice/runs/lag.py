@@ -10,11 +10,13 @@ from typing import Any
 
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.graph import AnyDataset
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import MaterializedView, Table
-from sluice.errors import UsageError
+from sluice.errors import SluiceError
 from sluice.flows import checkpoints
 from sluice.ingest import discovery
+from sluice.ingest.offset_ranges import of_file
 from sluice.lake import log
 from sluice.runs import changes, positions
 from sluice.runs.books import Books
@@ -28,7 +30,7 @@ class Flow:
 
     anew: why its next run takes everything again; None: it goes on. stuck: why its next run cannot do anything.
     since: when the oldest of what waits came (UTC). moved: its inputs that have something for it. unbounded: its inputs of which any
-    change means a full recompute, as far as its checkpoint tells.
+    change means a full recompute, as far as its checkpoint tells. warnings: what is to be seen to before it is too late.
     """
 
     table: str
@@ -44,6 +46,7 @@ class Flow:
     since: datetime | None = None
     moved: tuple[str, ...] = ()
     unbounded: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def waits(self) -> bool:
@@ -63,7 +66,7 @@ def whole(books: Books, flow: Flow) -> Flow:
     """The flow of a table or view as it would be anew: all deliveries that count, all of the inputs."""
     declared = books.graph[flow.table]
     if isinstance(declared, Table):
-        rows = books.of_source(declared.reads[0], "ingested")
+        rows = books.feeding(declared.reads[0], "ingested")
         return replace(flow, **_sums(rows), deliveries=len(rows), since=None, moved=declared.reads if rows else ())
     reads = () if isinstance(declared, Source) else declared.reads
     states = {name: state for name in reads if (state := log.state(books.path(name)))}
@@ -100,20 +103,31 @@ def _bronze(books: Books, source: Source) -> Flow:
     flow = standing(books, source)
     try:
         fresh, gone = discovery.news(source, books.landing, books.known)
-    except UsageError as error:
+        warnings = books.warnings(source)
+    except SluiceError as error:
         return replace(flow, stuck=str(error))
     waiting = books.of_source(source.name, "waiting")
     # A file that the last discovery did not see came after it, whatever its time says.
-    looked = max((row["started_at"] for row in books.runs if row["flow"] == source.name), default=None)
+    looked = max(
+        (row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer), default=None
+    )
     came = [row["discovered_at"] for row in waiting]
-    came += [max(file.modified_at, looked) if looked else file.modified_at for file in fresh]
+    came += [max(file.modified_at, looked) if looked and file.modified_at else file.modified_at for file in fresh]
     return replace(
         flow,
         deliveries=len(fresh) + len(gone) + len(waiting),
-        rows=None if fresh or waiting else 0,
-        bytes=sum(file.size for file in fresh) + sum(row["size"] or 0 for row in waiting),
+        rows=_records(source, [*(file.file for file in fresh), *(row["file"] for row in waiting)]),
+        bytes=sum(file.size or 0 for file in fresh) + sum(row["size"] or 0 for row in waiting),
         since=min((at for at in came if at), default=None),
+        warnings=warnings,
     )
+
+
+def _records(source: Source, files: list[str]) -> int | None:
+    """How many records wait: of topics as many as there are offsets, of files nobody knows."""
+    if isinstance(source, KafkaSource):
+        return sum(of_file(file).offsets for file in files)
+    return None if files else 0
 
 
 def _silver(books: Books, table: Table[Any]) -> Flow:
@@ -121,8 +135,9 @@ def _silver(books: Books, table: Table[Any]) -> Flow:
     flow = standing(books, table)
     if flow.anew is not None:
         return whole(books, flow)
+    feeding = {source.name for source in books.graph.feeding(table.reads[0])}
     try:
-        mine = [row for row in _outcomes_after(outcomes, flow.progress) if row["source"] == table.reads[0]]
+        mine = [row for row in _outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
     except changes.Lost as lost:
         remedy = f"Run: sluice checkpoint reset {books.pipeline}.{table.name}"
         return replace(flow, stuck=f"its stream cannot go on: {lost} of the outcomes is gone. {remedy}")

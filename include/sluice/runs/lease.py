@@ -33,26 +33,27 @@ def held(settings: Settings, session: SparkSession, pipeline: str, run: str, wai
         raise UsageError(
             f"The lake {settings.lake} is on an object store, where commits of two drivers get lost. Use a local disk."
         )
-    folder = Path(settings.bookkeeping(pipeline))
+    remedy = "Run again when it has ended, or give --wait SECONDS."
+    with held_at(Path(settings.bookkeeping(pipeline)), session, run, wait, f"Pipeline '{pipeline}'", remedy):
+        yield
+
+
+@contextmanager
+def held_at(folder: Path, session: SparkSession, run: str, wait: float, what: str, remedy: str) -> Iterator[None]:
+    """Hold the lease whose lock file lies in the folder. what, remedy: for the error. Raises LeaseHeld as `held` does."""
     folder.mkdir(parents=True, exist_ok=True)
     jvm: Any = session._jvm
     file = jvm.java.io.RandomAccessFile(str(folder / "lease.lock"), "rw")
     try:
-        _lock(file, folder, pipeline, wait)
+        until = time.monotonic() + wait
+        while _try(file) is None:
+            if time.monotonic() >= until:
+                raise LeaseHeld(f"{what} is being written by {_holder(folder)}. {remedy}")
+            time.sleep(_LOOK_AGAIN)
         _describe(folder, run)
         yield
     finally:
         file.close()
-
-
-def _lock(file: Any, folder: Path, pipeline: str, wait: float) -> None:
-    until = time.monotonic() + wait
-    while _try(file) is None:
-        if time.monotonic() >= until:
-            raise LeaseHeld(
-                f"Pipeline '{pipeline}' is being written by {_holder(folder)}. Run again when it has ended, or give --wait SECONDS."
-            )
-        time.sleep(_LOOK_AGAIN)
 
 
 def _try(file: Any) -> Any:

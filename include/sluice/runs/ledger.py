@@ -58,6 +58,21 @@ WITHOUT_DATA = frozenset({
 """Commits that leave every row as it is."""
 
 _LATER = ("interval_start", "interval_end", "fingerprint")
+_TAKEN = ("delivered", "vanished")
+"""The events that get an outcome, as `sluice.ingest.known` has them; that room is closed to what Airflow parses."""
+_OF_OUTCOME = (
+    "state",
+    "read",
+    "rows",
+    "rescued",
+    "quarantined",
+    "suppressed",
+    "discarded",
+    "reason",
+    "batch",
+    "recorded_at",
+)
+"""What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
 
 
 def record(settings: Settings, pipeline: str, rows: list[Row]) -> None:
@@ -83,6 +98,8 @@ def deliveries(
 ) -> list[Row]:
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
+    Of what is no delivery, but known of a file, the state is existing, ignored or cleaned.
+
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
     outcomes: dict[int, Row] = {}
@@ -94,9 +111,8 @@ def deliveries(
     found = []
     for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
-            outcome = outcomes.get(row["delivery"], {"state": "waiting"})
-            kept = ("state", "rows", "rescued", "quarantined", "suppressed", "reason", "batch", "recorded_at")
-            entry = {**row, **{name: outcome.get(name) for name in kept}, "ingest_run": outcome.get("run")}
+            outcome = outcomes.get(row["delivery"], {"state": "waiting" if row["event"] in _TAKEN else row["event"]})
+            entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
     return found
 

@@ -10,7 +10,7 @@ from sluice.declare.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.declare.tables import Table
-from sluice.errors import UsageError
+from sluice.errors import SluiceError
 from sluice.ingest import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.runs import lag, modes, stale, steps
@@ -67,7 +67,7 @@ def _replayed(books: Books, declared: Source | Table[Any], flow: Flow, interval:
         return _silver_again(books, declared, flow, interval, before)
     try:
         return _bronze_again(books, declared, flow, interval)
-    except UsageError as error:
+    except SluiceError as error:
         return Step(flow.table, flow.layer, FAIL, str(error))
 
 
@@ -82,15 +82,16 @@ def _bronze_again(books: Books, source: Source, flow: Flow, interval: Interval) 
     ]
     lost = len(lacking) - len(readable)
     why = f"of what it lacks, {lost} cannot be read: the file is gone or changed" if lost else ""
-    size = sum(file.size for file in fresh) + sum(row["size"] or 0 for row in readable)
+    size = sum(file.size or 0 for file in fresh) + sum(row["size"] or 0 for row in readable)
     return Step(flow.table, flow.layer, INGEST if files else NOTHING, why, len(files), size, None if files else 0, files=files)
 
 
 def _silver_again(books: Books, table: Table[Any], flow: Flow, interval: Interval, before: Sequence[Step]) -> Step:
     """The keys that the interval's rows touch, before or after."""
     source = books.graph.sources[table.reads[0]]
-    mine = [row for row in books.of_interval(source, interval) if row["rows"]]
-    coming = [step for step in before if step.table == source.name and step.does == INGEST]
+    feeding = {one.name: one for one in books.graph.feeding(source.name)}
+    mine = [row for one in feeding.values() for row in books.of_interval(one, interval) if row["rows"]]
+    coming = [step for step in before if step.table in feeding and step.does == INGEST]
     deliveries = len(mine) + sum(step.deliveries for step in coming)
     size = sum(row["size"] or 0 for row in mine) + sum(step.bytes for step in coming)
     rows = None if coming or source.dated_by else sum(row["rows"] for row in mine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +22,9 @@ _ERASING = "propagate_deletions"
 
 @dataclass(frozen=True)
 class Account:
-    """One source's records, as counted per delivery when they were read, and as they are in its tables.
+    """A source's records, with those of the sources that go into its table, as counted per delivery when they were read, and as they are.
 
-    rows, quarantined, suppressed: what was counted. erased, erased_aside: how many of the first two were taken out later.
+    rows, quarantined, suppressed, discarded: what was counted. erased, erased_aside: how many of the first two were taken out later.
     bronze, aside: the rows that bronze and its quarantine have, None where a file does not tell.
     off: by how much a table differs, by name. deliveries: those that differ, with what was counted and what is there.
     """
@@ -32,6 +33,7 @@ class Account:
     rows: int
     quarantined: int
     suppressed: int
+    discarded: int
     erased: int
     erased_aside: int
     bronze: int | None
@@ -42,7 +44,7 @@ class Account:
     @property
     def landed(self) -> int:
         """How many records came."""
-        return self.rows + self.quarantined + self.suppressed
+        return self.rows + self.quarantined + self.suppressed + self.discarded
 
     @property
     def adds_up(self) -> bool:
@@ -51,57 +53,81 @@ class Account:
 
 
 def of(settings: Settings, graph: Graph) -> list[Account]:
-    """An account for each source that has been read."""
+    """An account for each bronze table that there is."""
     books = Books(settings, graph)
     counted = _counted(settings.bookkeeping(graph.pipeline.name, "outcomes"))
-    return [_account(books, source, counted) for source in graph.sources.values() if log.exists(books.path(source.name))]
+    own = [source for source in graph.sources.values() if source.into is None]
+    return [_account(books, source, counted) for source in own if log.exists(books.path(source.name))]
 
 
 def _account(books: Books, source: Source, counted: dict[int, dict[str, Any]]) -> Account:
-    mine = {number: row for number, row in counted.items() if row["source"] == source.name}
-    paths = {
-        source.name: books.path(source.name),
-        f"{source.name}_quarantine": books.settings.table_path(books.graph.pipeline.name, "quarantine", source.name),
-    }
-    columns = dict(zip(paths, ("rows", "quarantined"), strict=True))
-    sums = {name: sum(row[column] or 0 for row in mine.values()) for name, column in columns.items()}
-    erased = {name: _erased(books, name, path) for name, path in paths.items()}
-    found = {name: state.rows if (state := log.state(path)) else 0 for name, path in paths.items()}
-    off: dict[str, int] = {}
-    differing: list[dict[str, Any]] = []
-    for name, path in paths.items():
-        if (difference := _difference(books, source, sums[name], erased[name], found[name])) != 0:
-            off[name] = difference
-            differing += _differing(name, path, {number: row[columns[name]] or 0 for number, row in mine.items()})
-    bronze, aside = paths
+    """The account of a bronze table, which has one quarantine for each source that feeds it."""
+    feeding = [one.name for one in books.graph.feeding(source.name)]
+    bronze = _compared(books, feeding, source.name, books.path(source.name), _of(counted, feeding, "rows"))
+    asides = [
+        _compared(
+            books,
+            [name],
+            f"{name}_quarantine",
+            books.settings.table_path(books.pipeline, "quarantine", name),
+            _of(counted, [name], "quarantined"),
+        )
+        for name in feeding
+    ]
+    there = [aside.there for aside in asides]
     return Account(
         source=source.name,
-        rows=sums[bronze],
-        quarantined=sums[aside],
-        suppressed=sum(row["suppressed"] or 0 for row in mine.values()),
-        erased=erased[bronze],
-        erased_aside=erased[aside],
-        bronze=found[bronze],
-        aside=found[aside],
-        off=off,
-        deliveries=differing,
+        rows=bronze.counted,
+        quarantined=sum(aside.counted for aside in asides),
+        suppressed=sum(_of(counted, feeding, "suppressed").values()),
+        discarded=sum(_of(counted, feeding, "discarded").values()),
+        erased=bronze.erased,
+        erased_aside=sum(aside.erased for aside in asides),
+        bronze=bronze.there,
+        aside=None if None in there else sum(count or 0 for count in there),
+        off={one.table: one.off for one in (bronze, *asides) if one.off},
+        deliveries=[row for one in (bronze, *asides) for row in one.differing],
     )
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """One table: what was counted for it, what was erased from it, what it has, by how much that differs, and in which deliveries."""
+
+    table: str
+    counted: int
+    erased: int
+    there: int | None
+    off: int
+    differing: list[dict[str, Any]]
+
+
+def _compared(books: Books, feeding: Sequence[str], table: str, path: str, counted: dict[int, int]) -> _Compared:
+    state = log.state(path)
+    total, erased, there = sum(counted.values()), _erased(books, table, path), state.rows if state else 0
+    off = _difference(books, feeding, total, erased, there)
+    return _Compared(table, total, erased, there, off, _differing(table, path, counted) if off else [])
+
+
+def _of(counted: dict[int, dict[str, Any]], sources: Sequence[str], column: str) -> dict[int, int]:
+    """By delivery of these sources, a number that was counted."""
+    return {number: row.get(column) or 0 for number, row in counted.items() if row["source"] in sources}
+
+
 def _counted(path: str) -> dict[int, dict[str, Any]]:
-    """By delivery, what was counted when it was read last. That it was discarded since takes no row out of bronze."""
+    """By delivery, what was counted when it was read last, or taken out of quarantine since."""
     found: dict[int, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = tables.rows(path)
     for row in sorted(rows, key=lambda row: str(row["recorded_at"])):
-        if row["state"] not in (tables.DISCARDED, "erased"):
+        if row["state"] not in (tables.DISCARDED, "erased") or row.get("discarded"):
             found[row["delivery"]] = row
     return found
 
 
-def _difference(books: Books, source: Source, counted: int, erased: int, there: int | None) -> int:
+def _difference(books: Books, feeding: Sequence[str], counted: int, erased: int, there: int | None) -> int:
     if there is None or there == counted - erased:
         return 0
-    refreshed = any(row["flow"] == source.name and row["mode"] == "refresh" for row in books.runs)
+    refreshed = any(row["flow"] in feeding and row["mode"] == "refresh" for row in books.runs)
     # Bronze that was read again has its erased people left out, and counted as suppressed, of the deliveries that could be read again.
     if refreshed and counted - erased <= there <= counted:
         return 0

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.graph import Graph
@@ -14,8 +13,9 @@ from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.erasure import propagation
-from sluice.flows import append, fold, refold, reingest, view
-from sluice.ingest import discovery, ledger
+from sluice.errors import UsageError
+from sluice.flows import append, fold, refold, reingest, settlement, view
+from sluice.ingest import cleaning, discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -40,16 +40,28 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
     if stage == "propagate_deletions":
         return propagation.propagate(workspace.as_increment(), lambda: _layers_above_bronze(workspace.as_increment()))
     if stage == "optimize":
-        return [optimize.table(workspace, declared) for declared in workspace.graph if log.exists(workspace.path(declared.name))]
+        own = [declared for declared in workspace.graph if workspace.graph.table_of(declared.name) == declared.name]
+        return [optimize.table(workspace, declared) for declared in own if log.exists(workspace.path(declared.name))]
     if stage == "vacuum":
         return [vacuum.table(workspace, name, path) for name, path in workspace.tables().items() if log.exists(path)]
     chosen = concerned(workspace.graph, workspace.mode, tables)
-    if stage == names(workspace.graph)[0]:
+    first = stage == names(workspace.graph)[0]
+    if first:
+        settlement.finish(workspace)
         _discover(workspace, chosen)
     reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
     for level in _levels(workspace.graph, stage):
-        flows = [(item, _flow(workspace, item, chosen)) for item in level]
-        reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
+        flows = [(item, _flow(workspace, item, chosen)) for item in level if isinstance(item, Source) or not errors]
+        try:
+            reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
+        except Failed as failed:
+            reports += failed.reports
+            errors |= failed.errors
+    if errors:
+        raise Failed(reports, errors)
+    if first:
+        _clean(workspace, reports)
     return reports
 
 
@@ -59,20 +71,41 @@ def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
 
 
 def _discover(workspace: Workspace, chosen: set[str]) -> None:
-    landing = Path(workspace.settings.landing) / workspace.pipeline
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
-    discovery.discover(sources, landing, workspace.deliveries, workspace.run, workspace.interval)
+    for source in sources:
+        _refuse_moved(workspace, source)
+    discovery.discover(sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval)
     ledger.create(workspace.outcomes, ledger.OUTCOMES)
 
 
+def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
+    """Archive or delete what has been ingested, where sources say so."""
+    for report in reports:
+        source = workspace.graph.sources.get(report.flow)
+        if source is not None:
+            cleaned = cleaning.clean(source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run)
+            report.notes += cleaned.notes(source)
+
+
+def _refuse_moved(workspace: Workspace, source: Source) -> None:
+    """Raises UsageError where a source had a table of its own: its earlier records are there, and would not be read with the others."""
+    own = workspace.settings.table_path(workspace.pipeline, workspace.graph.layer(source), source.name)
+    if source.into and log.exists(own):
+        raise UsageError(
+            f"Source '{source.name}' goes into '{source.into}', but bronze has a table '{source.name}' with its earlier records. "
+            "Give the source another name, and it is read from the first file on."
+        )
+
+
 def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
-    """The layer's declarations in groups that do not read each other."""
+    """The layer's declarations in groups that do not read each other, and of which no two write one table."""
     levels: list[list[Source | Dataset[Any]]] = []
     place: dict[str, int] = {}
     for item in graph.in_layer(layer):
-        reads = () if isinstance(item, Source) else item.reads
-        place[item.name] = max((place[name] + 1 for name in reads if name in place), default=0)
+        # What goes into the table of another source follows it, and those that went into it before.
+        before = [one.name for one in graph.feeding(item.name)] if isinstance(item, Source) else item.reads
+        place[item.name] = max((place[name] + 1 for name in before if name in place), default=0)
         while len(levels) <= place[item.name]:
             levels.append([])
         levels[place[item.name]].append(item)

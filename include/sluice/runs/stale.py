@@ -80,13 +80,12 @@ def _left(
     if replayed is not None:
         events.append(_Event(datetime.now(UTC), today, interval=replayed))
     waiting = lag.pending(books, table)
-    source = graph.sources[table.reads[0]]
-    taken = [row for row in books.of_source(source.name, "ingested") if row["rows"] and row["delivery"] not in waiting]
-    if source.dated_by is not None:
+    taken = [row for row in books.feeding(table.reads[0], "ingested") if row["rows"] and row["delivery"] not in waiting]
+    if graph.sources[table.reads[0]].dated_by is not None:
         return _of_records(taken, events, whole, today, extent or ALL_DATES)
     days: dict[date, bool] = {}
     for row in taken:
-        at = dates.of_file(source, row["file"], row["modified_at"])
+        at = dates.of_file(graph.sources[row["source"]], row["file"], row["modified_at"])
         earlier = _codes(row["recorded_at"], at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
     return _ranges(days)

@@ -52,8 +52,10 @@ def of(books: Books, flow: Flow, before: Sequence[Step], refreshed: bool) -> Ste
         return _reread(books, declared, flow) if refreshed else _bronze(books, declared, flow)
     if refreshed:
         flow = replace(lag.whole(books, flow), anew="refresh")
-    coming = [step for step in before if step.table in declared.reads and step.moves]
-    return _silver(books, declared, flow, coming) if isinstance(declared, Table) else _gold(declared.reads, flow, coming)
+    coming = [step for step in before if books.graph.table_of(step.table) in declared.reads and step.moves]
+    if isinstance(declared, Table):
+        return _silver(books, declared, flow, coming)
+    return _gold(declared.reads, flow, {books.graph.table_of(step.table) for step in coming})
 
 
 def _bronze(books: Books, source: Source, flow: Flow) -> Step:
@@ -105,10 +107,11 @@ def _silver(books: Books, table: Table[Any], flow: Flow, coming: Sequence[Step])
     )
 
 
-def _gold(reads: Sequence[str], flow: Flow, coming: Sequence[Step]) -> Step:
+def _gold(reads: Sequence[str], flow: Flow, coming: set[str]) -> Step:
+    """coming: the inputs that the run changes before."""
     if flow.stuck and not coming:
         return Step(flow.table, flow.layer, NOTHING, flow.stuck)
-    moved = [name for name in reads if name in flow.moved or any(step.table == name for step in coming)]
+    moved = [name for name in reads if name in flow.moved or name in coming]
     open_ones = [name for name in flow.unbounded if name in moved]
     if flow.anew:
         does, why = RECOMPUTE, flow.anew

@@ -1,0 +1,179 @@
+"""JSON records into bronze by the engine, against Spark's own readStream.json with the same schema: CPU seconds and wall seconds.
+
+    .venv/bin/python benchmarks/ingest.py [--records 1000000] [--files 200] [--rounds 1] [--only clean|rescue]
+
+Same files, same machine, 2 cores; each run in a process of its own, after a warm-up on a small folder. CPU is that of the whole tree of
+processes: Python, the JVM, Python workers. "rescue": 5 % of the records have a field of another type or one that is not in the schema.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+SCHEMA = (
+    "id BIGINT, device STRING, heart_rate DOUBLE, steps BIGINT, at TIMESTAMP, "
+    "day DATE, active BOOLEAN, gym STRING, note STRING, score DOUBLE"
+)
+GOALS = {"clean": 1.8, "rescue": 2.5}
+WARM_UP = 2_000
+ENGINES = ("spark", "sluice")
+
+
+def record(number: int, rng: random.Random, odd: bool) -> str:
+    """A line of about 150 bytes with ten fields; an odd one has one that does not fit, or one more."""
+    fields: dict[str, object] = {
+        "id": number,
+        "device": f"t{rng.randrange(10_000):05d}",
+        "heart_rate": round(rng.uniform(40, 190), 1),
+        "steps": rng.randrange(20_000),
+        "at": f"2026-11-20T{rng.randrange(24):02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}Z",
+        "day": "2026-11-20",
+        "active": rng.random() < 0.5,
+        "gym": f"g{rng.randrange(50)}",
+        "note": None if rng.random() < 0.5 else "good",
+        "score": round(rng.random(), 3),
+    }
+    if odd:
+        fields.update({"steps": "many"} if number % 2 else {"firmware": "1.2.3"})
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def land(folder: Path, records: int, files: int, odd: bool) -> int:
+    """Write the files. Returns their bytes."""
+    rng = random.Random(5)
+    folder.mkdir(parents=True)
+    for file in range(files):
+        numbers = range(file * records // files, (file + 1) * records // files)
+        text = "".join(record(number, rng, odd and number % 20 == 0) + "\n" for number in numbers)
+        (folder / f"{file:04d}.json").write_text(text)
+        os.utime(folder / f"{file:04d}.json", (1_700_000_000 + file,) * 2)
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+def by_sluice(data: Path, to: Path) -> None:
+    """One call of autoload_to_table."""
+    from sluice import autoload_to_table
+
+    autoload_to_table(data, "json", str(to / "table"), to / "checkpoint", schema=SCHEMA).awaitTermination()
+
+
+def by_spark(data: Path, to: Path) -> None:
+    """Spark's file source, which drops what does not fit."""
+    from pyspark.sql import SparkSession
+
+    stream = (
+        SparkSession.active().readStream.schema(SCHEMA).json(str(data)).writeStream.format("delta").trigger(availableNow=True)
+    )
+    stream.option("checkpointLocation", str(to / "checkpoint")).start(str(to / "table")).awaitTermination()
+
+
+class Meter:
+    """CPU seconds of this process and all below it, also of those that end meanwhile: their last reading counts."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, float], float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def read(self) -> float:
+        """CPU seconds so far."""
+        me = psutil.Process()
+        for process in (me, *me.children(recursive=True)):
+            try:
+                used = process.cpu_times()
+                self._seen[process.pid, process.create_time()] = used.user + used.system
+            except psutil.Error:
+                continue
+        return sum(self._seen.values())
+
+    def stop(self) -> None:
+        """End the watch."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.1):
+            self.read()
+
+
+def measured(engine: str, data: Path, small: Path, to: Path) -> dict[str, float]:
+    """In this process: a warm-up, then the run. Returns cpu and wall in seconds, and the rows that the table has."""
+    from sluice import session
+    from sluice.settings import Settings
+
+    spark = session.start(Settings.current(), "benchmark")
+    run = by_sluice if engine == "sluice" else by_spark
+    for number in range(2):
+        run(small, to / f"warm{number}")
+    meter = Meter()
+    cpu, wall = meter.read(), time.monotonic()
+    run(data, to / "run")
+    wall = time.monotonic() - wall
+    meter.stop()
+    cpu = meter.read() - cpu
+    table = spark.read.format("delta").load(str(to / "run" / "table"))
+    return {"cpu": cpu, "wall": wall, "rows": table.count()}
+
+
+def in_a_process(engine: str, data: Path, small: Path) -> dict[str, float]:
+    """The same in a fresh process."""
+    with tempfile.TemporaryDirectory(dir=data.parent) as to:
+        command = [sys.executable, __file__, "--measure", engine, str(data), str(small), to]
+        environment = {**os.environ, "SLUICE_SPARK_MASTER": "local[2]"}
+        ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        return dict(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def compared(kind: str, folder: Path, records: int, files: int, rounds: int) -> None:
+    """Measure both engines in turn and print a line for each, and the ratio."""
+    data, small = folder / kind, folder / f"{kind}-small"
+    size = land(data, records, files, odd=kind == "rescue")
+    land(small, min(records, WARM_UP), 4, odd=kind == "rescue")
+    found: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    for _ in range(rounds):
+        for engine in ENGINES:
+            found[engine].append(in_a_process(engine, data, small))
+    print(f"{kind}: {records:,} records, {files} files, {size / 1e6:.0f} MB")
+    cpu = {}
+    for engine, runs in found.items():
+        cpu[engine], wall = (statistics.median(run[what] for run in runs) for what in ("cpu", "wall"))
+        assert all(run["rows"] == records for run in runs), f"{engine}: {[run['rows'] for run in runs]} rows of {records}"
+        print(f"  {engine:7} {cpu[engine]:7.1f} s CPU {wall:7.1f} s wall {1e6 * cpu[engine] / records:7.1f} us CPU a record")
+    ratio = cpu["sluice"] / cpu["spark"]
+    verdict = "reached" if ratio <= GOALS[kind] else "MISSED"
+    print(f"  ratio   {ratio:7.2f} of CPU; goal at most {GOALS[kind]}: {verdict}", flush=True)
+
+
+def main() -> None:
+    """Compare, or, as a process of its own, measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--files", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=tuple(GOALS))
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        engine, *places = options.measure
+        print(json.dumps(measured(engine, *(Path(place) for place in places))))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in [options.only] if options.only else GOALS:
+            compared(kind, Path(folder), options.records, options.files, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

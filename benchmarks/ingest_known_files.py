@@ -1,0 +1,129 @@
+"""What known files cost: 10 new files beside 10,000 known ones against 10 new beside 10 known, as the CPU time of a real `sluice run`.
+
+    .venv/bin/python benchmarks/ingest_known_files.py [--known 10000] [--rounds 3]
+
+Both pipelines are one source of JSON lines. A round lands ten files in each and runs `sluice run --stage bronze` for it in a process of
+its own, in turn. CPU seconds are of that process and all that it started. Of discovery alone the milliseconds are said, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sluice.declare import Source
+from sluice.ingest import discovery
+
+NEW = 10
+GOAL = 1.5
+_PIPELINE = """
+from sluice.declare import Pipeline
+
+PIPELINE = Pipeline(name="{name}", description="A benchmark.", owner="nobody", layers=("pipelines.{name}.bronze",))
+"""
+_BRONZE = """
+from sluice.declare import Source
+
+records = Source(name="records")
+"""
+
+
+class Bench:
+    """A pipeline with one source, in a checkout of its own beside links to the real one's engine."""
+
+    def __init__(self, root: Path, name: str, known: int) -> None:
+        """Make it, with so many files that were taken before."""
+        self.root, self.name, self.landed = root, name, 0
+        folder = root / "include" / "pipelines" / name
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+        (folder / "pipeline.py").write_text(_PIPELINE.format(name=name))
+        (folder / "bronze.py").write_text(_BRONZE)
+        self.land(known)
+        self.run()
+
+    def land(self, number: int) -> None:
+        """Land files of a few records, a thousand a folder; each modified long ago."""
+        for at in range(self.landed, self.landed + number):
+            path = self.root / "landing" / self.name / "records" / f"{at // 1000}" / f"{at}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f'{{"id": {at * 3 + row}, "value": 1.5}}\n' for row in range(3)))
+            os.utime(path, (1_600_000_000 + at,) * 2)
+        self.landed += number
+
+    def run(self) -> float:
+        """CPU seconds of a run of bronze."""
+        places = {
+            f"SLUICE_{name.upper()}": str(self.root / name) for name in ("lake", "landing", "secrets", "restricted", "truth")
+        }
+        environment = {**os.environ, **places, "SLUICE_ROOT": str(self.root), "PYTHONPATH": str(self.root / "include")}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = [sys.executable, "-m", "sluice.cli", "run", self.name, "--stage", "bronze"]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        _wait_for_orphans()
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def discover(self) -> float:
+        """Milliseconds of CPU that a discovery with nothing new takes."""
+        deliveries = str(self.root / "lake" / self.name / "_sluice" / "deliveries")
+        began = time.process_time()
+        discovery.discover([Source(name="records")], self.root / "landing" / self.name, deliveries, "bench")
+        return (time.process_time() - began) * 1000
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of the JVMs whose starter has ended: their CPU time counts only when somebody waits for them."""
+    ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _wait_for_orphans() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+
+
+def checkout(root: Path) -> Path:
+    """A folder that looks like this checkout, with pipelines of its own."""
+    real = Path(__file__).resolve().parents[1]
+    (root / "include").mkdir(parents=True)
+    for name in ("spark_jobs", "environments", ".sluice", "airflow"):
+        (root / name).symlink_to(real / name)
+    (root / "include" / "sluice").symlink_to(real / "include" / "sluice")
+    (root / "include" / "pipelines").mkdir()
+    (root / "include" / "pipelines" / "__init__.py").touch()
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--known", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    _adopt_orphans()
+    with tempfile.TemporaryDirectory() as folder:
+        root = checkout(Path(folder) / "checkout")
+        few, many = Bench(root, "few", NEW), Bench(root, "many", options.known)
+        ratios = []
+        for round_ in range(1, options.rounds + 1):
+            for bench in (few, many):
+                bench.land(NEW)
+            one, other = few.run(), many.run()
+            ratios.append(other / one)
+            print(f"round {round_}: {one:.1f} s, {other:.1f} s with {options.known:,} known, ratio {ratios[-1]:.2f}", flush=True)
+        few.discover()  # the first warms up
+        print(f"discovery, nothing new: {few.discover():.0f} ms, {many.discover():.0f} ms")
+        print(f"{options.known:,} known files cost {statistics.median(ratios):.2f} times (median of {len(ratios)}; goal {GOAL})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Made-up exports of a store of topics: what members' devices and the front desk send, a day a file, many topics in one.
+
+The store exports at least once: each file begins with the last events of the day before. Of one event a day the value is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+from pipelines.gym.files import File
+from pipelines.gym.members import changes, device_id, user_id
+from pipelines.gym.trackers import FIRST_DAY, devices
+
+PARTITIONS = 2
+AGAIN = 5
+"""How many events of the day before an export begins with."""
+TRAINING, ABORTED = 0.6, 0.15
+"""How many members train on a day, and of how many workouts somebody thinks better of it."""
+ABORTED_AFTER = 59.0
+"""In seconds. As FLOAT, which has steps of 128 s there, such a start and stop are one instant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """An event of a topic. sent: seconds since 1970. value: JSON text; known: what it says, nothing where it is cut off."""
+
+    topic: str
+    key: str
+    sent: float
+    value: str
+    known: dict[str, object]
+
+
+def events(seed: int, scale: float, day: int) -> File:
+    """The export of a day."""
+    start = FIRST_DAY + timedelta(days=day)
+    file = File(name=f"events-{start:%Y-%m-%d}.jsonl", delivered_at=start + timedelta(days=1, minutes=15))
+    again = _stored(seed, scale, day - 1)[-AGAIN:] if day else []
+    for kind, stored in [*(("duplicate", one) for one in again), *(("fine", one) for one in _stored(seed, scale, day))]:
+        event, partition, offset = stored
+        record = {"key": event.key, "value": event.value, "topic": event.topic, "partition": partition, "offset": offset}
+        line = json.dumps({**record, "timestamp": int(event.sent * 1000)})
+        file.add(kind if event.known else "malformed", line, topic=event.topic, value=event.known)
+    return file
+
+
+def _stored(seed: int, scale: float, day: int) -> list[tuple[Event, int, int]]:
+    """The events of a day as the store has them, each with its partition and offset."""
+    sent = sorted(_sent(seed, scale, day), key=lambda event: event.sent)
+    cut = Random(f"{seed}/{day}/cut").randrange(len(sent)) if sent else 0
+    counts = Counter[tuple[str, int]]()
+    stored = []
+    for number, event in enumerate(sent):
+        partition = int(event.key) % PARTITIONS
+        counts[event.topic, partition] += 1
+        offset = day * 1_000_000 + counts[event.topic, partition] - 1
+        stored.append((_cut(event) if number == cut else event, partition, offset))
+    return stored
+
+
+def _cut(event: Event) -> Event:
+    return Event(topic=event.topic, key=event.key, sent=event.sent, value=event.value[: len(event.value) // 2], known={})
+
+
+def _sent(seed: int, scale: float, day: int) -> Iterator[Event]:
+    for sent, record in changes(seed, scale, day):
+        yield _event("user_info", sent, int(str(record["user_id"])), record)
+    start = (FIRST_DAY + timedelta(days=day)).timestamp()
+    for member in range(devices(scale)):
+        rng = Random(f"{seed}/{day}/{member}/workout")
+        if rng.random() < TRAINING:
+            begin = round(start + rng.uniform(6, 20) * 3600, 3)
+            end = begin + (ABORTED_AFTER if rng.random() < ABORTED else round(rng.uniform(20, 80) * 60, 3))
+            yield from _workout(member, day, round(begin, 3), round(end, 3), rng)
+
+
+def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> Iterator[Event]:
+    """A workout from `begin` to `end` (seconds since 1970): its start, its stop, and the heart rate every ten minutes of it."""
+    user = user_id(member)
+    session = {"user_id": user, "workout_id": rng.randint(1, 30), "session_id": day * 10_000 + member}
+    for action, at in (("start", begin), ("stop", end)):
+        yield _event("workout", at + 0.5, user, {**session, "action": action, "time": at})
+    at = begin
+    while at < end:
+        beats: dict[str, object] = {
+            "user_id": user,
+            "device_id": device_id(member),
+            "time": at,
+            "heartrate": round(rng.uniform(95, 175), 1),
+        }
+        yield _event("bpm", at + 1, user, beats)
+        at = round(at + 600, 3)
+
+
+def _event(topic: str, sent: float, user: int, record: dict[str, object]) -> Event:
+    # Whose event it is stands in the key; the value of a topic does not repeat it.
+    value = {name: content for name, content in record.items() if name != "user_id"}
+    return Event(topic=topic, key=str(user), sent=sent, value=json.dumps(value, ensure_ascii=False), known=record)

@@ -1,0 +1,78 @@
+"""Made-up visits: which phones the gyms' access points saw, and when. The gym in the north delivers CSV, the others JSON lines.
+
+Each member's day has a random generator of its own. Later days tell more of a visit than the first ones did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from random import Random
+
+from pipelines.gym.files import File
+from pipelines.gym.members import mac_address, phone_of
+from pipelines.gym.trackers import FIRST_DAY, devices
+
+NORTH, OTHERS = 2, (5, 7)
+BAND_FROM, CHANNEL_FROM = 2, 3
+"""The days, counted from 0, from which on a visit has a new field, and its access point one, too."""
+VISITING, UNFINISHED, TWICE = 0.5, 0.15, 0.05
+"""How many members visit a gym on a day. Of how many visits the end comes the day after; and how many are delivered twice."""
+
+_COLUMNS = ("mac_address", "gym", "first_timestamp", "last_timestamp")
+
+
+def visits(seed: int, scale: float, day: int) -> tuple[File, File]:
+    """The files of a day: of the gyms that deliver JSON lines, and of the one in the north."""
+    start = FIRST_DAY + timedelta(days=day)
+    others = File(name=f"gym-visits-{start:%Y-%m-%d}.jsonl", delivered_at=start + timedelta(days=1, minutes=20))
+    north = File(name=f"north-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=25))
+    north.header = ",".join(_COLUMNS)
+    for kind, visit in _delivered(seed, scale, day):
+        file = north if visit["gym"] == NORTH else others
+        known = {name: visit[name] for name in _COLUMNS}
+        file.add(kind, _csv(visit) if file is north else _json(visit, day), **known)
+    return others, north
+
+
+def _delivered(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
+    """What arrives with a day's files: its visits, and the ends of those that the day before delivered unfinished."""
+    if day:
+        yield from (("finished", visit) for kind, visit in _visits(seed, scale, day - 1) if kind == "unfinished")
+    for kind, visit in _visits(seed, scale, day):
+        yield (kind, _so_far(visit)) if kind == "unfinished" else ("fine", visit)
+        if kind == "twice":
+            yield "duplicate", visit
+
+
+def _visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
+    """The visits of a day, each with what is to be wrong with its delivery. Times are whole seconds since 1970."""
+    start = int((FIRST_DAY + timedelta(days=day)).timestamp())
+    for member in range(devices(scale)):
+        rng = Random(f"{seed}/{day}/{member}/visit")
+        if rng.random() < VISITING:
+            kind = rng.choices(("unfinished", "twice", "fine"), weights=(UNFINISHED, TWICE, 1 - UNFINISHED - TWICE))[0]
+            phone = mac_address(seed, member, phone_of(scale, member, day))
+            first = start + rng.randrange(8 * 3600, 21 * 3600)
+            last = first + rng.randrange(30 * 60, 120 * 60)
+            gym = NORTH if rng.random() < 0.5 else rng.choice(OTHERS)
+            yield kind, dict(zip((*_COLUMNS, "place"), (phone, gym, first, last, rng.randint(1, 4)), strict=True))
+
+
+def _so_far(visit: dict[str, object]) -> dict[str, object]:
+    """The visit as it was seen when it was half over."""
+    first, last = (int(str(visit[name])) for name in ("first_timestamp", "last_timestamp"))
+    return {**visit, "last_timestamp": (first + last) // 2}
+
+
+def _csv(visit: dict[str, object]) -> str:
+    return ",".join(str(visit[name]) for name in _COLUMNS)
+
+
+def _json(visit: dict[str, object], day: int) -> str:
+    access_point = {"name": f"ap-{visit['gym']}-{visit['place']}"}
+    channel = {"channel": 36 + 4 * int(str(visit["place"]))} if day >= CHANNEL_FROM else {}
+    band = {"band": "5 GHz"} if day >= BAND_FROM else {}
+    known = {name: visit[name] for name in _COLUMNS}
+    return json.dumps({**known, "access_point": {**access_point, **channel}, **band})

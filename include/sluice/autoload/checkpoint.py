@@ -1,0 +1,130 @@
+"""The checkpoint directory: everything that autoload_to_table keeps, and which table and source it is of.
+
+autoload.json says the latter. A directory that says something else, or that somebody else filled, is refused: its deliveries would
+count as ingested though this table never got them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sluice.errors import LakeTooNew, UsageError
+from sluice.lake import log
+
+_FORMAT = 1
+_FILE = "autoload.json"
+_OF_THE_LEASE = {"lease.lock", "lease.json", ".lease.json.tmp"}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things lie: all in the checkpoint directory, but for the table and the folder of the data."""
+
+    folder: Path
+    data: Path
+    path: str
+
+    @property
+    def landing(self) -> Path:
+        """The folder that the data's folder lies in."""
+        return self.data.parent
+
+    def table(self, name: str) -> str:
+        """The one table there is."""
+        return self.path
+
+    def quarantine(self, name: str) -> str:
+        """Where the rows and files lie that the table did not accept."""
+        return str(self.folder / "quarantine")
+
+    def checkpoints(self, flow: str) -> str:
+        """The folder of the flow's checkpoint generations."""
+        return str(self.folder / "checkpoints" / flow)
+
+    def bookkeeping(self, name: str) -> str:
+        """Where the deliveries, the outcomes and so on lie."""
+        return str(self.folder / name)
+
+    def stop_request(self, run: str) -> Path:
+        """The file whose presence asks the run to stop before its next batch."""
+        return self.folder / "stop_requests" / run
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a checkpoint directory is of. source: its name. made_here: whether the table was not there before.
+
+    first_delivery: the number of its first delivery.
+
+    Numbers of deliveries are in the table, too, and tell whether a delivery has been written: two directories that write into
+    one table must not give the same.
+    """
+
+    source: str
+    data_source: str
+    source_format: str
+    location: str
+    table_id: str
+    made_here: bool
+    first_delivery: int
+    format: int = _FORMAT
+
+
+def purpose(folder: Path) -> Purpose | None:
+    """What the directory is of; None where it is new. Raises UsageError where it is no checkpoint directory of autoload_to_table."""
+    try:
+        said = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        _refuse_filled(folder)
+        return None
+    except ValueError:
+        raise UsageError(f"{folder / _FILE} is not JSON. Restore it, or give another checkpoint directory.") from None
+    if not isinstance(said.get("format"), int) or said["format"] > _FORMAT:
+        raise LakeTooNew(
+            f"The checkpoint directory {folder} has format {said.get('format')}; this Sluice knows up to {_FORMAT}. Use the newer Sluice."
+        )
+    return Purpose(**said)
+
+
+def keep(folder: Path, new: Purpose) -> None:
+    """Write down what the directory is of."""
+    partial = folder / f".{_FILE}.tmp"
+    partial.write_text(json.dumps(asdict(new), indent=1), encoding="utf-8")
+    partial.replace(folder / _FILE)
+
+
+def refuse_other(folder: Path, known: Purpose, data: Path, source_format: str, path: str | None) -> None:
+    """Raises UsageError where the directory is of another source or table, or of one that was made anew since."""
+    another = "Give another checkpoint directory: each pair of source and table has its own."
+    if (known.data_source, known.source_format) != (str(data), source_format):
+        raise UsageError(
+            f"The checkpoint directory {folder} belongs to the {known.source_format} source {known.data_source}, "
+            f"not to the {source_format} source {data}. {another}"
+        )
+    if known.location != path:
+        where = path or "one that is yet to be made"
+        raise UsageError(
+            f"The checkpoint directory {folder} belongs to the table at {known.location}, not to {where}. {another} "
+            f"If that table was moved, write its new place into {_FILE}."
+        )
+    if not log.exists(known.location) or log.table_id(known.location) != known.table_id:
+        raise UsageError(
+            f"The checkpoint directory {folder} belongs to the table that was at {known.location} and is there no more; what it says is "
+            f"ingested is not in a new one. Give a new checkpoint directory: every file is then read into the new table."
+        )
+
+
+def first_delivery(table_is_new: bool) -> int:
+    """The first number for a new directory: 1 for a new table; any of 2^31 ranges of 2^32 for one that others may write, too."""
+    return 1 if table_is_new else ((secrets.randbits(31) | 1) << 32) + 1
+
+
+def _refuse_filled(folder: Path) -> None:
+    if folder.is_dir() and {path.name for path in folder.iterdir()} - _OF_THE_LEASE:
+        raise UsageError(
+            f"The checkpoint directory {folder} holds other things than a checkpoint of autoload_to_table (it may be Spark's). "
+            "Give a new or an empty one."
+        )

@@ -1,0 +1,119 @@
+"""The options of autoload_to_table: those of Source by name, and Auto Loader's own spellings where they mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from sluice.declare.source import Source
+from sluice.errors import UsageError, nearest
+
+_BY_ARGUMENTS = ("name", "path", "format")
+_OF_PIPELINES = ("into", "subject", "personal", "date_in_path", "dated_by", "may_refresh")
+_TYPES = {f.name: str(f.type) for f in fields(Source) if f.name not in (*_BY_ARGUMENTS, *_OF_PIPELINES)}
+
+ALIASES = {
+    "cloudFiles.schemaHints": "schema_hints",
+    "cloudFiles.inferColumnTypes": "infer_types",
+    "inferSchema": "infer_types",
+    "cloudFiles.schemaEvolutionMode": "schema_evolution",
+    "cloudFiles.maxFilesPerTrigger": "max_files_per_trigger",
+    "maxFilesPerTrigger": "max_files_per_trigger",
+    "cloudFiles.maxBytesPerTrigger": "max_bytes_per_trigger",
+    "maxBytesPerTrigger": "max_bytes_per_trigger",
+    "cloudFiles.allowOverwrites": "allow_overwrites",
+    "cloudFiles.includeExistingFiles": "include_existing_files",
+    "cloudFiles.cleanSource": "clean_source",
+    "pathGlobFilter": "pattern",
+    "multiLine": "multi_line",
+    "sep": "delimiter",
+    "charset": "encoding",
+}
+"""Auto Loader's and Spark's spellings, and what they are called here. Letter case does not matter, as it does not there."""
+
+_VALUES: dict[str, dict[str, dict[str, Any]]] = {
+    "cloudFiles.schemaEvolutionMode": {
+        "addnewcolumns": {"schema_evolution": "add_new_columns"},
+        "addnewcolumnswithtypewidening": {"schema_evolution": "add_new_columns", "widen_types": True},
+        "rescue": {"schema_evolution": "rescue"},
+        "failonnewcolumns": {"schema_evolution": "fail_on_new_columns"},
+        "none": {"schema_evolution": "none"},
+    },
+    "cloudFiles.cleanSource": {
+        "off": {"clean_source": "keep"},
+        "move": {"clean_source": "archive"},
+        "delete": {"clean_source": "delete"},
+    },
+}
+_NEEDLESS = {
+    "cloudFiles.format": "the second argument says it",
+    "cloudFiles.schemaLocation": "the schema log lies in the checkpoint directory",
+    "checkpointLocation": "the fourth argument says it",
+    "mergeSchema": "schema_evolution says what becomes of new fields",
+    "rescuedDataColumn": "the column is always there, and is called _rescued_data",
+    "recursiveFileLookup": "sub-folders are always searched",
+    "cloudFiles.partitionColumns": "values in the path become columns by themselves; path_columns=False turns it off",
+    "mode": "no record is dropped: what does not fit goes to _rescued_data, what is no record to the quarantine",
+}
+_LOWER_ALIASES = {name.lower(): name for name in (*ALIASES, *_NEEDLESS)}
+
+
+def source(name: str, path: str, source_format: str, options: Mapping[str, object]) -> Source:
+    """The source that the arguments describe. Raises UsageError for an option that is none, with the nearest name, or said twice."""
+    format_ = source_format.lower()
+    said: dict[str, Any] = {}
+    by: dict[str, str] = {}
+    for option, value in options.items():
+        for field, meant in _meaning(option, value).items():
+            if field in by:
+                raise UsageError(f"autoload_to_table: '{by[field]}' and '{option}' say the same thing. Leave one of them out.")
+            by[field] = option
+            said[field] = meant
+    format_ = "binary" if format_ == "binaryfile" else format_
+    if format_ == "csv":
+        said.pop("multi_line", None)  # a quoted field may always hold line ends
+    return Source(name=name, path=path, format=format_, **said)  # type: ignore[arg-type]
+
+
+def _meaning(option: str, value: object) -> dict[str, Any]:
+    """What an option says, as fields of Source."""
+    known = option.lower() if option.lower() in _TYPES else _LOWER_ALIASES.get(option.lower())
+    if known in _TYPES:
+        return {str(known): _typed(option, value, _TYPES[str(known)])}
+    if option in (*_BY_ARGUMENTS, *_OF_PIPELINES):
+        why = "the arguments say it" if option in _BY_ARGUMENTS else "it is of a Source in a pipeline"
+        raise UsageError(f"autoload_to_table: '{option}' is no option here: {why}. Leave it out.")
+    if known in _NEEDLESS:
+        raise UsageError(f"autoload_to_table: '{option}' is not needed: {_NEEDLESS[known]}. Leave it out.")
+    if known is None:
+        raise UsageError(f"autoload_to_table has no option '{option}'.{nearest(option, (*_TYPES, *ALIASES))}")
+    if known in _VALUES:
+        return _chosen(option, value, _VALUES[known])
+    if known == "pathGlobFilter" and "{" in str(value):
+        raise UsageError(
+            "autoload_to_table: pattern knows *, ? and [...]; of {a,b} make a folder each, or one pattern that fits both."
+        )
+    return {ALIASES[known]: _typed(option, value, _TYPES[ALIASES[known]])}
+
+
+def _chosen(option: str, value: object, choices: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return choices[str(value).lower()]
+    except KeyError:
+        raise UsageError(f"autoload_to_table: unknown {option} '{value}'.{nearest(str(value), choices)}") from None
+
+
+def _typed(option: str, value: object, wanted: str) -> object:
+    """The value as the field wants it: Auto Loader's options are texts."""
+    if wanted == "bool":
+        found = {"true": True, "false": False}.get(str(value).lower())
+        if found is None:
+            raise UsageError(f"autoload_to_table: {option} is True or False, not '{value}'.")
+        return found
+    if wanted in ("int", "float"):
+        try:
+            return (int if wanted == "int" else float)(str(value))
+        except ValueError:
+            raise UsageError(f"autoload_to_table: {option} is a number, not '{value}'.") from None
+    return value

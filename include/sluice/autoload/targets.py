@@ -1,0 +1,130 @@
+"""The table that autoload_to_table writes: by its name in the session's catalog or by its path, there already or made now."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
+
+from sluice.declare.source import Source
+from sluice.errors import UsageError
+from sluice.flows.append import TECHNICAL
+from sluice.ingest.columns import RESERVED
+from sluice.lake import log, tables
+from sluice.lake.tables import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BY_PATH = re.compile(r"delta\.`(.+)`", re.IGNORECASE)
+_LOCAL = re.compile(r"^file:/+")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table. said: as the caller named it. name: in the catalog; None: it is a path. path: None where the catalog has yet to choose one."""
+
+    said: str
+    name: str | None
+    path: str | None
+
+    @property
+    def short(self) -> str:
+        """The last part of its name, as a name for the source: lower-case snake case."""
+        last = Path(self.path).name if self.name is None and self.path else (self.name or "").replace("`", "").split(".")[-1]
+        return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_0123456789") or "records"
+
+
+def local(said: str | Path, what: str) -> Path:
+    """A folder on this machine, from "/x", "file:/x" or a relative path. Raises UsageError for any other address."""
+    text = _LOCAL.sub("/", str(said))
+    if "://" in text or re.match(r"[a-z][a-z0-9+.-]+:/", text):
+        raise UsageError(f"autoload_to_table: {what} is a folder on a local disk, not '{said}'.")
+    return Path(text).resolve()
+
+
+def find(session: SparkSession, table_name: str) -> Target:
+    """The table of that name or path. Raises UsageError where it is no Delta table on a local disk, and for no name at all."""
+    quoted = _BY_PATH.fullmatch(table_name)
+    if quoted or "/" in table_name:
+        return Target(table_name, None, str(local(quoted.group(1).replace("``", "`") if quoted else table_name, "table_name")))
+    try:
+        if not session.catalog.tableExists(table_name):
+            _refuse_without_schema(session, table_name)
+            return Target(table_name, table_name, None)
+        detail = session.sql(f"DESCRIBE DETAIL {table_name}").select("format", "location").collect()[0]
+    except AnalysisException as error:
+        raise UsageError(
+            f"autoload_to_table: '{table_name}' is no table that rows can be added to: {str(error).splitlines()[0]}"
+        ) from None
+    if detail.format != "delta":
+        raise UsageError(
+            f"autoload_to_table: the table '{table_name}' has the format '{detail.format}'; it must be a Delta table."
+        )
+    return Target(table_name, table_name, str(local(detail.location, f"the location of '{table_name}'")))
+
+
+def make(session: SparkSession, target: Target, shape: Shape) -> str:
+    """Make the table unless it is there, then see that it has Sluice's columns. Returns its path. Errors as of `find`."""
+    try:
+        if target.path is None:
+            tables.create_named(session, target.said, shape)
+            return str(find(session, target.said).path)
+        made = tables.create(session, target.path, shape)
+    except AnalysisException as error:
+        raise UsageError(f"autoload_to_table: '{target.said}' cannot be made: {str(error).splitlines()[0]}") from None
+    if not made:
+        _add_technical(session, target)
+    return target.path
+
+
+def is_there(target: Target) -> bool:
+    """Whether there is a Delta table already."""
+    return target.path is not None and log.exists(target.path)
+
+
+def own_columns(session: SparkSession, path: str) -> StructType:
+    """The table's columns without Sluice's."""
+    return StructType([field for field in tables.read(session, path).schema if field.name.lower() not in RESERVED])
+
+
+def refuse_other_types(session: SparkSession, target: Target, source: Source) -> None:
+    """Raises UsageError where the source declares a column of the table in another type: the table would be made anew."""
+    there = {field.name.lower(): field.dataType for field in own_columns(session, str(target.path))}
+    for option, ddl in (("schema", source.ddl), ("schema_hints", source.schema_hints)):
+        for field in tables.columns(ddl or ""):
+            found = there.get(field.name.lower(), field.dataType)
+            if found != field.dataType and not isinstance(found, StructType) and not source.widen_types:
+                raise UsageError(
+                    f"autoload_to_table: the table '{target.said}' has the column {field.name} as {found.simpleString()}, {option} says "
+                    f"{field.dataType.simpleString()}. Say the table's type, or choose another table."
+                )
+
+
+def _refuse_without_schema(session: SparkSession, name: str) -> None:
+    """A name is database.table: make sure that the database is there, before a table is made in it."""
+    database = name.rpartition(".")[0]
+    if database and not session.catalog.databaseExists(database):
+        raise UsageError(f"autoload_to_table: there is no database '{database}'. Make it first: CREATE DATABASE {database}")
+
+
+def _add_technical(session: SparkSession, target: Target) -> None:
+    """A table that somebody else made gets Sluice's columns; its rows so far have NULL there."""
+    path = str(target.path)
+    there = {field.name.lower(): field.dataType for field in tables.read(session, path).schema}
+    wanted = tables.columns(TECHNICAL)
+    for field in wanted:
+        found = there.get(field.name, field.dataType)
+        if found != field.dataType:
+            raise UsageError(
+                f"autoload_to_table: the table '{target.said}' has a column {field.name} of type {found.simpleString()}, which Sluice "
+                f"needs as {field.dataType.simpleString()}. Rename it there, or choose another table."
+            )
+    missing = [f"{field.name} {field.dataType.simpleString()}" for field in wanted if field.name not in there]
+    if missing:
+        escaped = path.replace("`", "``")
+        session.sql(f"ALTER TABLE delta.`{escaped}` ADD COLUMNS ({', '.join(missing)})")

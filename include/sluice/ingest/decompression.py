@@ -1,0 +1,151 @@
+"""Decompressing a stream part by part, in bounded memory, so that nothing that is missing or damaged goes unnoticed."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+Read = Callable[[int], bytes]
+_FEED = 1 << 16
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16)))
+
+
+class Damaged(Exception):
+    """A stream that is not what its name says, or not all of it. str(error): the reason."""
+
+
+class _Member(Protocol):
+    """One compressed stream of those that a file consists of. parts: what so much of it gives. Raises Damaged."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def parts(self, data: bytes, most: int) -> Iterator[bytes]: ...
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(wbits=31)  # with gzip's header, checksum and length
+
+    @property
+    def eof(self) -> bool:
+        return self._inflate.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inflate.unused_data
+
+    def parts(self, data: bytes, most: int) -> Iterator[bytes]:
+        while True:
+            try:
+                part = self._inflate.decompress(data, most)
+            except zlib.error:
+                raise Damaged("the gzip stream is damaged") from None
+            yield part
+            data = self._inflate.unconsumed_tail
+            if self.eof or (not data and len(part) < most):
+                return
+
+
+class _Bzip2:
+    def __init__(self) -> None:
+        self._unpack = bz2.BZ2Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return self._unpack.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpack.unused_data
+
+    def parts(self, data: bytes, most: int) -> Iterator[bytes]:
+        while True:
+            try:
+                part = self._unpack.decompress(data, most)
+            except (OSError, ValueError):
+                raise Damaged("the bzip2 stream is damaged") from None
+            yield part
+            data = b""
+            if self.eof or self._unpack.needs_input:
+                return
+
+
+def parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
+    """What `read` gives, decompressed as the suffix says; at most so many bytes a part. Reads to the end.
+
+    A file without any bytes has no content, compressed or not. Raises Damaged, and what `read` raises.
+    """
+    if suffix == ".gz":
+        return _members("gzip", b"\x1f\x8b", _Gzip, read, most)
+    if suffix == ".bz2":
+        return _members("bzip2", b"BZh", _Bzip2, read, most)
+    if suffix == ".zst":
+        return _zstd(read, most)
+    return iter(lambda: read(most), b"")
+
+
+def _members(name: str, sign: bytes, member: Callable[[], _Member], read: Read, most: int) -> Iterator[bytes]:
+    """Streams of one kind, one after the other. Zeros after the last are padding, as tapes and gzip itself have it."""
+    data, first = read(_FEED), True
+    while data:
+        if len(data) < len(sign):
+            data += read(_FEED)
+        if not data.startswith(sign[: len(data)]):
+            raise Damaged(f"the file is no {name} stream" if first else f"what follows in the file is no {name} stream")
+        current = member()
+        while not current.eof:
+            if not data:
+                raise Damaged(f"the {name} stream is cut off")
+            yield from filter(None, current.parts(data, most))
+            data = b"" if current.eof else read(_FEED)
+        data, first = current.unused_data.lstrip(b"\0"), False
+        while not data and (more := read(_FEED)):
+            data = more.lstrip(b"\0")
+
+
+def _zstd(read: Read, most: int) -> Iterator[bytes]:
+    start = read(4)
+    if start and not any(sign.startswith(start) for sign in _ZSTD):
+        raise Damaged("the file is no zstd stream")
+    source = _From(start, read)
+    stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
+    while True:
+        try:
+            part = stream.read(most)
+        except OSError as error:
+            if source.failure:
+                raise source.failure from None
+            cut = "truncated" in str(error).lower()
+            raise Damaged("the zstd stream is cut off" if cut else "the zstd stream is damaged") from None
+        if not part:
+            return
+        yield part
+
+
+class _From(io.RawIOBase):
+    """A start and what is read after it, as a file for Arrow. failure: of reading, not of decompressing."""
+
+    def __init__(self, start: bytes, read: Read) -> None:
+        self._start = start
+        self._read = read
+        self.failure: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if self._start:
+            start, self._start = self._start, b""
+            return start
+        try:
+            return self._read(size if size > 0 else _FEED)
+        except OSError as error:
+            self.failure = error
+            raise

@@ -1,0 +1,124 @@
+"""JSON documents: a file is an object, an array of objects, or several of these one after the other, over any number of lines.
+
+Between records only blanks, commas and the brackets of arrays are skipped; everything else is a record, if it is one or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from sluice.declare.source import Source
+from sluice.ingest import opening
+from sluice.ingest.formats import CUT_OFF, Parsed, with_ends
+from sluice.ingest.formats.json_records import Records
+
+_BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*+")
+_STRING = rb'"(?:[^"\\]|\\.)*+"?'
+_MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
+_OTHER = re.compile(rb"(?:" + _STRING + rb'|[^"{}\[\],\n])*+[}]*+', re.DOTALL)
+
+
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
+    """As `formats.read`."""
+    records = Records(source, schema, path_values)
+    document = Document()
+    for piece in opening.pieces(source, path):
+        found = document.records(piece)
+        if found:
+            yield _parsed(records, found)
+    found, cut_off = document.end()
+    if found:
+        yield _parsed(records, found)
+    if cut_off is not None:
+        yield _unfinished(schema, cut_off)
+
+
+class Document:
+    """Cuts text that comes in pieces into its records."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+        self._looked_at = 0
+        self._arrays = 0
+
+    def records(self, piece: bytes) -> list[bytes]:
+        """The records that are complete now. Raises Unreadable where one is longer than `opening.LONGEST` bytes."""
+        self._waiting.append(piece)
+        size = sum(map(len, self._waiting))
+        if size < 2 * self._looked_at:  # so that a long record is looked at a few times, not once a piece
+            return []
+        found = self._cut(b"".join(self._waiting), last=False)
+        if self._looked_at > opening.LONGEST:
+            raise opening.Unreadable(f"a record of the file has more than {opening.LONGEST} bytes")
+        return found
+
+    def end(self) -> tuple[list[bytes], str | None]:
+        """The last records; and the text of one that is not complete, "" if only the array is not, None if nothing is missing."""
+        found = self._cut(b"".join(self._waiting), last=True)
+        rest = b"".join(self._waiting).decode()
+        return found, rest if rest or self._arrays else None
+
+    def _cut(self, data: bytes, last: bool) -> list[bytes]:
+        found = []
+        at = _skip(data, 0)
+        while at < len(data):
+            sign = data[at : at + 1]
+            if (sign == b"[" and not self._arrays) or (sign == b"]" and self._arrays):
+                self._arrays += 1 if sign == b"[" else -1
+                at = _skip(data, at + 1)
+                continue
+            end = _end(data, at) if sign in (b"{", b"[") else _end_of_other(data, at, last)
+            if end is None:
+                break
+            found.append(data[at:end])
+            at = _skip(data, end)
+        self._waiting, self._looked_at = [data[at:]], len(data) - at
+        return found
+
+
+def _skip(data: bytes, at: int) -> int:
+    found = _BETWEEN.match(data, at)
+    return found.end() if found else at
+
+
+def _end(data: bytes, start: int) -> int | None:
+    """Where the object or array ends; None where it is not complete."""
+    depth = 0
+    for found in _MARK.finditer(data, start):
+        sign = data[found.start()]
+        if sign in b"{[":
+            depth += 1
+        elif sign in b"}]":
+            depth -= 1
+            if depth == 0:
+                return found.end()
+    return None
+
+
+def _end_of_other(data: bytes, start: int, last: bool) -> int | None:
+    """Where something ends that is neither object nor array: before the next one of these, a comma or a line end."""
+    found = _OTHER.match(data, start)
+    end = max(found.end() if found else start, start + 1)
+    return end if end < len(data) or last else None
+
+
+def _parsed(records: Records, found: list[bytes]) -> Parsed:
+    objects = all(text.startswith(b"{") for text in found)
+    # A bracket for a bracket: Arrow's reader cannot take two of these for one, nor one for two.
+    block = b"\n".join(found) + b"\n"
+    return records.parsed(block, len(found) if objects else None, lambda: [text.decode().rstrip(" \t\r\n") for text in found])
+
+
+def _unfinished(schema: pa.Schema, text: str) -> Parsed:
+    rows = with_ends(
+        [pa.nulls(1, column.type) for column in schema],
+        schema,
+        pa.nulls(1, pa.string()),
+        pa.array([CUT_OFF], pa.string()),
+        pa.array([text], pa.string()),
+    )
+    return Parsed(rows, pa.struct([]))

@@ -1,0 +1,30 @@
+"""JSON lines: one object a line. Lines of blanks are no records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from sluice.declare.source import Source
+from sluice.ingest import opening
+from sluice.ingest.formats import Parsed
+from sluice.ingest.formats.json_fast import lines_of
+from sluice.ingest.formats.json_records import Records
+
+_BLANKS = " \t\r\ufeff"
+
+
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
+    """As `formats.read`."""
+    records = Records(source, schema, path_values)
+    for block in opening.blocks(source, path):
+        parsed = records.parsed(block, lines_of(block), lambda block=block: _texts(block))  # type: ignore[misc]
+        if parsed.rows.num_rows:
+            yield parsed
+
+
+def _texts(block: bytes) -> list[str]:
+    """The records as they were delivered, without the line ends."""
+    return [line.removesuffix("\r") for line in block.decode().split("\n") if line.strip(_BLANKS)]

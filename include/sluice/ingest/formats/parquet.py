@@ -1,0 +1,126 @@
+"""From a Parquet file to its batches, a few MB each however well they were packed; and whether all of it can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from sluice.declare.source import Source
+from sluice.ingest import opening
+from sluice.ingest.opening import Unreadable
+
+_SIGN, _ENCRYPTED = b"PAR1", b"PARE"
+_SMALLEST = 12
+_ABOUT, _MOST = 2_000_000, 8_000_000
+_MOST_ROWS = 1 << 16
+
+
+@contextlib.contextmanager
+def opened(source: Source, path: Path) -> Iterator[parquet.ParquetFile]:
+    """The file. Raises Unreadable, also from within the block, where Arrow cannot read it."""
+    with _seekable(source, path) as file:
+        _check_ends(file)
+        try:
+            yield parquet.ParquetFile(file, read_dictionary=_packed(file), pre_buffer=False)
+        except pa.ArrowNotImplementedError:
+            raise Unreadable("the Parquet file is encrypted, or of a kind that cannot be read here") from None
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise
+            raise Unreadable("the Parquet file is damaged") from None
+
+
+def batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """All rows in order, a few MB at a time. Text that stands in the file once for many rows does so here: it is a dictionary."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        rows = _ABOUT * group.num_rows // max(1, group.total_byte_size)
+        for batch in file.iter_batches(batch_size=max(64, min(_MOST_ROWS, rows)), row_groups=[number], use_threads=False):
+            yield from _small(batch)
+
+
+def measure(source: Source, path: Path) -> tuple[int, int]:
+    """How many rows the file has and about how many bytes they have in memory. Reads all of it. Raises Unreadable."""
+    rows = size = 0
+    with opened(source, path) as file:
+        packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
+        opening.check_limits(source, path.stat().st_size, packed)
+        for batch in batches(file):
+            rows += batch.num_rows
+            size += _size(batch)
+            opening.check_limits(source, size, size)
+            try:
+                batch.validate(full=True)
+            except pa.ArrowInvalid:
+                raise Unreadable("the Parquet file is damaged, or has text that is not UTF-8") from None
+    return rows, size
+
+
+@contextlib.contextmanager
+def _seekable(source: Source, path: Path) -> Iterator[BinaryIO]:
+    """The file, or what is in it where it is compressed as a whole."""
+    if path.suffix.lower() not in (".gz", ".zst", ".bz2"):
+        with opening.opened(path) as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as copy:
+        for part in opening.chunks(source, path):
+            copy.write(part)
+        yield copy
+
+
+def _check_ends(file: BinaryIO) -> None:
+    size = file.seek(0, 2)
+    file.seek(0)
+    start = file.read(4)
+    file.seek(max(0, size - 4))
+    end = file.read(4)
+    file.seek(0)
+    if start == _ENCRYPTED:
+        raise Unreadable("the Parquet file is encrypted, or of a kind that cannot be read here")
+    if not _SIGN.startswith(start[:4]):
+        raise Unreadable("the file is no Parquet file")
+    if end != _SIGN or size < _SMALLEST:
+        raise Unreadable("the Parquet file is cut off")
+
+
+def _packed(file: BinaryIO) -> list[str]:
+    """The columns, not nested ones, whose text is in dictionaries."""
+    found = parquet.read_metadata(file)
+    file.seek(0)
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    return [
+        found.schema.column(number).path
+        for number in range(found.num_columns)
+        if found.schema.column(number).physical_type == "BYTE_ARRAY"
+        and found.schema.column(number).max_repetition_level == 0
+        and "." not in found.schema.column(number).path
+        and any(group.column(number).has_dictionary_page for group in groups)
+    ]
+
+
+def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in parts that are not large when what is packed in them is unpacked."""
+    if batch.num_rows <= 1 or _size(batch) <= _MOST:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _small(batch.slice(0, half))
+    yield from _small(batch.slice(half))
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    return sum(_unpacked_size(column) for column in batch.columns)
+
+
+def _unpacked_size(column: pa.Array) -> int:
+    if not isinstance(column, pa.DictionaryArray):
+        return int(column.nbytes)
+    return len(column) * 4 + int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)

@@ -1,0 +1,140 @@
+"""From a block's fields to the known columns, what does not fit and what is new: of formats whose fields are arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluice.declare.source import Source
+from sluice.ingest import conversion, types
+from sluice.ingest.columns import as_in_table
+from sluice.ingest.formats import Parsed, with_ends
+
+
+class Fitted(NamedTuple):
+    """column: what fits, NULL elsewhere. rest: JSON of what does not, NULL where all does; None: all does. news: the type of the rest."""
+
+    column: pa.Array
+    rest: pa.Array | None
+    news: pa.DataType
+
+
+class Values(Protocol):
+    """The values of one field in a block."""
+
+    def fitted(self, type: pa.DataType) -> Fitted:
+        """In that type."""
+
+    def whole(self) -> tuple[pa.Array, pa.DataType]:
+        """All as JSON, NULL where there is none, and the least type that they have."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """name: of its column, or by which it is rescued. can_be_column: whether there may be a column of that name."""
+
+    name: str
+    values: Values
+    can_be_column: bool = True
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Values that are text: cells, lines, values in a path. kind: what they are, where that is not to be inferred."""
+
+    cells: pa.Array
+    kind: pa.DataType | None = None
+
+    def fitted(self, type: pa.DataType) -> Fitted:
+        """As `conversion.from_text` does."""
+        column, unfit = conversion.from_text(self.cells, type)
+        if not pc.any(unfit).as_py():
+            return Fitted(column, None, pa.null())
+        rest = Texts(pc.if_else(unfit, self.cells, pa.scalar(None, pa.string())), self.kind)
+        return Fitted(column, *rest.whole())
+
+    def whole(self) -> tuple[pa.Array, pa.DataType]:
+        """The cells as JSON strings."""
+        written = [None if cell is None else encode_basestring(cell) for cell in self.cells.to_pylist()]
+        return pa.array(written, pa.string()), self.kind or _observed(self.cells)
+
+
+def placed(
+    source: Source, schema: pa.Schema, fields: Sequence[Field], count: int, problems: Mapping[int, tuple[str, str]]
+) -> Parsed:
+    """The block. fields: each name that is a column at most once. count: of records. problems: by a record's place, why, and its text."""
+    by_name = {field.name: field for field in fields if field.can_be_column}
+    columns: list[pa.Array] = []
+    rests: list[tuple[str, pa.Array]] = []
+    news: list[pa.Field] = []
+    for column in schema:
+        found = by_name.pop(column.name, None)
+        fitted = found.values.fitted(column.type) if found else Fitted(pa.nulls(count, column.type), None, pa.null())
+        columns.append(fitted.column)
+        if fitted.rest is not None:
+            rests.append((column.name, fitted.rest))
+            news.append(pa.field(column.name, fitted.news))
+    for field in fields if source.schema_evolution != "none" else ():
+        if not field.can_be_column or field.name in by_name:
+            written, kind = field.values.whole()
+            rests.append((field.name, written))
+            if field.can_be_column:
+                news.append(pa.field(field.name, kind))
+    rows = with_ends(columns, schema, objects(rests, count), *_aside(problems, count))
+    return Parsed(rows, pa.struct(news))
+
+
+def of_path(values: Mapping[str, str], fields: Sequence[Field], schema: pa.Schema, present: pa.Array) -> list[Field]:
+    """Values in the path as fields of each record; those whose name is already a field's are left out, the record's own goes first.
+
+    present: booleans, which records there are.
+    """
+    taken = {field.name.lower() for field in fields}
+    found = []
+    for delivered, value in values.items():
+        name = as_in_table([delivered], schema.names)[0] if types.is_name(delivered) else delivered
+        if name.lower() not in taken:
+            cells = pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string()))
+            found.append(Field(name, Texts(cells), types.is_name(delivered)))
+            taken.add(name.lower())
+    return found
+
+
+def objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
+    """JSON objects of members that are JSON, those that are NULL left out; NULL where none is left."""
+    parts = [
+        pc.coalesce(pc.binary_join_element_wise(f",{encode_basestring(name)}:", written, ""), "")
+        for name, written in members
+        if written.null_count < count
+    ]
+    if not parts:
+        return pa.nulls(count, pa.string())
+    joined = pc.binary_join_element_wise(*parts, "")
+    written = pc.binary_join_element_wise(pc.binary_replace_slice(joined, 0, 1, "{"), "}", "")
+    return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), written)
+
+
+def _observed(cells: pa.Array) -> pa.DataType:
+    """The least type that holds all the cells; what a wider type holds already is not looked at again."""
+    kind: pa.DataType = pa.null()
+    rest = cells.drop_null().unique()
+    while len(rest) and not conversion.is_text(kind):
+        wider = types.merged(kind, types.of_text(rest[0].as_py()))
+        if wider == kind:
+            rest = rest[1:]
+            continue
+        kind = wider
+        rest = rest.filter(conversion.from_text(rest, kind)[1])
+    return kind
+
+
+def _aside(problems: Mapping[int, tuple[str, str]], count: int) -> tuple[pa.Array | None, pa.Array | None]:
+    if not problems:
+        return None, None
+    found = [problems.get(place, (None, None)) for place in range(count)]
+    return pa.array([why for why, _ in found], pa.string()), pa.array([text for _, text in found], pa.string())

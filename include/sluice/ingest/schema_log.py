@@ -1,0 +1,71 @@
+"""The schema log: what columns a bronze table's records have, a numbered file for each time that this changed.
+
+Beside the checkpoints. A version is written before the rows that need it, so that a repeated batch reads with what the first attempt
+found. Files are JSON: version, at (UTC), run, why, and the schema as Spark writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Version:
+    """An entry. number: from 0; why: in words, with names of fields at most."""
+
+    number: int
+    at: str
+    run: str
+    why: str
+    schema: dict[str, Any]
+
+    def columns(self) -> StructType:
+        """The schema."""
+        from pyspark.sql.types import StructType
+
+        return StructType.fromJson(self.schema)
+
+
+def versions(folder: str) -> list[Version]:
+    """All entries, oldest first."""
+    found = [path for path in Path(folder).glob("*.json") if path.stem.isdigit()]
+    entries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(found, key=lambda path: int(path.stem))]
+    return [Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"]) for entry in entries]
+
+
+def latest(folder: str) -> Version | None:
+    """The newest entry; None before the first."""
+    numbers = [int(path.stem) for path in Path(folder).glob("*.json") if path.stem.isdigit()]
+    if not numbers:
+        return None
+    entry = json.loads((Path(folder) / f"{max(numbers)}.json").read_text(encoding="utf-8"))
+    return Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"])
+
+
+def write(folder: str, schema: StructType, run: str, why: str) -> None:
+    """Add an entry. A reader sees it whole or not at all. To be called under the lease."""
+    before = latest(folder)
+    number = before.number + 1 if before else 0
+    entry = {
+        "version": number,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run": run,
+        "why": why,
+        "schema": schema.jsonValue(),
+    }
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    partial = place / f".{number}.json.part"
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(entry, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(place / f"{number}.json")

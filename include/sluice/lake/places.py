@@ -1,0 +1,67 @@
+"""Where everything lies that one pipeline reads and writes; or one call of autoload_to_table, which has places of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sluice.declare.graph import Graph
+from sluice.settings import Settings
+
+
+class Places(Protocol):
+    """What the flows ask for: paths of Delta tables as text, of other things as Path."""
+
+    @property
+    def landing(self) -> Path:
+        """The folder that holds the sources' own, each at its `path`."""
+
+    def table(self, name: str) -> str:
+        """Where a declared table lies."""
+
+    def quarantine(self, name: str) -> str:
+        """Where the rows lie that a table's flow did not accept."""
+
+    def checkpoints(self, flow: str) -> str:
+        """The folder of a flow's checkpoints."""
+
+    def bookkeeping(self, name: str) -> str:
+        """Where one of Sluice's own records lies: deliveries, outcomes and so on."""
+
+    def stop_request(self, run: str) -> Path:
+        """The file whose presence asks a run to stop before its next batch."""
+
+
+@dataclass(frozen=True)
+class OfPipeline:
+    """A pipeline's places: below the lake and the landing folder of the settings."""
+
+    settings: Settings
+    graph: Graph
+
+    @property
+    def landing(self) -> Path:
+        """The pipeline's landing folder."""
+        return Path(self.settings.landing) / self.graph.pipeline.name
+
+    def table(self, name: str) -> str:
+        """<lake>/<pipeline>/<layer>/<table>."""
+        layer = self.graph.layer(self.graph[name])
+        return self.settings.table_path(self.graph.pipeline.name, layer, self.graph.table_of(name))
+
+    def quarantine(self, name: str) -> str:
+        """<lake>/<pipeline>/quarantine/<table>."""
+        return self.settings.table_path(self.graph.pipeline.name, "quarantine", name)
+
+    def checkpoints(self, flow: str) -> str:
+        """As the settings say."""
+        return self.settings.checkpoints(self.graph.pipeline.name, flow)
+
+    def bookkeeping(self, name: str) -> str:
+        """As the settings say."""
+        return self.settings.bookkeeping(self.graph.pipeline.name, name)
+
+    def stop_request(self, run: str) -> Path:
+        """As the settings say."""
+        return self.settings.stop_request(self.graph.pipeline.name, run)

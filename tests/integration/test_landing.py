@@ -1,0 +1,106 @@
+"""A landing folder with all that lies in one, through runs: what is read, what is not, and what the ledger says of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import Pipeline, Source, table
+from sluice.declare.graph import graph
+from sluice.ingest import ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+Shop = Callable[..., Lakehouse]
+
+
+@table(reads="a", keys="id")
+def thing(a: DataFrame) -> DataFrame:
+    """A thing."""
+    return a.select("id")
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Shop:
+    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+
+
+def test_odd_files_are_read_links_are_refused_and_temporary_ones_wait(shop: Shop, tmp_path: Path) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT"))
+    lake.land("a/whole.json", '{"id": 1}\n')
+    lake.land("a/written.json.tmp", '{"id": 2}\n')
+    lake.land("a/line\nend [x] *.json", '{"id": 3}\n')
+    (tmp_path / "secret").write_text('{"id": 99}\n')
+    (lake.settings.landing / "shop" / "a" / "link.json").symlink_to(tmp_path / "secret")
+    raw = os.fsencode(lake.settings.landing / "shop" / "a") + b"/caf\xe9.json"
+    Path(os.fsdecode(raw)).write_text('{"id": 4}\n')
+    lake.run()
+    assert lake.rows("a", "id", "_file") == [(1, "whole.json"), (3, "line\nend [x] *.json"), (4, "caf\\xe9.json")]
+    assert lake.rows("a_quarantine", "_file", "content") == [("link.json", None)]
+    assert {row["file"]: row["state"] for row in lake.outcomes()} == {
+        "whole.json": "ingested",
+        "line\nend [x] *.json": "ingested",
+        "caf\\xe9.json": "ingested",
+        "link.json": "quarantined",
+    }
+    before = lake.versions()
+    lake.run()
+    assert lake.versions() == before
+
+
+def test_what_was_there_before_is_in_the_ledger_and_in_no_table(shop: Shop) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT", include_existing_files=False))
+    lake.land("a/old.json", '{"id": 1}\n')
+    lake.run()
+    lake.land("a/new.json", '{"id": 2}\n')
+    lake.run()
+    assert lake.rows("a", "id") == [(2,)]
+    assert [(row["file"], row["state"]) for row in lake.outcomes()] == [("old.json", "existing"), ("new.json", "ingested")]
+
+
+def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT", clean_source="archive", clean_after_days=0), thing)
+    lake.land("a/x.json", '{"id": 1}\nno object\n')
+    lake.land("a/nul.json", b"\0\n")
+    report = lake.run()["a"]
+    landing = lake.settings.landing / "shop"
+    assert "1 files archived" in report.notes
+    assert (landing / "_archive" / "a" / "x.json").exists()
+    assert [path.name for path in (landing / "a").iterdir()] == ["nul.json"], "what was refused stays"
+    before = lake.versions()
+    lake.run()
+    assert lake.versions() == before
+    assert lake.rows("thing", "id") == [(1,)]
+    assert [(row["file"], row["state"]) for row in lake.outcomes()] == [
+        ("x.json", "ingested"),
+        ("nul.json", "quarantined"),
+        ("x.json", "cleaned"),
+    ]
+
+
+def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT"), thing)
+    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
+    with monkeypatch.context() as before:
+        before.setattr(ledger, "OUTCOMES", older)
+        lake.land("a/1.json", '{"id": 1}\n')
+        lake.run()
+        lake.land("a/2.json", '{"id": 2}\n')
+        lake.run()
+    assert [row["read"] for row in lake.outcomes()] == [None, None]
+    lake.land("a/3.json", '{"id": 3}\n')
+    reports = lake.run()
+    assert [row["read"] for row in lake.outcomes()] == [None, None, 1]
+    assert lake.rows("thing", "id") == [(1,), (2,), (3,)]
+    assert reports["thing"].inserted == 1, "silver went on from its checkpoint"
+    assert not any("anew" in note for note in reports["thing"].notes)

@@ -1,0 +1,265 @@
+"""What is in quarantine: judged again, put where it belongs, once, or discarded, and the ledger adds up all the time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import Pipeline, Source, expect_or_quarantine, table
+from sluice.declare.graph import graph
+from sluice.errors import UsageError
+from sluice.flows import readmission, readmission_journal, settlement
+from sluice.lake.report import FlowReport
+from sluice.runs import reconciliation
+from sluice.runs.readmission import chosen, entry_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+SCHEMA = "id BIGINT, name STRING"
+CSV = Source(name="orders", format="csv", schema=SCHEMA)
+JSON = Source(name="orders", schema=SCHEMA)
+Shop = Callable[..., Lakehouse]
+
+
+@table(reads="orders", keys="id")
+@expect_or_quarantine("named", "name IS NOT NULL")
+def order(orders: DataFrame) -> DataFrame:
+    """An order."""
+    return orders.select("id", "name")
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Shop:
+    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+
+
+def replay(lake: Lakehouse, name: str, *ids: str) -> FlowReport:
+    """As `sluice quarantine replay` does, without the lease."""
+    report = FlowReport(flow=name, layer="bronze")
+    entries = [entry_of(one)[1] for one in ids] if ids else None
+    readmission.replay(lake.workspace(), name, entries, report)
+    return report
+
+
+def discard(lake: Lakehouse, name: str, *ids: str) -> FlowReport:
+    report = FlowReport(flow=name, layer="bronze")
+    readmission.discard(lake.workspace(), name, [entry_of(one)[1] for one in ids], "discarded by me: a test", report)
+    return report
+
+
+def aside(lake: Lakehouse, name: str = "orders") -> list[tuple[Any, ...]]:
+    return lake.rows(f"{name}_quarantine", "_delivery", "_row", "record")
+
+
+def adds_up(lake: Lakehouse) -> bool:
+    """Whether every delivery's records are where the ledger says, counted from the tables."""
+    for row in lake.outcomes():
+        assert row["read"] == row["rows"] + row["quarantined"] + row["suppressed"] + (row["discarded"] or 0), row
+    return all(account.adds_up for account in reconciliation.of(lake.settings, lake.graph))
+
+
+def test_rows_that_fit_after_the_declaration_was_corrected_go_to_bronze_once(shop: Shop) -> None:
+    wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, quote="'"), order)
+    wrong.land("orders/1.csv", 'id,name\n1,"a, b"\n2,c\n3\n')
+    wrong.run()
+    assert aside(wrong) == [(1, 0, '1,"a, b"'), (1, 2, "3")]
+    right = shop(CSV, order)
+    replay(right, "orders", "orders/1")
+    assert right.rows("orders", "id", "name", "_delivery", "_row", "_file") == [
+        (1, "a, b", 1, 0, "1.csv"),
+        (2, "c", 1, 1, "1.csv"),
+    ]
+    assert aside(right) == [(1, 2, "3")]
+    assert adds_up(right)
+    before = right.versions()
+    replay(right, "orders", "orders/1")
+    assert right.versions() == before, "what still does not fit stays, and no commit says so"
+    right.run()
+    assert right.rows("order", "id", "name") == [(1, "a, b"), (2, "c")], "silver hears of it"
+    assert not list((right.settings.landing.parent / "lake" / "shop" / "_sluice").glob("staging/*"))
+
+
+def test_one_row_is_replayed_by_its_id(shop: Shop) -> None:
+    wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, quote="'"))
+    wrong.land("orders/1.csv", 'id,name\n1,"a, b"\n2,"c, d"\n')
+    wrong.run()
+    right = shop(CSV)
+    replay(right, "orders", "orders/1/1")
+    assert right.rows("orders", "id", "_row") == [(2, 1)]
+    assert aside(right) == [(1, 0, '1,"a, b"')]
+    assert adds_up(right)
+
+
+def test_a_file_that_was_refused_whole_is_taken_again_from_the_landing_folder_or_from_its_bytes(shop: Shop) -> None:
+    wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, delimiter=";"), order)
+    wrong.land("orders/stays.csv", "id,name\n1,a\n")
+    goes = wrong.land("orders/date=2026-01-01/goes.csv", "id,name\n2,b\n")
+    changes = wrong.land("orders/changes.csv", "id,name\n3,c\n")
+    wrong.run()
+    assert len(aside(wrong)) == 3
+    goes.unlink()
+    changes.write_text("id,name\n4,d\n")
+    right = shop(CSV, order)
+    replay(right, "orders")
+    assert right.rows("orders", "id", "_delivery") == [(1, 1), (2, 2), (3, 3)]
+    assert right.rows("orders", "_file")[1] == ("date=2026-01-01/goes.csv",)
+    assert aside(right) == []
+    assert {row["state"] for row in right.outcomes()} == {"ingested"}
+    assert adds_up(right)
+    right.run()
+    assert right.rows("order", "id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_a_file_that_is_still_refused_stays_as_it_is(shop: Shop) -> None:
+    lake = shop(CSV)
+    lake.land("orders/nul.csv", b"id,name\n7,\0\n")
+    lake.run()
+    before = lake.versions()
+    assert replay(lake, "orders", "orders/1").notes == ["1 still in quarantine"]
+    assert lake.versions() == before
+
+
+def test_json_lines_fit_when_the_schema_is_no_hindrance(shop: Shop, spark: SparkSession) -> None:
+    """Many lines of a delivery, of which some fit now: each keeps its own number."""
+    lake = shop(JSON)
+    lake.land("orders/1.jsonl", '{"id": 1}\n[2]\n{"id": 3}\nx\n')
+    lake.run()
+    assert aside(lake) == [(1, 1, "[2]"), (1, 3, "x")]
+    mended = spark.read.format("delta").load(lake.workspace().quarantine("orders")).replace("[2]", '{"id": 2, "more": true}')
+    mended.write.format("delta").mode("overwrite").save(lake.workspace().quarantine("orders"))
+    replay(lake, "orders", "orders/1")
+    rows = lake.rows("orders", "id", "_row", "_rescued_data")
+    assert [(number, row) for number, row, _ in rows] == [(1, 0), (2, 1), (3, 2)]
+    assert json.loads(rows[1][2]) == {"more": True}
+    assert aside(lake) == [(1, 3, "x")]
+    assert (lake.outcomes()[0]["rows"], lake.outcomes()[0]["rescued"]) == (3, 1)
+    assert adds_up(lake)
+
+
+def test_rows_of_silver_are_folded_again_when_its_rule_is_milder(shop: Shop) -> None:
+    strict = shop(CSV, order)
+    strict.land("orders/1.csv", "id,name\n1,\n2,b\n")
+    strict.run()
+    milder = table(reads="orders", keys="id")(expect_or_quarantine("known", "id IS NOT NULL")(_renamed(order)))
+    lake = shop(CSV, milder)
+    assert len(aside(lake, "order")) == 1
+    replay(lake, "order")
+    assert lake.rows("order", "id", "name") == [(1, None), (2, "b")]
+    assert aside(lake, "order") == []
+
+
+def _renamed(declared: Any) -> Any:
+    def order(orders: DataFrame) -> DataFrame:
+        """An order."""
+        return orders.select("id", "name")
+
+    return order
+
+
+def test_discarding_takes_rows_out_and_the_ledger_keeps_who_and_why(shop: Shop) -> None:
+    lake = shop(CSV, order)
+    lake.land("orders/1.csv", "id,name\n1,a\n2\n3\n")
+    lake.land("orders/2.csv", b"id,name\n7,\0\n")
+    lake.run()
+    discard(lake, "orders", "orders/1/1", "orders/2")
+    assert aside(lake) == [(1, 2, "3")]
+    one, two = lake.outcomes()
+    assert (one["state"], one["rows"], one["quarantined"], one["discarded"]) == ("ingested", 1, 1, 1)
+    assert (two["state"], two["rows"], two["quarantined"], two["discarded"]) == ("discarded", 0, 0, 1)
+    assert one["reason"] == two["reason"] == "discarded by me: a test"
+    assert adds_up(lake)
+    lake.run()
+    assert lake.rows("order", "id") == [(1,)]
+    with pytest.raises(UsageError, match=r"orders/2.*--ids"):
+        discard(lake, "orders", "orders/2")
+
+
+def test_rows_of_silver_are_not_discarded(shop: Shop) -> None:
+    lake = shop(CSV, order)
+    lake.land("orders/1.csv", "id,name\n1,\n")
+    lake.run()
+    with pytest.raises(UsageError, match="made from bronze"):
+        discard(lake, "order", "order/1")
+
+
+POINTS = [
+    (readmission_journal, "write", True),
+    (readmission.commits, "append", True),
+    (settlement.quarantine, "remove", True),
+    (settlement.ledger, "append", True),
+    (readmission_journal, "write", False),
+    (readmission.commits, "append", False),
+    (settlement.quarantine, "remove", False),
+    (settlement.ledger, "append", False),
+]
+
+
+def cases() -> list[Any]:
+    """Every point, then a run or the replay again. In turn, so that `make test` has each commit once."""
+    found = []
+    for number, (module, function, after) in enumerate(POINTS):
+        for then in ("run", "replay"):
+            often = number < 4 and (number % 2 == 0) == (then == "run")
+            name = f"{module.__name__.rsplit('.', 1)[1]}.{function}-{'after' if after else 'before'}-{then}"
+            found.append(pytest.param(module, function, after, then, id=name, marks=() if often else pytest.mark.slow))
+    return found
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(("module", "function", "after", "then"), cases())
+def test_a_killed_replay_leaves_no_row_twice_and_none_missing(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, module: Any, function: str, after: bool, then: str
+) -> None:
+    wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, quote="'"), order)
+    wrong.land("orders/1.csv", 'id,name\n1,"a, b"\n2,c\n3\n')
+    wrong.run()
+    right = shop(CSV, order)
+    crash(monkeypatch, module, function, after)
+    with pytest.raises(KeyboardInterrupt):
+        replay(right, "orders")
+    monkeypatch.undo()
+    if then == "run":
+        right.run()
+    settlement.finish(right.workspace())
+    replay(right, "orders")
+    right.run()
+    assert right.rows("orders", "id", "_row") == [(1, 0), (2, 1)]
+    assert aside(right) == [(1, 2, "3")]
+    assert right.rows("order", "id") == [(1,), (2,)]
+    assert [(row["rows"], row["quarantined"]) for row in right.outcomes()] == [(2, 1)]
+    assert adds_up(right)
+    assert list(readmission_journal.unfinished(right.workspace())) == []
+
+
+def crash(monkeypatch: pytest.MonkeyPatch, module: Any, function: str, after: bool) -> None:
+    real = getattr(module, function)
+
+    def crashing(*arguments: Any, **options: Any) -> None:
+        if after:
+            real(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, function, crashing)
+
+
+def test_ids_that_are_none_are_wrong_use() -> None:
+    declared = graph(PIPELINE, [CSV, order])
+    for ids in (["orders"], ["orders/x"], ["/1"], ["orders/1/2/3"], ["orders/-1"]):
+        with pytest.raises(UsageError, match="is no id"):
+            chosen(declared, ids)
+    with pytest.raises(UsageError, match="'orders'"):
+        chosen(declared, ["order_s/1"])
+    with pytest.raises(UsageError, match="--all TABLE"):
+        chosen(declared, [])
+    assert [(one.table, one.entries) for one in chosen(declared, ["orders/1", "order/2/3", "orders/1"])] == [
+        ("orders", ((1, None),)),
+        ("order", ((2, 3),)),
+    ]

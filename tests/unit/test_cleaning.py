@@ -1,0 +1,179 @@
+"""Cleaning a landing folder, without Spark: only what is committed goes, and nothing that is not in the ledger."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.declare import Source
+from sluice.ingest import cleaning, discovery, ledger
+from sluice.ingest.cleaning import Cleaned
+from sluice.ingest.discovery import CLEANED, DELIVERED
+
+
+class Landing:
+    """A landing folder with its ledger. Every file is of 2020; outcomes are ten days old."""
+
+    def __init__(self, root: Path) -> None:
+        self.landing = root / "landing" / "shop"
+        self.deliveries, self.outcomes = str(root / "lake" / "deliveries"), str(root / "lake" / "outcomes")
+        self.landed = 0
+
+    def land(self, file: str, content: str = "{}\n") -> Path:
+        self.landed += 1
+        path = self.landing / "a" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        os.utime(path, (1_600_000_000 + self.landed,) * 2)
+        return path
+
+    def discover(self, source: Source) -> list[tuple[str, str]]:
+        before = {row["delivery"] for row in self.rows()}
+        discovery.discover([source], self.landing, self.deliveries, "run")
+        return [(row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(ledger.rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+
+    def judge(self, number: int, state: str = ledger.INGESTED, days: float = 10) -> None:
+        ledger.create(self.outcomes, ledger.OUTCOMES)
+        (row,) = (row for row in self.rows() if row["delivery"] == number)
+        kept = {name: row[name] for name in ("delivery", "source", "file")}
+        at = datetime.now(UTC) - timedelta(days=days)
+        ledger.append(self.outcomes, [{**kept, "state": state, "recorded_at": at}], ledger.OUTCOMES, "run")
+
+    def ingest(self, source: Source, file: str, content: str = "{}\n", days: float = 10) -> Path:
+        """Land a file, discover it, and have it ingested."""
+        path = self.land(file, content)
+        self.discover(source)
+        self.judge(self.rows()[-1]["delivery"], days=days)
+        return path
+
+    def clean(self, source: Source) -> Cleaned:
+        return cleaning.clean(source, self.landing, self.deliveries, self.outcomes, "run")
+
+    def archived(self) -> dict[str, str]:
+        root = self.landing / "_archive"
+        return {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+KEEP = Source(name="a")
+DELETE = Source(name="a", clean_source="delete", clean_after_days=7)
+ARCHIVE = Source(name="a", clean_source="archive", clean_after_days=7)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Landing:
+    return Landing(tmp_path)
+
+
+def test_keep_keeps_and_reads_nothing(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake.ingest(KEEP, "x")
+    monkeypatch.setattr(cleaning, "latest", lambda *_: pytest.fail("keep needs no ledger"))
+    assert lake.clean(KEEP) == Cleaned()
+    assert path.exists()
+
+
+def test_delete_removes_what_is_ingested_long_enough_and_says_so_in_the_ledger(lake: Landing) -> None:
+    old, young = lake.ingest(DELETE, "old"), lake.ingest(DELETE, "young", days=6)
+    assert lake.clean(DELETE).notes(DELETE) == ["1 files deleted"]
+    assert (old.exists(), young.exists()) == (False, True)
+    assert [(row["event"], row["file"]) for row in lake.rows()] == [(DELIVERED, "old"), (DELIVERED, "young"), (CLEANED, "old")]
+    assert lake.discover(DELETE) == [], "it did not vanish"
+    assert lake.clean(DELETE) == Cleaned()
+
+
+@pytest.mark.parametrize("state", [ledger.QUARANTINED, ledger.MISSED, ledger.DISCARDED])
+def test_what_was_not_ingested_stays(lake: Landing, state: str) -> None:
+    path = lake.land("x")
+    lake.discover(DELETE)
+    assert lake.clean(DELETE) == Cleaned(), "no outcome yet"
+    lake.judge(1, state)
+    assert lake.clean(DELETE) == Cleaned()
+    assert path.exists()
+
+
+def test_a_later_outcome_counts(lake: Landing) -> None:
+    path = lake.ingest(DELETE, "x")
+    lake.judge(1, ledger.DISCARDED, days=9)
+    lake.clean(DELETE)
+    assert path.exists()
+
+
+def test_a_file_that_changed_since_stays(lake: Landing) -> None:
+    lake.ingest(DELETE, "x")
+    path = lake.land("x", '{"new": 1}\n')
+    assert lake.clean(DELETE) == Cleaned()
+    lake.discover(DELETE)
+    assert lake.clean(DELETE) == Cleaned(), "its newest delivery is not ingested yet"
+    assert path.read_text() == '{"new": 1}\n'
+
+
+def test_a_file_that_changes_at_the_last_moment_stays(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake.ingest(DELETE, "x")
+    append = ledger.append_numbered
+
+    def and_change(*arguments: Any) -> int:
+        lake.land("x", '{"new": 1}\n')
+        return append(*arguments)
+
+    monkeypatch.setattr(ledger, "append_numbered", and_change)
+    lake.clean(DELETE)
+    assert path.read_text() == '{"new": 1}\n'
+    assert lake.discover(DELETE) == [(DELIVERED, "x")]
+
+
+def test_archive_keeps_the_tree_and_never_overwrites(lake: Landing) -> None:
+    lake.ingest(ARCHIVE, "date=2026-11-20/x.json", "1\n")
+    assert lake.clean(ARCHIVE).notes(ARCHIVE) == ["1 files archived"]
+    assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n"}
+    lake.ingest(ARCHIVE, "date=2026-11-20/x.json", "22\n")
+    lake.clean(ARCHIVE)
+    assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n", "a/date=2026-11-20/x.json.3": "22\n"}
+    assert lake.discover(ARCHIVE) == [], "the archive is no landing folder"
+    assert lake.discover(Source(name="everything", path=".")) == []
+
+
+def test_killed_before_the_file_is_removed_the_next_run_removes_it(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lake.ingest(ARCHIVE, "x")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cleaning, "_check", killed)
+        with pytest.raises(KeyboardInterrupt):
+            lake.clean(ARCHIVE)
+    assert path.exists()
+    assert lake.discover(ARCHIVE) == [], "it is not delivered again"
+    assert lake.clean(ARCHIVE).files == 1
+    assert lake.archived() == {"a/x": "{}\n"}
+    assert [row["event"] for row in lake.rows()] == [DELIVERED, CLEANED], "noted once"
+
+
+def test_what_cannot_be_removed_is_said_and_does_not_fail_the_run(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.ingest(DELETE, "x")
+    with monkeypatch.context() as patch:
+
+        def refused(*_: object, **__: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        patch.setattr(Path, "unlink", refused)
+        assert lake.clean(DELETE).notes(DELETE) == ["1 files could not be deleted: Permission denied"]
+    assert lake.clean(DELETE).files == 1
+
+
+def test_a_link_is_not_removed_for_the_file_that_it_names(lake: Landing, tmp_path: Path) -> None:
+    path = lake.ingest(DELETE, "x")
+    path.unlink()
+    target = tmp_path / "target"
+    target.write_text("{}\n")
+    os.utime(target, (1_600_000_001, 1_600_000_001))
+    path.symlink_to(target)
+    lake.clean(DELETE)
+    assert target.exists()
+    assert path.is_symlink()

@@ -1,0 +1,203 @@
+"""Reading Parquet, text and binary files: each value exactly, in its column or in what is rescued."""
+
+from __future__ import annotations
+
+import bz2
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from sluice.declare import Source
+from sluice.ingest import formats
+from sluice.ingest.formats import Parsed
+from sluice.ingest.formats import parquet as packed
+from sluice.ingest.opening import Unreadable
+
+SOURCE = Source(name="s", format="parquet")
+RESCUE = Source(name="s", format="parquet", schema_evolution="rescue")
+MOMENT = pa.timestamp("us", tz="UTC")
+
+Read = Callable[..., Parsed]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The records of a table that was written as Parquet, as one block."""
+
+    def read(table: pa.Table, schema: pa.Schema, source: Source = SOURCE, **path_values: str) -> Parsed:
+        path = tmp_path / "a.parquet"
+        parquet.write_table(table, path, store_schema=True)
+        blocks = list(formats.read(source, path, schema, path_values))
+        for block in blocks:
+            block.rows.validate(full=True)
+        return Parsed(pa.concat_tables([block.rows for block in blocks]), blocks[0].news)
+
+    return read
+
+
+def rescued(block: Parsed) -> list[Any]:
+    return [json.loads(text) if text else None for text in block.rows["_rescued_data"].to_pylist()]
+
+
+def column(values: list[Any], kind: pa.DataType) -> pa.Table:
+    return pa.table({"a": pa.array(values, kind)})
+
+
+def test_values_of_the_columns_own_types_stay_as_they_are(read: Read) -> None:
+    table = pa.table({
+        "i": pa.array([1, None], pa.int32()), "d": [0.1, float("nan")], "s": ["x", ""], "b": [b"\xff", None],
+        "t": pa.array([datetime(2026, 1, 2, tzinfo=UTC), None], MOMENT), "l": [[1, 2], None], "n": [{"x": 1, "y": "z"}, None],
+        "m": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())), "p": pa.array([Decimal("1.20"), None], pa.decimal128(5, 2)),
+    })  # fmt: skip
+    block = read(table, table.schema)
+    assert block.rows.select(table.schema.names).to_pydict()["m"] == [[("k", 1)], None]
+    assert str(block.rows.drop(["_rescued_data", "_problem", "_record"]).to_pydict()) == str(table.to_pydict())
+    assert rescued(block) == [None, None] and block.news == pa.struct([])
+
+
+@pytest.mark.parametrize(
+    "values, kind, wanted, kept, rest",
+    [
+        ([1, 300, -1], pa.int32(), pa.int8(), [1, None, -1], [None, 300, None]),
+        ([1, 2], pa.int8(), pa.int64(), [1, 2], [None, None]),
+        ([1, 2**53 + 1], pa.int64(), pa.float64(), [1.0, None], [None, 2**53 + 1]),
+        ([1, 2], pa.int64(), pa.decimal128(3, 1), [Decimal("1.0"), Decimal("2.0")], [None, None]),
+        ([Decimal("1.25"), Decimal("1.20")], pa.decimal128(5, 2), pa.decimal128(5, 1), [None, Decimal("1.2")], [1.25, None]),
+        ([1.0, 2.5], pa.float64(), pa.int64(), [None, None], [1.0, 2.5]),
+        ([0.1, 0.5, float("nan")], pa.float64(), pa.float32(), [None, 0.5, "nan"], [0.1, None, None]),
+        ([float("inf"), float("nan")], pa.float64(), pa.string(), [None, None], ["Infinity", "NaN"]),
+        ([1, 2**64 - 1], pa.uint64(), pa.int64(), [1, None], [None, 2**64 - 1]),
+        (["1", "x"], pa.string(), pa.int64(), [None, None], ["1", "x"]),
+        (["2026-01-02", "x"], pa.string(), pa.date32(), [date(2026, 1, 2), None], [None, "x"]),
+        ([date(2026, 1, 2)], pa.date32(), MOMENT, [datetime(2026, 1, 2, tzinfo=UTC)], [None]),
+        ([datetime(2026, 1, 2)], pa.timestamp("ms"), pa.date32(), [None], ["2026-01-02T00:00:00Z"]),
+        ([datetime(2026, 1, 2)], pa.timestamp("ms"), MOMENT, [datetime(2026, 1, 2, tzinfo=UTC)], [None]),
+        ([1000, 1001], pa.timestamp("ns"), MOMENT,
+         [datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC), None], [None, "1970-01-01 00:00:00.000001001"]),
+        ([1, 2], pa.int64(), pa.string(), [None, None], [1, 2]),
+        ([True], pa.bool_(), pa.int64(), [None], [True]),
+        ([b"\xff"], pa.binary(), pa.string(), [None], ["/w=="]),
+        ([[1, None], [300]], pa.list_(pa.int64()), pa.list_(pa.int8()), [[1, None], None], [None, [300]]),
+        ([[{"x": 1}], [{"x": 2}]], pa.list_(pa.struct([("x", pa.int64())])), pa.list_(pa.struct([("x", pa.int8()), ("y", pa.string())])),
+         [[{"x": 1, "y": None}], [{"x": 2, "y": None}]], [None, None]),
+        ([[("k", 300)], [("k", 1)]], pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int8()), [None, [("k", 1)]], [{"k": 300}, None]),
+    ],
+)  # fmt: skip
+def test_other_values_are_converted_exactly_or_rescued(
+    read: Read, values: list[Any], kind: pa.DataType, wanted: pa.DataType, kept: list[Any], rest: list[Any]
+) -> None:
+    block = read(column(values, kind), pa.schema([("a", wanted)]))
+    assert block.rows.schema.field("a").type == wanted
+    assert [str(value) for value in block.rows["a"].to_pylist()] == [str(value) for value in kept]
+    assert [(row or {}).get("a") for row in rescued(block)] == rest
+
+
+def test_all_columns_as_text_take_any_value(read: Read) -> None:
+    table = pa.table({"a": [1], "b": [0.1], "c": [True], "d": [date(2026, 1, 2)], "e": [[1, 2]], "f": [{"x": "y"}], "g": ["z"]})
+    source = Source(name="s", format="parquet", infer_types=False)
+    block = read(table, pa.schema([(name, pa.string()) for name in table.schema.names]), source)
+    assert list(block.rows.to_pylist()[0].values())[:7] == ["1", "0.1", "true", "2026-01-02", "[1,2]", '{"x":"y"}', "z"]
+    assert rescued(block) == [None]
+
+
+def test_unknown_columns_are_rescued_and_told_with_their_own_types(read: Read) -> None:
+    table = pa.table({
+        "a": [1], "i": pa.array([2], pa.int8()), "u": pa.array([2**64 - 1], pa.uint64()), "f": [1.5], "t": [time(10)],
+        "n": [datetime(2026, 1, 2)], "s": pa.array(["x"]).dictionary_encode(), "l": pa.array([["y"]], pa.large_list(pa.large_string())),
+    })  # fmt: skip
+    block = read(table, pa.schema([("a", pa.int64())]))
+    assert rescued(block) == [
+        {"i": 2, "u": 2**64 - 1, "f": 1.5, "t": "10:00:00.000000", "n": "2026-01-02T00:00:00Z", "s": "x", "l": ["y"]}
+    ]
+    assert {field.name: field.type for field in block.news} == {
+        "i": pa.int8(), "u": pa.decimal128(20, 0), "f": pa.float64(), "t": pa.string(), "n": MOMENT, "s": pa.string(),
+        "l": pa.list_(pa.string()),
+    }  # fmt: skip
+    unwanted = read(
+        table, pa.schema([("a", pa.int64())]), Source(name="s", format="parquet", schema="a BIGINT", schema_evolution="none")
+    )
+    assert rescued(unwanted) == [None] and unwanted.news == pa.struct([])
+
+
+def test_of_a_struct_what_fits_stays_and_the_rest_is_rescued_in_its_place(read: Read) -> None:
+    table = pa.table({"a": [{"x": 1, "in": {"p": 300, "q": "r"}, "more": [1]}, None, {"x": 2, "in": None, "more": None}]})
+    schema = pa.schema([
+        ("a", pa.struct([("x", pa.int64()), ("in", pa.struct([("p", pa.int8()), ("q", pa.string())])), ("z", pa.string())]))
+    ])
+    block = read(table, schema)
+    assert block.rows["a"].to_pylist() == [
+        {"x": 1, "in": {"p": None, "q": "r"}, "z": None},
+        None,
+        {"x": 2, "in": None, "z": None},
+    ]
+    assert rescued(block) == [{"a": {"in": {"p": 300}, "more": [1]}}, None, None]
+    inner = pa.struct([("in", pa.struct([("p", pa.int64())])), ("more", pa.list_(pa.int64()))])
+    assert block.news == pa.struct([("a", inner)])
+
+
+def test_names_are_those_of_a_table_and_of_the_table(read: Read) -> None:
+    table = pa.Table.from_arrays([pa.array([number]) for number in range(4)], ["ID", "full name", "id", "_row"])
+    block = read(table, pa.schema([("id", pa.int64())]), RESCUE, day="2026-01-02")
+    assert block.rows["id"].to_pylist() == [0]
+    assert rescued(block) == [{"full_name": 1, "_field_3": 2, "_field_4": 3, "day": "2026-01-02"}]
+
+
+def test_many_rows_come_in_blocks_in_order(tmp_path: Path) -> None:
+    table = pa.table({"a": list(range(300_000)), "s": [str(number) * 5 for number in range(300_000)]})
+    parquet.write_table(table, tmp_path / "a", row_group_size=130_000)
+    blocks = list(formats.read(SOURCE, tmp_path / "a", table.schema, {}))
+    assert len(blocks) > 3 and max(block.rows.nbytes for block in blocks) < 12_000_000
+    assert [value for block in blocks for value in block.rows["a"].to_pylist()] == table["a"].to_pylist()
+    assert [value for block in blocks for value in block.rows["s"].to_pylist()] == table["s"].to_pylist()
+
+
+def test_what_stands_once_for_many_rows_is_unpacked_in_parts(tmp_path: Path) -> None:
+    texts = pa.array(["x" * 1_000_000, None]).dictionary_encode().take(pa.array([0, 1] * 100))
+    parquet.write_table(pa.table({"s": texts}), tmp_path / "a")
+    blocks = list(formats.read(SOURCE, tmp_path / "a", pa.schema([("s", pa.string())]), {}))
+    assert sum(block.rows.num_rows for block in blocks) == 200 and max(block.rows.nbytes for block in blocks) < 10_000_000
+    assert packed.measure(SOURCE, tmp_path / "a")[1] > 100_000_000
+
+
+def test_a_file_compressed_as_a_whole_is_read(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "a")
+    (tmp_path / "a.bz2").write_bytes(bz2.compress((tmp_path / "a").read_bytes()))
+    (block,) = formats.read(SOURCE, tmp_path / "a.bz2", pa.schema([("a", pa.int64())]), {})
+    assert block.rows["a"].to_pylist() == [1]
+
+
+def test_a_file_that_is_cut_off_says_so_when_it_is_read(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "a")
+    (tmp_path / "cut").write_bytes((tmp_path / "a").read_bytes()[:-3])
+    with pytest.raises(Unreadable, match=r"^the Parquet file is cut off$"):
+        list(formats.read(SOURCE, tmp_path / "cut", pa.schema([]), {}))
+
+
+def test_a_line_of_text_is_a_record_and_its_end_no_part_of_it(tmp_path: Path) -> None:
+    source = Source(name="s", format="text")
+    (tmp_path / "a").write_bytes("\ufeff{no: json}\r\n\n caf\u00e9\rx \nlast".encode())
+    (block,) = formats.read(
+        source, tmp_path / "a", pa.schema([("value", pa.string()), ("day", pa.date32())]), {"day": "2026-01-02"}
+    )
+    assert block.rows["value"].to_pylist() == ["{no: json}", "", " caf\u00e9\rx ", "last"]
+    assert block.rows["day"].to_pylist() == [date(2026, 1, 2)] * 4
+    (block,) = formats.read(source, tmp_path / "a", pa.schema([]), {})
+    assert block.news == pa.struct([("value", pa.string())]) and rescued(block)[3] == {"value": "last"}
+
+
+def test_a_binary_file_is_a_record(tmp_path: Path) -> None:
+    source = Source(name="s", format="binary")
+    (tmp_path / "a").write_bytes(b"\0\xff\n")
+    (block,) = formats.read(source, tmp_path / "a", pa.schema([("content", pa.binary())]), {})
+    assert block.rows.to_pylist() == [{"content": b"\0\xff\n", "_rescued_data": None, "_problem": None, "_record": None}]
+    (block,) = formats.read(source, tmp_path / "a", pa.schema([]), {})
+    assert block.news == pa.struct([("content", pa.binary())]) and rescued(block) == [{"content": "AP8K"}]
+    (tmp_path / "none").write_bytes(b"")
+    assert list(formats.read(source, tmp_path / "none", pa.schema([]), {})) == []

@@ -1,0 +1,215 @@
+"""Reading CSV: every cell in its column as delivered, or in what is rescued; a bad row costs no other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.declare import Source
+from sluice.ingest import formats, opening
+from sluice.ingest.formats import RAGGED, cells, delimited
+from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
+from sluice.ingest.opening import Unreadable
+
+SOURCE = Source(name="orders", format="csv")
+TEXT = pa.schema([("id", pa.string()), ("name", pa.string())])
+ENDS = ["_rescued_data", "_problem", "_record"]
+
+Read = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The rows of a CSV text, without `ENDS` where these are NULL in all; news in the attribute of that name."""
+
+    def read(text: str | bytes, schema: pa.Schema = TEXT, source: Source = SOURCE, **path_values: str) -> list[tuple[Any, ...]]:
+        path = tmp_path / "a.csv"
+        path.write_bytes(text.encode(source.encoding) if isinstance(text, str) else text)
+        blocks = list(formats.read(source, path, schema, path_values))
+        for block in blocks:
+            block.rows.validate(full=True)
+            assert block.rows.schema.names == [*schema.names, *ENDS]
+            assert block.rows.schema.types[: len(schema)] == schema.types
+        read.news = [block.news for block in blocks]  # type: ignore[attr-defined]
+        rows = [tuple(row.values()) for block in blocks for row in block.rows.to_pylist()]
+        return [row[:-3] for row in rows] if all(row[-3:] == (None, None, None) for row in rows) else rows
+
+    return read
+
+
+def rescued(row: tuple[Any, ...]) -> Any:
+    return json.loads(row[-3]) if row[-3] else None
+
+
+def test_an_empty_cell_is_null_and_a_quoted_one_an_empty_text(read: Read) -> None:
+    assert read('id,name\n1,\n2,""\n,x\n') == [("1", None), ("2", ""), (None, "x")]
+
+
+def test_quotes_are_doubled_and_hold_separators_and_line_ends(read: Read) -> None:
+    assert read('id,name\n1,"a, ""b""\r\nc"\n2,""""\n') == [("1", 'a, "b"\r\nc'), ("2", '"')]
+
+
+def test_a_quote_in_a_bare_field_stands_for_itself(read: Read) -> None:
+    assert read('id,name\n5" disk,x"y\n2,"b"\n') == [('5" disk', 'x"y'), ("2", "b")]
+
+
+def test_blanks_belong_to_cells_and_blank_lines_are_no_rows(read: Read) -> None:
+    assert read("\n  \nid,name\n 1 , \n\n   \n\t\n2,b\n\n") == [(" 1 ", " "), ("2", "b")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_any_line_end_ends_a_row_and_the_last_row_needs_none(read: Read, end: str) -> None:
+    assert read(end.join(["id,name", "1,a", '2,"b"'])) == [("1", "a"), ("2", "b")]
+    assert read(end.join(["id,name", '1,"a"b', '2,"b"', ""])) == [
+        (None, None, None, BROKEN_QUOTES, '1,"a"b'),
+        ("2", "b", None, None, None),
+    ]
+
+
+def test_a_ragged_row_keeps_its_text_and_its_place(read: Read) -> None:
+    assert read('id,name\n2,b\n3\n\n4,"c\nd",e\n5,e\n') == [
+        ("2", "b", None, None, None),
+        (None, None, None, RAGGED, "3"),
+        (None, None, None, RAGGED, '4,"c\nd",e'),
+        ("5", "e", None, None, None),
+    ]
+
+
+def test_wrong_quotes_cost_one_line_and_no_other_row(read: Read) -> None:
+    assert read('id,name\n1,"un\n2,y\n3,"x"z\n4,"good\none"\n5,"open') == [
+        (None, None, None, BROKEN_QUOTES, '1,"un'),
+        ("2", "y", None, None, None),
+        (None, None, None, BROKEN_QUOTES, '3,"x"z'),
+        ("4", "good\none", None, None, None),
+        (None, None, None, BROKEN_QUOTES, '5,"open'),
+    ]
+
+
+def test_header_names_are_those_of_a_table_and_of_the_table(read: Read) -> None:
+    source = Source(name="orders", format="csv", schema_evolution="rescue")
+    (row,) = read("\ufeffID,Name,name,full name,,_file\n6,f,g,h,i,j\n", source=source)
+    assert row[:2] == ("6", "f")
+    assert rescued(row) == {"_field_3": "g", "full_name": "h", "_field_5": "i", "_field_6": "j"}
+    assert read.news == [pa.struct([("full_name", pa.string())])]  # type: ignore[attr-defined]
+
+
+def test_unknown_fields_are_rescued_and_told_with_the_least_type(read: Read) -> None:
+    head = "id,n,x,big,zeros,flag,day,at,mixed,never"
+    rows = read(
+        f"{head}\n1,1,1,9007199254740993,007,true,2026-01-01,2026-01-01,1,\n2,2,2.5,1,7,false,2026-01-02,2026-01-01T10:00:00Z,a,\n"
+    )
+    assert rescued(rows[0]) == {
+        "n": "1", "x": "1", "big": "9007199254740993", "zeros": "007", "flag": "true",
+        "day": "2026-01-01", "at": "2026-01-01", "mixed": "1",
+    }  # fmt: skip
+    assert {field.name: str(field.type) for field in read.news[0]} == {  # type: ignore[attr-defined]
+        "n": "int64", "x": "double", "big": "int64", "zeros": "string", "flag": "bool",
+        "day": "date32[day]", "at": "timestamp[us, tz=UTC]", "mixed": "string", "never": "null",
+    }  # fmt: skip
+    read("id,n\n1,1\n", source=Source(name="orders", format="csv", infer_types=False))
+    assert read.news == [pa.struct([("n", pa.string())])]  # type: ignore[attr-defined]
+
+
+def test_a_source_that_wants_no_further_fields_gets_none_but_keeps_what_does_not_fit(read: Read) -> None:
+    source = Source(name="orders", format="csv", schema="id INT", schema_evolution="none")
+    rows = read("id,more,\nx,2,3\n1,2,3\n", pa.schema([("id", pa.int32())]), source)
+    assert rows == [(None, '{"id":"x"}', None, None), (1, None, None, None)]
+
+
+def test_typed_columns_take_what_says_exactly_their_value(read: Read) -> None:
+    schema = pa.schema([("id", pa.int8()), ("x", pa.float64()), ("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))])
+    rows = read("id,x,day,at\n1,2.5,2026-01-02,2026-01-02T03:04:05Z\n128,NaN,2026-1-2,now\n,,,\n", schema)
+    assert rows[0] == (1, 2.5, date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), None, None, None)
+    assert rows[1][:4] == (None, None, None, None)
+    assert rescued(rows[1]) == {"id": "128", "x": "NaN", "day": "2026-1-2", "at": "now"}
+    assert rows[2] == (None,) * 7
+    assert read.news[0].field("id").type == pa.int64()  # type: ignore[attr-defined]
+
+
+def test_a_column_that_the_file_has_not_is_null(read: Read) -> None:
+    assert read("name\nb\n") == [(None, "b")]
+
+
+def test_without_a_header_the_schema_names_the_fields_or_their_numbers_do(read: Read) -> None:
+    declared = Source(name="orders", format="csv", header=False, schema="id STRING, name STRING")
+    assert read("1,a\n2,b\n", source=declared) == [("1", "a"), ("2", "b")]
+    assert read("1,a\n", pa.schema([*TEXT, ("day", pa.string())]), declared, day="x") == [("1", "a", "x")]
+    free = Source(name="orders", format="csv", header=False)
+    assert read("1,a\n2,b\n", pa.schema([("_c1", pa.string()), ("_c0", pa.int64())]), free) == [("a", 1), ("b", 2)]
+
+
+def test_values_in_the_path_are_fields_unless_the_record_has_its_own(read: Read) -> None:
+    schema = pa.schema([("id", pa.string()), ("day", pa.date32()), ("hour", pa.int64())])
+    rows = read("id,HOUR\n1,3\n2\n", schema, day="2026-01-02", hour="9", more="x", _file="y")
+    assert rows[0][:3] == ("1", date(2026, 1, 2), 3)
+    assert rescued(rows[0]) == {"more": "x", "_file": "y"}
+    assert rows[1] == (None, None, None, None, RAGGED, "2")
+    assert read.news == [pa.struct([("more", pa.string())])]  # type: ignore[attr-defined]
+    assert read("id,hour\n1,3\n", pa.schema([("id", pa.string())]), HOUR="9")[0][1] == '{"hour":"3"}'
+
+
+@pytest.mark.parametrize("delimiter, quote", [(";", "'"), ("\t", '"'), ("|", '"'), ("\u00a7", '"'), (",", "\u2018")])
+def test_any_character_separates_or_quotes(read: Read, delimiter: str, quote: str) -> None:
+    source = Source(name="orders", format="csv", delimiter=delimiter, quote=quote)
+    text = f"id{delimiter}name\n1{delimiter}{quote}a{delimiter}{quote * 2}b\n{quote}\n2{delimiter}\n"
+    assert read(text, source=source) == [("1", f"a{delimiter}{quote}b\n"), ("2", None)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "windows-1252"])
+def test_other_encodings_are_read_as_declared(read: Read, encoding: str) -> None:
+    source = Source(name="orders", format="csv", encoding=encoding)
+    assert read("id,name\n1,caf\u00e9\n2\n", source=source) == [
+        ("1", "caf\u00e9", None, None, None),
+        (None, None, None, RAGGED, "2"),
+    ]
+
+
+def test_a_cell_of_30_mb_passes_and_its_neighbours_too(read: Read) -> None:
+    long = "x\n" * 15_000_000
+    assert read(f'id,name\n1,a\n2,"{long}"\n3,c\n') == [("1", "a"), ("2", long), ("3", "c")]
+
+
+def test_a_quote_that_is_never_closed_is_not_waited_for_for_ever(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "LONGEST", 2_000_000)
+    lines = [f"{number},text of some length\n" for number in range(200_000)]
+    rows = read("".join(["id,name\n", *lines[:10], '10,"never\n', *lines[11:]]))
+    assert len(rows) == len(lines)
+    assert rows[10] == (None, None, None, BROKEN_QUOTES, '10,"never')
+    assert [row[0] for row in rows[11:]] == [str(number) for number in range(11, len(lines))]
+
+
+def test_the_first_line_of_a_file_is_read_as_its_header() -> None:
+    assert delimited.header(SOURCE, b'\n\nid,"full, name",\n1') == ("id", "full, name", "")
+    with pytest.raises(Unreadable, match=r"^the file's fields are separated by semicolons, the source declares commas$"):
+        delimited.header(SOURCE, b"id;name\n1;a\n")
+    with pytest.raises(Unreadable, match=r"^the first line is no header: one field of it is longer than 128 KiB$"):
+        delimited.header(SOURCE, b"i" * 200_000 + b",a\n")
+    with pytest.raises(Unreadable, match=r"^the first line is no header: a quoted field"):
+        delimited.header(SOURCE, b'id,"name\n1,a\n')
+    with pytest.raises(Unreadable, match=r"^the first line is longer than 1 MiB$"):
+        delimited.header(SOURCE, b"a," * (1 << 19))
+
+
+def test_rows_are_the_same_one_by_one_as_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'1,"a ""b"""\n\n2\n   \n3,"c\nd",e\n5" x,\n6,""\n7,g'
+
+    def rows() -> list[Any]:
+        found = list(cells.of(SOURCE, iter([text]), 2))
+        columns = [[value for rows in found for value in rows.columns[number].to_pylist()] for number in (0, 1)]
+        return [columns, [problem for rows in found for problem in rows.problems.values()]]
+
+    quick = rows()
+    monkeypatch.setattr(cells, "_clean", lambda *_: (0, True))
+    assert rows() == quick
+    assert quick[0][0] == ["1", None, None, '5" x', "6", "7"]
+
+
+def test_a_row_that_is_set_aside_says_whose_it_is_where_its_field_is_there(read: Read) -> None:
+    rows = read("id,name\n7\n8,b,c\n9,d\n", source=Source(name="orders", format="csv", subject="name", infer_types=False))
+    assert [(rescued(row), row[-1]) for row in rows] == [(None, "7"), ({"name": "b"}, "8,b,c"), (None, None)]

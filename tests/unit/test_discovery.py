@@ -1,0 +1,387 @@
+"""Discovery without Spark: what is a delivery, what is not, and in which batches they come."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.declare import Source
+from sluice.declare.interval import Interval
+from sluice.errors import UsageError
+from sluice.ingest import discovery, ledger, listing
+from sluice.ingest.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED
+
+
+@dataclass
+class Folder:
+    """A landing folder and its deliveries table."""
+
+    root: Path
+    landed: int = 0
+
+    @property
+    def landing(self) -> Path:
+        return self.root / "landing" / "shop"
+
+    @property
+    def deliveries(self) -> str:
+        return str(self.root / "lake" / "deliveries")
+
+    @property
+    def outcomes(self) -> str:
+        return str(self.root / "lake" / "outcomes")
+
+    def land(self, file: str, content: str = "{}\n", at: float | None = None) -> Path:
+        """Write a file; modified in 2020, each later than the one before, unless at says when."""
+        self.landed += 1
+        path = self.landing / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        when = 1_600_000_000 + self.landed if at is None else at
+        os.utime(path, (when, when))
+        return path
+
+    def discover(self, *sources: Source, within: Interval | None = None) -> list[tuple[str, str]]:
+        """What a discovery records: event and file."""
+        before = len(self.rows())
+        discovery.discover(sources, self.landing, self.deliveries, "run", within)
+        return [(row["event"], row["file"]) for row in self.rows()[before:]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        return sorted(ledger.rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+
+    def commits(self) -> list[list[str]]:
+        """The files of each commit, oldest first."""
+        from deltalake import DeltaTable
+
+        paths = {row["file"] for row in self.rows()}
+        found = []
+        for version in range(1, DeltaTable(self.deliveries).version() + 1):
+            before = {(r["delivery"]) for r in _at(self.deliveries, version - 1)}
+            found.append([row["file"] for row in _at(self.deliveries, version) if row["delivery"] not in before])
+        assert paths == {file for files in found for file in files}
+        return found
+
+    def judge(self, state: str, *numbers: int) -> None:
+        """Write outcomes."""
+        from datetime import UTC, datetime
+
+        ledger.create(self.outcomes, ledger.OUTCOMES)
+        files = {row["delivery"]: row for row in self.rows()}
+        ledger.append(
+            self.outcomes,
+            [
+                {
+                    "delivery": number,
+                    "source": files[number]["source"],
+                    "file": files[number]["file"],
+                    "state": state,
+                    "recorded_at": datetime.now(UTC),
+                }
+                for number in numbers
+            ],
+            ledger.OUTCOMES,
+            "run",
+        )
+
+
+def _at(path: str, version: int) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = DeltaTable(path, version=version)
+    return pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY delivery")).to_pylist()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    found = Folder(tmp_path)
+    (found.landing / "a").mkdir(parents=True)
+    return found
+
+
+A = Source(name="a")
+
+
+def test_new_and_changed_files_are_deliveries_and_a_second_look_finds_nothing(folder: Folder) -> None:
+    folder.land("a/2.json")
+    folder.land("a/deep/er/1.json")
+    assert folder.discover(A) == [(DELIVERED, "2.json"), (DELIVERED, "deep/er/1.json")]
+    assert folder.discover(A) == []
+    folder.land("a/2.json", '{"x": 1}\n')
+    assert folder.discover(A) == [(DELIVERED, "2.json")]
+    (folder.landing / "a/2.json").unlink()
+    assert folder.discover(A) == [(GONE, "2.json")]
+    assert folder.discover(A) == []
+    folder.land("a/2.json", '{"x": 1}\n')
+    assert folder.discover(A) == [(DELIVERED, "2.json")]
+    assert [row["delivery"] for row in folder.rows()] == [1, 2, 3, 4, 5]
+
+
+def test_only_new_files_are_opened(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        folder.land(f"a/{number}")
+    folder.discover(A)
+    folder.land("a/new")
+    opened: list[str] = []
+    real = os.open
+
+    def counting(path: Any, *arguments: Any, **options: Any) -> int:
+        opened.append(str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", counting)
+    folder.discover(A)
+    assert [Path(path).name for path in opened if "/landing/" in path] == ["new"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".hidden", "_SUCCESS", "x.tmp", "x.TMP", "x.json.part", "x.partial", "x.crdownload", "x.filepart", "x.swp", "x~"),
+        *("x._COPYING_", "x.inprogress", "_temporary/0/x.json", ".staging/x.json", "_a=1/x.json", "deep/_spark_metadata/0"),
+    ],
+)
+def test_what_is_still_being_written_is_not_looked_at(folder: Folder, name: str) -> None:
+    folder.land(f"a/{name}")
+    folder.land("a/whole.json")
+    assert folder.discover(A) == [(DELIVERED, "whole.json")]
+
+
+def test_a_temporary_name_in_the_middle_is_a_name(folder: Folder) -> None:
+    for name in ("x.tmp.json", "tmp", "x_.json", "part", "a=_1/x.json"):
+        folder.land(f"a/{name}")
+    assert {file for _, file in folder.discover(A)} == {"x.tmp.json", "tmp", "x_.json", "part", "a=_1/x.json"}
+
+
+def test_a_file_that_still_grows_is_left_for_the_next_run(folder: Folder) -> None:
+    folder.land("a/quiet", at=time.time())
+    growing = folder.land("a/growing", at=time.time())
+    done = threading.Event()
+
+    def write() -> None:
+        while not done.wait(0.05):
+            with growing.open("a") as file:
+                file.write("{}\n")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert folder.discover(A) == [(DELIVERED, "quiet")]
+    finally:
+        done.set()
+        writer.join()
+    os.utime(growing, (1_700_000_000, 1_700_000_000))
+    assert folder.discover(A) == [(DELIVERED, "growing")]
+
+
+def test_young_files_are_waited_for_once_and_old_or_future_ones_not(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    folder.land("a/old")
+    folder.land("a/future", at=time.time() + 86_400)
+    assert len(folder.discover(A)) == 2
+    assert slept == []
+    for number in range(3):
+        folder.land(f"a/young{number}", at=time.time())
+    assert len(folder.discover(A)) == 3
+    assert slept == [discovery.LOOK_AGAIN]
+
+
+def test_a_marker_a_folder_says_that_its_files_are_ready(folder: Folder) -> None:
+    source = Source(name="a", ready_marker="_SUCCESS")
+    folder.land("a/one/x")
+    folder.land("a/two/x")
+    assert folder.discover(source) == []
+    marker = folder.land("a/one/_SUCCESS")
+    assert folder.discover(source) == [(DELIVERED, "one/x")]
+    marker.unlink()
+    assert folder.discover(source) == [], "a file whose marker goes is there all the same"
+
+
+def test_a_marker_a_file_says_that_it_is_ready_and_is_never_read(folder: Folder) -> None:
+    source = Source(name="a", ready_marker="{name}.done")
+    for name in ("x.json", "y.json", "x.json.done", "z.json.done"):
+        folder.land(f"a/{name}")
+    assert folder.discover(source) == [(DELIVERED, "x.json")]
+    folder.land("a/y.json.done")
+    assert folder.discover(source) == [(DELIVERED, "y.json")]
+
+
+def test_the_pattern_is_of_names_and_a_narrower_one_makes_nothing_vanish(folder: Folder) -> None:
+    folder.land("a/x.json")
+    folder.land("a/deep/y.csv")
+    assert folder.discover(A) == [(DELIVERED, "x.json"), (DELIVERED, "deep/y.csv")]
+    folder.land("a/z.json")
+    assert folder.discover(Source(name="a", pattern="*.csv")) == []
+
+
+def test_what_was_there_before_stays_unread(folder: Folder) -> None:
+    source = Source(name="a", include_existing_files=False)
+    folder.land("a/old")
+    folder.land("a/older")
+    assert folder.discover(source) == [(EXISTING, "old"), (EXISTING, "older")]
+    folder.land("a/new")
+    assert folder.discover(source) == [(DELIVERED, "new")]
+    assert folder.discover(A) == [], "also when the source asks for existing files later"
+    folder.land("a/old", '{"x": 1}\n')
+    assert folder.discover(source) == [(DELIVERED, "old")], "a change is a delivery"
+
+
+def test_nothing_was_there_before_and_then_comes_the_first(folder: Folder) -> None:
+    source = Source(name="a", include_existing_files=False)
+    assert folder.discover(source) == [(EXISTING, "")]
+    folder.land("a/first")
+    assert folder.discover(source) == [(DELIVERED, "first")]
+    assert folder.discover(source) == []
+
+
+def test_the_files_of_before_are_noted_in_one_commit(folder: Folder) -> None:
+    for number in range(5):
+        folder.land(f"a/{number}")
+    folder.discover(Source(name="a", include_existing_files=False, max_files_per_trigger=2))
+    assert len(folder.commits()) == 1, "killed after the first of several, the next run would take the rest for new"
+
+
+def test_a_known_file_that_changes_is_ignored_where_overwrites_are_not_allowed(folder: Folder) -> None:
+    source = Source(name="a", allow_overwrites=False)
+    path = folder.land("a/x")
+    folder.discover(source)
+    folder.judge(ledger.INGESTED, 1)
+    folder.land("a/x", '{"x": 1}\n')
+    assert folder.discover(source) == [(IGNORED, "x")]
+    assert folder.discover(source) == [], "said once"
+    path.unlink()
+    folder.discover(source)
+    folder.land("a/x", '{"x": 2}\n')
+    assert folder.discover(source) == [(IGNORED, "x")], "nor is it new when it was away"
+
+
+def test_a_change_of_what_was_missed_is_a_delivery_all_the_same(folder: Folder) -> None:
+    source = Source(name="a", allow_overwrites=False)
+    folder.land("a/x")
+    folder.discover(source)
+    folder.judge(ledger.MISSED, 1)
+    folder.land("a/x", '{"x": 1}\n')
+    assert folder.discover(source) == [(DELIVERED, "x")], "nothing of it was read so far"
+
+
+def test_odd_names_are_kept_and_one_that_is_not_utf_8_is_found_again(folder: Folder) -> None:
+    names = ["a b", "\xe9t\xe9", "[x]*{y}?", "line\nend", "50%25+1", "#1;'\"", "back\\x41slash", "\U0001f600"]
+    for name in names:
+        folder.land(f"a/{name}")
+    raw = os.fsencode(folder.landing / "a") + b"/caf\xe9.json"
+    os.close(os.open(raw, os.O_CREAT | os.O_WRONLY))
+    os.utime(raw, (1_700_000_000, 1_700_000_000))
+    found = folder.discover(A)
+    assert [file for _, file in found] == [*names, "caf\\xe9.json"]
+    for _, file in found:
+        assert listing.path_of(folder.landing / "a", file).exists()
+    assert folder.discover(A) == []
+    Path(os.fsdecode(raw)).unlink()
+    assert folder.discover(A) == [(GONE, "caf\\xe9.json")]
+
+
+def test_a_link_is_a_delivery_that_is_not_followed(folder: Folder, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (folder.landing / "a" / "file").symlink_to(outside / "secret")
+    (folder.landing / "a" / "folder").symlink_to(outside, target_is_directory=True)
+    (folder.landing / "a" / "loop").symlink_to(folder.landing / "a", target_is_directory=True)
+    (folder.landing / "a" / "broken").symlink_to(tmp_path / "nowhere")
+    assert sorted(file for _, file in folder.discover(A)) == ["broken", "file", "folder", "loop"]
+    assert {row["sha256"] for row in folder.rows()} == {None}, "nor is it opened"
+    assert folder.discover(A) == []
+
+
+def test_a_source_whose_folder_leaves_the_landing_folder_is_refused(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (folder.landing / "b").symlink_to(tmp_path / "outside")
+    with pytest.raises(UsageError, match="leaves the landing folder"):
+        folder.discover(Source(name="b"))
+    assert not Path(folder.deliveries).exists() or folder.rows() == []
+
+
+def test_pipes_and_sockets_are_not_opened(folder: Folder) -> None:
+    os.mkfifo(folder.landing / "a" / "pipe")
+    assert folder.discover(A) == []
+
+
+def test_a_folder_that_cannot_be_listed_is_told_and_its_files_are_not_gone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.land("a/shut/x")
+    folder.discover(A)
+
+    def refusing(real: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def look(path: Any) -> Any:
+            if "shut/" in str(path):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path)
+
+        return look
+
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(Path, "lstat", refusing(Path.lstat))
+    assert folder.discover(A) == [(DELIVERED, "shut")]
+    assert folder.discover(A) == []
+
+
+def test_batches_keep_the_limits_of_each_source(folder: Folder) -> None:
+    for number in range(5):
+        folder.land(f"a/{number}", "x" * 10)
+        folder.land(f"b/b{number}", "x" * 10)
+    folder.discover(Source(name="a", max_files_per_trigger=2), Source(name="b", max_files_per_trigger=4))
+    assert folder.commits() == [["0", "1", "b0", "b1", "b2", "b3"], ["2", "3", "b4"], ["4"]]
+    assert [row["delivery"] for row in folder.rows()] == list(range(1, 11))
+
+
+def test_batches_keep_the_limit_on_bytes_with_at_least_one_file(folder: Folder) -> None:
+    for name, size in (("a", 60), ("b", 40), ("c", 1), ("d", 500), ("e", 99)):
+        folder.land(f"a/{name}", "x" * size)
+    folder.discover(Source(name="a", max_bytes_per_trigger=100))
+    assert folder.commits() == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def test_a_replay_finds_only_what_is_of_its_interval(folder: Folder) -> None:
+    source = Source(name="a", date_in_path="%Y%m%d")
+    folder.land("a/20260101")
+    folder.land("a/20260102")
+    assert folder.discover(source, within=Interval.of("2026-01-02", "2026-01-02")) == [(DELIVERED, "20260102")]
+    assert folder.discover(source) == [(DELIVERED, "20260101")]
+
+
+def test_an_older_ledger_gets_the_columns_that_it_lacks(folder: Folder) -> None:
+    import pyarrow as pa
+
+    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
+    ledger.create(folder.outcomes, older)
+    assert ledger.columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
+    ledger.append(folder.outcomes, [{"delivery": 1, "source": "a", "file": "x", "state": "ingested"}], older, "run")
+    assert ledger.columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [{"delivery": 1, "read": None}]
+    ledger.create(folder.outcomes, ledger.OUTCOMES)
+    assert "read" in ledger.rows(folder.outcomes)[0]
+    row = {"delivery": 2, "source": "a", "file": "y", "state": "ingested", "read": 7}
+    ledger.append(folder.outcomes, [row], ledger.OUTCOMES, "run")
+    found = {row["delivery"]: row["read"] for row in ledger.rows(folder.outcomes, ["delivery", "read"])}
+    assert found == {1: None, 2: 7}
+
+
+def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> None:
+    path = folder.land("a/x")
+    folder.discover(A)
+    row = {**folder.rows()[0], "event": CLEANED}
+    ledger.append_numbered(folder.deliveries, [[row]], 1, "run")
+    assert folder.discover(A) == []
+    path.unlink()
+    assert folder.discover(A) == []
+    folder.land("a/x", '{"x": 1}\n')
+    assert folder.discover(A) == [(DELIVERED, "x")]
