@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -385,3 +386,23 @@ def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> 
     assert folder.discover(A) == []
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "x")]
+
+
+def test_a_folder_that_never_was_is_waited_for_and_one_that_went_is_an_error(folder: Folder) -> None:
+    assert folder.discover(Source(name="later"), A) == []
+    folder.land("later/x")
+    assert folder.discover(Source(name="later"), A) == [(DELIVERED, "x")]
+    shutil.rmtree(folder.landing / "later")
+    with pytest.raises(UsageError, match="no landing folder"):
+        folder.discover(Source(name="later"), A)
+
+
+def test_a_source_that_cannot_be_looked_at_holds_no_other_up(folder: Folder) -> None:
+    folder.land("later/x")
+    folder.discover(Source(name="later"))
+    shutil.rmtree(folder.landing / "later")
+    folder.land("a/y")
+    refused: dict[str, Any] = {}
+    discovery.discover([Source(name="later"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    assert list(refused) == ["later"]
+    assert [(row["event"], row["file"]) for row in folder.rows()] == [(DELIVERED, "x"), (DELIVERED, "y")]

@@ -11,7 +11,7 @@ from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.flows import intake, reread, streams
 from sluice.flows.checkpoints import Checkpoint, current
-from sluice.ingest import ledger
+from sluice.ingest import groups, ledger
 from sluice.ingest.discovery import TAKEN
 from sluice.ingest.examination import Delivery, Examined, examine
 from sluice.lake import log, tables
@@ -34,7 +34,8 @@ def shape_of(workspace: Workspace, source: Source) -> Shape:
     declared = tables.columns(source.ddl) if source.ddl else StructType()
     schema = StructType([*declared.fields, *tables.columns(TECHNICAL).fields])
     # Columns come and go with deliveries, and any may be personal: bronze is pruned by delivery alone.
-    return Shape(schema=schema, comment=source.comment, statistics=("_delivery", "_ingested_at"), retain=retain)
+    comment = workspace.graph.sources[source.table].comment
+    return Shape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
 
 
 def create(workspace: Workspace, source: Source) -> Shape:
@@ -79,14 +80,17 @@ def ingest(
     number: int,
     report: FlowReport,
 ) -> None:
-    """Take one batch of deliveries to their outcomes."""
+    """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
     known = {row["delivery"] for row in ledger.rows(workspace.outcomes, ["delivery"])}
+    fresh = [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known]
+    parts = groups.of_source(source, fresh, lambda row: row["size"])
+    # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
+    transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
     folder = intake.folder_of(workspace, source)
-    fresh = [intake.delivery_of(row, folder) for row in rows.orderBy("delivery").collect() if row.delivery not in known]
-    if fresh:
-        workspace.note(checkpoint.flow, [delivery.number for delivery in fresh])
-        transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number)
-        intake.take(workspace, source, _looked_at(source, fresh), report, transaction)
+    for part in parts:
+        workspace.note(checkpoint.flow, [row["delivery"] for row in part])
+        deliveries = [intake.delivery_of(row, folder) for row in part]
+        intake.take(workspace, source, _looked_at(source, deliveries), report, transaction)
 
 
 def _looked_at(source: Source, fresh: list[Delivery]) -> list[Examined]:

@@ -28,7 +28,7 @@ def align(workspace: Workspace, source: Source, wanted: StructType) -> None:
         schema = StructType([wanted[field.name] if field.name in widened else field for field in there.schema])
         shape = Shape(
             schema=schema,
-            comment=source.comment,
+            comment=workspace.graph.sources[source.table].comment,
             statistics=("_delivery", "_ingested_at"),
             retain=(property_of(path, tables.RETENTION) or "interval 7 days").removeprefix("interval "),
         )

@@ -19,6 +19,7 @@ from typing import Protocol
 from sluice.declare.interval import Interval
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
+from sluice.errors import SluiceError
 from sluice.ingest import dates, groups, ledger
 from sluice.ingest.known import CLEANED, EXISTING, GONE, IGNORED, TAKEN, Known, Seen, latest
 from sluice.ingest.listing import DELIVERED, LandedFile, listing, modified, path_of
@@ -72,9 +73,12 @@ class Arrival(Protocol):
 def arrivals(source: Source, landing: Path, known: Known, within: Interval | None) -> tuple[list[Arrival], list[str]]:
     """What came to a source, in the order in which it gets its numbers, and which files are gone. By kind of source: register others.
 
-    within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where there is no landing folder.
+    within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
+    is not there; that of a source which never had one is only waited for.
     """
     seen = known.of(source.name)
+    if not seen and landing.is_dir() and not (landing / source.path).exists():
+        return [], []
     if not source.include_existing_files and not seen:
         return _existing(source, landing), []
     here = {file.file: file for file in listing(source, landing)}
@@ -120,21 +124,28 @@ def news(source: Source, landing: Path, known: Known, within: Interval | None = 
 
 
 def discover(
-    sources: Sequence[Source], landing: Path, deliveries: str, run: str, within: Interval | None = None, first: int = 1
+    sources: Sequence[Source],
+    landing: Path,
+    deliveries: str,
+    run: str,
+    within: Interval | None = None,
+    first: int = 1,
+    refused: dict[str, SluiceError] | None = None,
 ) -> int:
     """Give each new or changed file, and each that is there no more, the next delivery number. Returns how many there are.
 
     landing: the pipeline's landing folder. deliveries: the table. within: only files that are there, of dates in this interval.
-    first: the number of the first delivery ever.
+    first: the number of the first delivery ever. refused: where given, takes the error of each source that cannot be looked at, and the
+    others are; else it is raised.
     Each commit holds what one micro-batch of each source takes. To be called under the pipeline's lease: the numbers increase.
     """
     ledger.create(deliveries, ledger.DELIVERIES)
     known = latest(deliveries)
-    found = {source.name: arrivals(source, landing, known, within) for source in sources}
+    found = _found(sources, landing, known, within, refused)
     moving = _moving([one for came, _ in found.values() for one in came if isinstance(one, LandedFile)])
     noted: list[Row] = []
     batches: list[list[list[Row]]] = []
-    for source in sources:
+    for source in (source for source in sources if source.name in found):
         came, gone = found[source.name]
         rows: list[Row] = [{"source": source.name, **row_of(one)} for one in came if one not in moving]
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in gone]
@@ -145,6 +156,20 @@ def discover(
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
     return ledger.append_numbered(deliveries, commits, max(known.last, first - 1), run)
+
+
+def _found(
+    sources: Sequence[Source], landing: Path, known: Known, within: Interval | None, refused: dict[str, SluiceError] | None
+) -> dict[str, tuple[list[Arrival], list[str]]]:
+    found = {}
+    for source in sources:
+        try:
+            found[source.name] = arrivals(source, landing, known, within)
+        except SluiceError as error:
+            if refused is None:
+                raise
+            refused[source.name] = error
+    return found
 
 
 def _existing(source: Source, landing: Path) -> list[Arrival]:

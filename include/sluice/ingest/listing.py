@@ -67,11 +67,15 @@ def path_of(folder: Path, file: str) -> Path:
     return folder / os.fsdecode(raw)
 
 
+class NoLandingFolder(UsageError):
+    """A source's landing folder is not there."""
+
+
 def folder_of(source: Source, landing: Path) -> Path:
-    """The source's folder. landing: the pipeline's. Raises UsageError where it is not there or leaves the landing folder by a link."""
+    """The source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError where it leaves the landing folder by a link."""
     folder = landing / source.path
     if not folder.is_dir():
-        raise UsageError(
+        raise NoLandingFolder(
             f"Source '{source.name}' has no landing folder {folder}. Create it and put files there, or run: sluice land {landing.name}"
         )
     if not folder.resolve().is_relative_to(landing.resolve()):

@@ -10,10 +10,11 @@ from typing import Any
 
 from sluice.declare.graph import Graph
 from sluice.declare.interval import Interval
+from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.erasure import propagation
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.flows import append, fold, refold, reingest, settlement, view
 from sluice.ingest import cleaning, discovery, ledger
 from sluice.lake import log
@@ -46,13 +47,15 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
         return [vacuum.table(workspace, name, path) for name, path in workspace.tables().items() if log.exists(path)]
     chosen = concerned(workspace.graph, workspace.mode, tables)
     first = stage == names(workspace.graph)[0]
-    if first:
-        settlement.finish(workspace)
-        _discover(workspace, chosen)
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
+    if first:
+        settlement.finish(workspace)
+        errors |= _discover(workspace, chosen)
+        reports += [FlowReport(flow=name, layer=stage) for name in errors]
     for level in _levels(workspace.graph, stage):
-        flows = [(item, _flow(workspace, item, chosen)) for item in level if isinstance(item, Source) or not errors]
+        able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors)]
+        flows = [(item, _flow(workspace, item, chosen)) for item in able]
         try:
             reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
         except Failed as failed:
@@ -62,6 +65,8 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
         raise Failed(reports, errors)
     if first:
         _clean(workspace, reports)
+        for report in reports:
+            report.notes += _waited_for(workspace, report.flow)
     return reports
 
 
@@ -70,13 +75,25 @@ def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     return [report for layer in layers for report in run(workspace, layer)]
 
 
-def _discover(workspace: Workspace, chosen: set[str]) -> None:
+def _discover(workspace: Workspace, chosen: set[str]) -> dict[str, SluiceError]:
+    """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all."""
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
     for source in sources:
         _refuse_moved(workspace, source)
-    discovery.discover(sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval)
+    refused: dict[str, SluiceError] = {}
+    discovery.discover(sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused)
     ledger.create(workspace.outcomes, ledger.OUTCOMES)
+    if refused and len(refused) == len(sources):
+        raise next(iter(refused.values()))
+    return refused
+
+
+def _waited_for(workspace: Workspace, flow: str) -> list[str]:
+    source = workspace.graph.sources.get(flow)
+    if source is None or isinstance(source, KafkaSource) or (workspace.landing / source.path).is_dir():
+        return []
+    return [f"there is no landing folder {workspace.landing / source.path} yet"]
 
 
 def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
