@@ -100,7 +100,9 @@ def all_at_once() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("how", ["at once", "in three runs", "a file a batch", "by workers"])
+@pytest.mark.parametrize(
+    "how", ["at once", pytest.param("in three runs", marks=pytest.mark.slow), "a file a batch", "by workers"]
+)
 def test_every_record_is_accounted_for_and_batching_changes_nothing(
     settings: Settings,
     spark: SparkSession,

@@ -26,6 +26,12 @@ LEASE = ["lease.json", "lease.lock"]
 TECHNICAL = ["_delivery", "_file", "_row", "_ingested_at", "_rescued_data"]
 
 
+@pytest.fixture(autouse=True)
+def active(spark: SparkSession) -> None:
+    """Other tests of this process leave sessions of their own active in this thread; a caller's is the caller's."""
+    spark._jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder that others deliver into, with one file of JSON lines."""
