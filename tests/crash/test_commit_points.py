@@ -130,8 +130,8 @@ def test_a_crash_changes_nothing(
 REPLAY_POINTS = [
     ("sluice.flows.intake", "commits.append", True),
     ("sluice.flows.intake", "accounting.outcomes", True),
-    ("sluice.quality.quarantine", "commits.replace_deliveries", True),
-    ("sluice.flows.refold", "merge", False),
+    pytest.param("sluice.quality.quarantine", "commits.replace_deliveries", True, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.refold", "merge", False, marks=pytest.mark.slow),
     ("sluice.flows.refold", "merge", True),
 ]
 

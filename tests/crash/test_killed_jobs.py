@@ -42,6 +42,7 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_every_stage_is_killed_once(settings: Settings) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
     for stage, flow in FLOWS.items():

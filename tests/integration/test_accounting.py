@@ -101,7 +101,13 @@ def all_at_once() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "how", ["at once", pytest.param("in three runs", marks=pytest.mark.slow), "a file a batch", "by workers"]
+    "how",
+    [
+        "at once",
+        pytest.param("in three runs", marks=pytest.mark.slow),
+        pytest.param("a file a batch", marks=pytest.mark.slow),
+        "by workers",
+    ],
 )
 def test_every_record_is_accounted_for_and_batching_changes_nothing(
     settings: Settings,

@@ -290,6 +290,7 @@ def test_importing_sluice_loads_no_spark() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, cwd="/", env=_bare())
 
 
+@pytest.mark.slow
 def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_folder(folder: Path, tmp_path: Path) -> None:
     land(tmp_path / "other", "1.json", {"id": 3, "visit": {"minutes": 5}})
     code = f"""

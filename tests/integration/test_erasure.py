@@ -73,6 +73,7 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
             assert outcome["rows"] + outcome["quarantined"] + outcome["suppressed"] == lines
 
 
+@pytest.mark.slow
 def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
     subject, member = gym.rows("device_day", "device_id")[0][0], gym.rows("completed_workouts", "user_id")[0][0]
     requests.receive(gym.settings, gym.graph, [str(subject)], "device_id")
@@ -95,6 +96,7 @@ def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: La
         assert str(subject) not in str(merge["parameters"])
 
 
+@pytest.mark.slow
 def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     from sluice.erasure import propagation
 

@@ -175,9 +175,10 @@ def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     lake.land("orders/a.csv", "id\n1\n")
     discover = stages._discover
 
-    def and_change(*arguments: Any) -> None:
-        discover(*arguments)
+    def and_change(*arguments: Any) -> Any:
+        found = discover(*arguments)
         lake.land("orders/a.csv", "id\n22\n")
+        return found
 
     monkeypatch.setattr(stages, "_discover", and_change)
     lake.run()

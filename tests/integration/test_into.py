@@ -91,6 +91,7 @@ def test_a_file_is_superseded_by_one_of_its_own_source_only(lake: Lakehouse) -> 
     assert dict(lake.rows("by_shop")) == {1: 2, 2: 1}
 
 
+@pytest.mark.slow
 def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> None:
     lake.run(*LAYERS)
     lake.graph = declared(factor=10)

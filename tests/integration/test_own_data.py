@@ -31,6 +31,7 @@ def sluice(checkout: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_from_strange_files_to_a_gold_table(checkout: Path, tmp_path: Path) -> None:
     folder = tmp_path / "from elsewhere" / "orders"
     folder.mkdir(parents=True)

@@ -30,6 +30,7 @@ def planned(lake: Lakehouse) -> Plan:
     return plan.of(lake.settings, lake.graph)
 
 
+@pytest.mark.slow
 def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, load(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)

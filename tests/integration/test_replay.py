@@ -155,6 +155,7 @@ def test_a_corrected_file_of_an_old_day_is_taken_by_a_backfill_of_that_day_and_n
     assert len(lake.rows("sales")) == (DAYS + 2) * len(SHOPS)
 
 
+@pytest.mark.slow
 def test_a_delivery_that_was_refused_as_a_whole_is_taken_when_its_source_is_declared_as_it_is(lake: Lakehouse) -> None:
     day = date(2026, 1, 12)
     lake.land(f"sales/late-{day:%Y%m%d}.csv", f"shop;day;amount\neast;{day};50\n")
