@@ -109,9 +109,9 @@ class Settings:
         parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
         return _kept(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
 
-    def table_path(self, pipeline: str, layer: str, table: str) -> str:
-        """Where a table lies: <lake>/<pipeline>/<layer>/<table>."""
-        return f"{self.lake}/{pipeline}/{layer}/{table}"
+    def table_path(self, pipeline: str, layer: str, table: str, *, restricted: bool = False) -> str:
+        """Where a table lies: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
+        return f"{self.restricted if restricted else self.lake}/{pipeline}/{layer}/{table}"
 
     def bookkeeping(self, pipeline: str, name: str = "") -> str:
         """Where a pipeline's own records lie: <lake>/<pipeline>/_sluice/<name>."""

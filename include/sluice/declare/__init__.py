@@ -1,11 +1,22 @@
 """What a pipeline file imports. Loads no pyspark: `F` and `Window` are loaded at their first use."""
 
-from sluice.declare.expectations import expect, expect_or_drop, expect_or_fail, expect_or_quarantine
+from sluice.declare import treat
+from sluice.declare.decorators import materialized_view, table, temporary_view
+from sluice.declare.expectations import (
+    expect,
+    expect_all,
+    expect_all_or_drop,
+    expect_all_or_fail,
+    expect_all_or_quarantine,
+    expect_or_drop,
+    expect_or_fail,
+    expect_or_quarantine,
+)
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.lazy import F, Window
 from sluice.declare.pipeline import Landed, Pipeline
 from sluice.declare.source import Source
-from sluice.declare.tables import materialized_view, table
+from sluice.declare.whole_table import expect_fresh, expect_references, expect_row_count, expect_unique
 from sluice.errors import UsageError
 
 __all__ = [
@@ -17,9 +28,19 @@ __all__ = [
     "UsageError",
     "Window",
     "expect",
+    "expect_all",
+    "expect_all_or_drop",
+    "expect_all_or_fail",
+    "expect_all_or_quarantine",
+    "expect_fresh",
     "expect_or_drop",
     "expect_or_fail",
     "expect_or_quarantine",
+    "expect_references",
+    "expect_row_count",
+    "expect_unique",
     "materialized_view",
     "table",
+    "temporary_view",
+    "treat",
 ]

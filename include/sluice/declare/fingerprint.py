@@ -18,8 +18,16 @@ def fingerprint(dataset: Dataset[Any]) -> str:
     """16 hex digits. Comments and layout do not count; expectations, keys, functions of the pipeline that are called, and values used do."""
     sequence = dataset.sequence_by if isinstance(dataset, Table) else None
     declared = (dataset.reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
-    text = repr(declared) + "".join(_sources(dataset.function, set()))
+    # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
+    later = (dataset.schema, sorted(dataset.treatments.items()))
+    seen: set[str] = set()
+    code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _of(made_by, seen))
+    text = repr(declared) + (repr(later) if any(later) else "") + code
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _of(made_by: Callable[..., Any] | str, seen: set[str]) -> list[str]:
+    return [made_by] if isinstance(made_by, str) else _sources(made_by, seen)
 
 
 def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:

@@ -8,10 +8,12 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from sluice.declare import into
+from sluice.declare.expansion import Declared, expanded
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table, with_private
 from sluice.errors import DeclarationError, UsageError, nearest
+from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
 COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
@@ -50,6 +52,14 @@ class Graph:
         declared = self[name]
         return declared.table if isinstance(declared, Source) else name
 
+    def location(self, settings: Settings, name: str) -> str:
+        """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
+        declared, pipeline = self[name], self.pipeline.name
+        if isinstance(declared, Dataset) and declared.place is not None:
+            return settings.bookkeeping(pipeline, declared.place)
+        restricted = isinstance(declared, Dataset) and declared.restricted
+        return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=restricted)
+
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; of a source, the lowest."""
         module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
@@ -75,9 +85,9 @@ class Graph:
         return found
 
 
-def graph(pipeline: Pipeline, declared: Iterable[Source | AnyDataset]) -> Graph:
+def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
-    everything = list(declared)
+    everything = expanded(declared)
     sources = {item.name: item for item in everything if isinstance(item, Source)}
     shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
     mistakes = [*_duplicates(everything), *shared, *_inputs(everything), *_layers(pipeline, everything)]

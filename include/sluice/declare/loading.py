@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
 
+from sluice.declare.expansion import Declared
 from sluice.declare.graph import Graph, graph
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
-from sluice.declare.tables import Dataset
+from sluice.declare.tables import Dataset, TemporaryView
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, known_pipeline
+
+_KINDS = (Source, Dataset, TemporaryView)
 
 
 def pipeline(settings: Settings, name: str) -> Pipeline:
@@ -41,9 +43,9 @@ def maker(declared: Pipeline) -> ModuleType:
     return _module(declared.maker, declared.name)
 
 
-def _declarations(module: ModuleType) -> list[Source | Dataset[Any]]:
+def _declarations(module: ModuleType) -> list[Declared]:
     """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
-    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, Source | Dataset)}
+    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, _KINDS)}
     return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
 
 

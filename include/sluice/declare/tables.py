@@ -1,25 +1,36 @@
-"""Tables and materialised views: a transform, and how its result is kept."""
+"""Tables and materialised views: a transform, and how its result is kept. `decorators` has the words that make them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, overload
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic
 
-from sluice.declare.expectations import Expectation, Expected, P
+from sluice.declare.expectations import Expectation, P
 from sluice.declare.names import names, own_name
+from sluice.declare.treat import Treatment
+from sluice.declare.whole_table import TableExpectation
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Names = str | tuple[str, ...]
+Personal = Names | Mapping[str, Treatment | None]
+"""Columns with personal data; with a treatment, what becomes of each before it is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Generic[P]):
-    """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from."""
+    """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from.
+
+    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what
+    becomes of it before it is stored. restricted: it lies under SLUICE_RESTRICTED, not in the lake. sql: its text, where it was declared by one.
+
+    place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. made_by: what its fingerprint
+    is of, functions and texts, where the function is not the user's own. declared_in: the module that declares it.
+    """
 
     name: str
     function: Callable[P, DataFrame]
@@ -29,7 +40,16 @@ class Dataset(Generic[P]):
     partition_by: tuple[str, ...] = ()
     subject: str | None = None
     personal: tuple[str, ...] = ()
+    treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     expectations: tuple[Expectation, ...] = ()
+    table_expectations: tuple[TableExpectation, ...] = ()
+    schema: str | None = None
+    restricted: bool = False
+    sql: str | None = None
+    comment: str = ""
+    declared_in: str = ""
+    place: str | None = None
+    made_by: tuple[Callable[..., Any] | str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs."""
@@ -38,29 +58,27 @@ class Dataset(Generic[P]):
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
         own_name(self.name, "Table")
-        for field in ("reads", "keys", "zorder_by", "partition_by", "personal"):
-            object.__setattr__(self, field, names(getattr(self, field), field, owner))
+        for of in ("reads", "keys", "zorder_by", "partition_by", "personal"):
+            object.__setattr__(self, of, names(getattr(self, of), of, owner))
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if not self.reads or not self.keys:
             raise DeclarationError(f"{owner}: reads and keys may not be empty.")
-        parameters = len(inspect.signature(self.function).parameters)
-        if parameters != len(self.reads):
-            raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
-        for field in ("zorder_by", "partition_by"):
-            used = sorted(self.private & set(getattr(self, field)))
+        if self.sql is None and self.place is None:
+            parameters = len(inspect.signature(self.function).parameters)
+            if parameters != len(self.reads):
+                raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
+        for of in ("zorder_by", "partition_by"):
+            used = sorted(self.private & set(getattr(self, of)))
             if used:
                 raise DeclarationError(
-                    f"{owner}: {field} names the personal column '{used[0]}'; such a column must not lay out files."
+                    f"{owner}: {of} names the personal column '{used[0]}'; such a column must not lay out files."
                 )
-
-    @property
-    def comment(self) -> str:
-        """The transform's docstring."""
-        return inspect.getdoc(self.function) or ""
 
     @property
     def module(self) -> str:
         """The module that declares it."""
-        return self.function.__module__
+        return self.declared_in
 
     @property
     def private(self) -> frozenset[str]:
@@ -74,10 +92,14 @@ class Table(Dataset[P]):
 
     sequence_by: the column whose highest value wins among rows of one key; ties, and tables without one, go by content.
     key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
+    apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
+    shape: what is made of a row after its verdict and its treatments, of a change log; row-local.
     """
 
     sequence_by: str | None = None
     key_in_one_file: bool = False
+    apply_as_deletes: str | None = None
+    shape: Callable[[DataFrame], DataFrame] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,69 +107,37 @@ class MaterializedView(Dataset[P]):
     """Always equal to its transform over its inputs as they are, kept so by affected keys."""
 
 
-@dataclass(frozen=True)
-class _TableDecorator:
-    options: dict[str, Any]
+@dataclass(frozen=True, kw_only=True)
+class TemporaryView:
+    """A row-local transform of a source, or of another temporary view, that is never stored: what reads it runs it.
 
-    @overload
-    def __call__(self, function: Expected[P]) -> Table[P]: ...
-    @overload
-    def __call__(self, function: Callable[P, DataFrame]) -> Table[P]: ...
-    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Table[P]:
-        plain, expectations = _undecorated(function)
-        options = {**self.options, "name": self.options["name"] or plain.__name__}
-        return Table(function=plain, expectations=expectations, **options)
-
-
-@dataclass(frozen=True)
-class _ViewDecorator:
-    options: dict[str, Any]
-
-    @overload
-    def __call__(self, function: Expected[P]) -> MaterializedView[P]: ...
-    @overload
-    def __call__(self, function: Callable[P, DataFrame]) -> MaterializedView[P]: ...
-    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> MaterializedView[P]:
-        plain, expectations = _undecorated(function)
-        if any(expectation.action.value in ("drop", "quarantine") for expectation in expectations):
-            raise DeclarationError(
-                f"View '{self.options['name'] or plain.__name__}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
-            )
-        options = {**self.options, "name": self.options["name"] or plain.__name__}
-        return MaterializedView(function=plain, expectations=expectations, **options)
-
-
-def table(
-    *,
-    reads: Names,
-    keys: Names,
-    sequence_by: str | None = None,
-    zorder_by: Names = (),
-    partition_by: Names = (),
-    subject: str | None = None,
-    personal: Names = (),
-    key_in_one_file: bool = False,
-    name: str | None = None,
-) -> _TableDecorator:
-    """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
-
-    name: the table's, where it is not to be the function's, as of tables that are declared in a loop.
+    It has no expectations: they belong to the tables that read it.
     """
-    return _TableDecorator(dict(locals()))
 
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    reads: tuple[str, ...]
+    comment: str = ""
+    declared_in: str = ""
+    sql: str | None = None
 
-def materialized_view(
-    *,
-    reads: Names,
-    keys: Names,
-    zorder_by: Names = (),
-    partition_by: Names = (),
-    subject: str | None = None,
-    personal: Names = (),
-    name: str | None = None,
-) -> _ViewDecorator:
-    """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
-    return _ViewDecorator(dict(locals()))
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """What the transform makes of its input."""
+        return self.function(frame)
+
+    def __post_init__(self) -> None:
+        owner = f"Temporary view '{self.name}'"
+        own_name(self.name, "Temporary view")
+        object.__setattr__(self, "reads", names(self.reads, "reads", owner))
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        if len(self.reads) != 1:
+            raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
 
 
 def with_private(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
@@ -155,11 +145,8 @@ def with_private(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[An
     return replace(dataset, personal=tuple(sorted(set(dataset.personal) | inherited)))
 
 
-def _undecorated(
-    function: Callable[P, DataFrame] | Expected[P],
-) -> tuple[Callable[P, DataFrame], tuple[Expectation, ...]]:
-    if isinstance(function, Expected):
-        return function.function, function.expectations
-    if isinstance(function, Dataset):
-        raise DeclarationError(f"'{function.name}' is declared twice: one of @table and @materialized_view is enough.")
-    return function, ()
+def treated(personal: Personal) -> dict[str, Any]:
+    """What `personal=` was given, as the fields `personal` and `treatments` of a dataset."""
+    if not isinstance(personal, Mapping):
+        return {"personal": personal, "treatments": {}}
+    return {"personal": tuple(personal), "treatments": {name: how for name, how in personal.items() if how is not None}}

@@ -16,7 +16,9 @@ from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import treatments
 from sluice.quality import verdicts
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -33,7 +35,8 @@ def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructTy
     bronze = tables.read(workspace.session, path).limit(0)
     if not [name for name in bronze.columns if not name.startswith("_")]:
         return None
-    return in_order(normalised(carried(table(tables.read(workspace.session, path)), table.name)).schema)
+    rows = normalised(carried(table(bronze), table.name))
+    return in_order(stored(workspace.settings, table, verdicts.with_verdict(rows, ())).drop(verdicts.FAILED_RULES).schema)
 
 
 def in_order(schema: StructType) -> StructType:
@@ -49,7 +52,15 @@ def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence
     made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
     chosen = tables.inline(workspace.session, [(number,) for number in live], "_delivery BIGINT")
     rows = normalised(made.join(F.broadcast(chosen), "_delivery", "left_semi"))
-    return verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
+    judged_rows = verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
+    return stored(workspace.settings, table, judged_rows)
+
+
+def stored(settings: Settings, table: AnyTable, judged: DataFrame) -> DataFrame:
+    """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict is the last column."""
+    rows = treatments.applied(settings, judged, table.treatments)
+    shaped = table.shape(rows) if table.shape else rows
+    return shaped.select(*in_order(shaped.drop(verdicts.FAILED_RULES).schema).names, verdicts.FAILED_RULES)
 
 
 def accepted(table: AnyTable, rows: DataFrame) -> DataFrame:

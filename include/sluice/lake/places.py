@@ -46,9 +46,8 @@ class OfPipeline:
         return Path(self.settings.landing) / self.graph.pipeline.name
 
     def table(self, name: str) -> str:
-        """<lake>/<pipeline>/<layer>/<table>."""
-        layer = self.graph.layer(self.graph[name])
-        return self.settings.table_path(self.graph.pipeline.name, layer, self.graph.table_of(name))
+        """As the declaration says."""
+        return self.graph.location(self.settings, name)
 
     def quarantine(self, name: str) -> str:
         """<lake>/<pipeline>/quarantine/<table>."""

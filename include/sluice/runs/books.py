@@ -58,7 +58,7 @@ class Books:
 
     def path(self, name: str) -> str:
         """Where a declared table lies."""
-        return self.settings.table_path(self.pipeline, self.graph.layer(self.graph[name]), self.graph.table_of(name))
+        return self.graph.location(self.settings, name)
 
     def bookkeeping(self, name: str) -> str:
         """Where one of the pipeline's own tables lies."""

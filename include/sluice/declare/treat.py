@@ -1,0 +1,102 @@
+"""What becomes of a personal column before it is stored: `personal={"user_id": treat.hmac("user"), "birth_date": treat.date_to_year()}`.
+
+Expectations see the row before; keys, the content that decides ties, statistics and every reader see what is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sluice.errors import DeclarationError
+
+Canonical = Literal["text", "lower", "digits", "hex"]
+PSEUDONYM_KEY = "pseudonym.key"
+"""The secret that pseudonyms are made with, unless a treatment names another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """A treatment of one column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hmac(Treatment):
+    """A pseudonym: HMAC-SHA256 of the canonical text of the value, in 64 hex digits. Equal values of one domain get equal pseudonyms.
+
+    canonical: "text": without blanks around it. "lower": that, in lower case, as for e-mail. "digits": its digits only, as for
+    telephone numbers. "hex": its hex digits only, in lower case, as for MAC addresses. secret: the name of the key.
+    """
+
+    domain: str
+    canonical: Canonical = "text"
+    secret: str = PSEUDONYM_KEY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Null(Treatment):
+    """Not stored: NULL, of the column's type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncate(Treatment):
+    """The first `length` characters of a STRING, as of a postcode."""
+
+    length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin(Treatment):
+    """The band of a number, as text: edges (18, 25, 65) give "<18", "18-24", "25-64", ">=65" for whole numbers."""
+
+    edges: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Treatment):
+    """A number rounded to so many decimals; -3 means thousands."""
+
+    digits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DateToYear(Treatment):
+    """The first day of the year of a DATE or TIMESTAMP, of the same type."""
+
+
+def hmac(domain: str, *, canonical: Canonical = "text", secret: str = PSEUDONYM_KEY) -> Treatment:
+    """See `Hmac`."""
+    if not domain:
+        raise DeclarationError(
+            "treat.hmac needs a domain: equal identifiers get one pseudonym within it, as in treat.hmac('user')."
+        )
+    return Hmac(domain=domain, canonical=canonical, secret=secret)
+
+
+def null() -> Treatment:
+    """See `Null`."""
+    return Null()
+
+
+def truncate(length: int) -> Treatment:
+    """See `Truncate`."""
+    if length < 0:
+        raise DeclarationError(f"treat.truncate takes how many characters stay, not {length}.")
+    return Truncate(length=length)
+
+
+def bin(*edges: int) -> Treatment:
+    """See `Bin`."""
+    if not edges or list(edges) != sorted(set(edges)):
+        raise DeclarationError("treat.bin takes the lower edges of the bands in rising order, as in treat.bin(18, 25, 65).")
+    return Bin(edges=edges)
+
+
+def round(digits: int) -> Treatment:
+    """See `Round`."""
+    return Round(digits=digits)
+
+
+def date_to_year() -> Treatment:
+    """See `DateToYear`."""
+    return DateToYear()
