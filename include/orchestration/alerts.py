@@ -81,6 +81,7 @@ def rules_over(pipeline: str, run: str, report: Mapping[str, Any], alert_when: M
         counts = {name: flow.get(name) or 0 for name in COUNTS}
         counts |= flow.get("quarantine_reasons") or {}
         counts |= flow.get("rules") or {}
+        counts |= {name: found["count"] for name, found in (flow.get("table_rules") or {}).items()}
         for name, most in alert_when.items():
             table, _, rule = name.partition(".")
             rows = counts.get(rule, 0)

@@ -27,7 +27,7 @@ def history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     tables = [entry for entry in ledger.tables(settings, pipeline) if entry["layer"] != "quarantine"]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
     runs = ledger.runs(settings, pipeline)[::-1]
-    parts = [_section(settings, pipeline, entry, runs) for entry in of_layer or tables]
+    parts = [_section(entry, runs) for entry in of_layer or tables]
     body = "".join(parts) or "<p>There are no tables yet.</p>"
     title = escape(f"{pipeline}: {stage}" if of_layer else pipeline)
     return (
@@ -36,10 +36,10 @@ def history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     )
 
 
-def _section(settings: Settings, pipeline: str, entry: dict[str, Any], runs: Sequence[dict[str, Any]]) -> str:
+def _section(entry: dict[str, Any], runs: Sequence[dict[str, Any]]) -> str:
     name = entry["table"]
     mine = [run for run in runs if run["flow"] == name][:RUNS]
-    commits = _commits(settings.table_path(pipeline, entry["layer"], name))
+    commits = _commits(entry["path"])
     size = f"version {entry['version']}, {entry['rows'] if entry['rows'] is not None else '?'} rows, {entry['files']} files"
     shown = (
         "started_at",

@@ -54,7 +54,7 @@ def data_version(settings: Settings, pipeline: str, table: str) -> DataVersion |
     found = [entry for entry in ledger.tables(settings, pipeline) if entry["table"] == table and entry["layer"] != "quarantine"]
     if not found:
         return None
-    delta = DeltaTable(settings.table_path(pipeline, found[0]["layer"], table))
+    delta = DeltaTable(found[0]["path"])
     commits: list[dict[str, Any]] = []
     for limit in (LOOKED_AT, None):
         commits = delta.history(limit)

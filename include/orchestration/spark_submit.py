@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowSkipException,
 )
 
-from orchestration import alerts
+from orchestration import alerts, given_secrets
 from orchestration.job_code import shipped
 from orchestration.links import links
 from orchestration.run_request import RunRequest, run_identity, upkeep_postponed
@@ -74,7 +74,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         stop_request = settings.stop_request(self.pipeline, run)
         code = shipped(settings)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.given(settings, self.pipeline) as given:
             report = Path(folder) / "report.json"
             self.application_args = job_arguments(self.pipeline, asked, context, report)
             self._hook = hook = SluiceSparkSubmitHook(
@@ -85,6 +85,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 py_files=str(code) if code else None,
                 name=self.name,
                 application_args=self.application_args,
+                given=given,
             )
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
     stop_request: the file whose presence asks the job to stop before its next batch.
     ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
+    given: where the job finds what `given_secrets` gives it.
     Raises AirflowFailException where the connection is missing: the provider would go on with YARN.
     """
 
@@ -37,6 +38,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         conn_id: str,
         ask_seconds: float = 20,
         terminate_seconds: float = 10,
+        given: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         try:
@@ -49,6 +51,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         super().__init__(conn_id=conn_id, **options)
         self._stop_request = stop_request
         self._patience = (ask_seconds, terminate_seconds)
+        self._given = dict(given or {})
         self.last_line = ""
 
     @property
@@ -62,7 +65,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         It is in a process group of its own, which signals to the task's group do not reach.
         """
         told = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)}
-        told |= Settings.current().spark_environment()
+        told |= Settings.current().spark_environment() | self._given
         # The task's standard input is its line to its supervisor, which hands out connections, and waits until nobody holds it.
         try:
             return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})

@@ -40,7 +40,8 @@ def is_name(text: str) -> bool:
 class Settings:
     """Roots of everything, and which Spark. Relative places count from the checkout, whoever asks.
 
-    spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master.
+    spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. secrets_given: a folder of
+    secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN).
     """
 
     root: Path
@@ -52,6 +53,7 @@ class Settings:
     environment: str = DEFAULT_ENVIRONMENT
     spark_profile: str = "local"
     spark_master: str = "local[*]"
+    secrets_given: Path | None = None
 
     @classmethod
     def current(cls) -> Settings:
@@ -73,6 +75,7 @@ class Settings:
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
+            secrets_given=Path(given) if (given := os.environ.get("SLUICE_SECRETS_GIVEN")) else None,
         )
         profiles = settings.spark_profiles()
         if settings.spark_profile not in profiles:
@@ -113,13 +116,18 @@ class Settings:
         """Where a table lies: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
         return f"{self.restricted if restricted else self.lake}/{pipeline}/{layer}/{table}"
 
-    def bookkeeping(self, pipeline: str, name: str = "") -> str:
-        """Where a pipeline's own records lie: <lake>/<pipeline>/_sluice/<name>."""
-        return f"{self.lake}/{pipeline}/_sluice/{name}".rstrip("/")
+    def bookkeeping(self, pipeline: str, name: str = "", *, restricted: bool = False) -> str:
+        """Where a pipeline's own records lie: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
+        return f"{self.restricted if restricted else self.lake}/{pipeline}/_sluice/{name}".rstrip("/")
 
     def checkpoints(self, pipeline: str, flow: str) -> str:
         """The folder of one flow's checkpoints, one sub-folder a generation. The only place that says where they are."""
         return self.bookkeeping(pipeline, f"checkpoints/{flow}")
+
+    def secret(self, name: str) -> Path:
+        """Where a secret's file is: among those that were given to this process, else below SLUICE_SECRETS, be it there or not."""
+        given = self.secrets_given / name if self.secrets_given else None
+        return given if given and given.is_file() else self.secrets / name
 
     def stop_request(self, pipeline: str, run: str) -> Path:
         """The file whose presence asks a run to stop before its next batch."""

@@ -8,7 +8,23 @@ from typing import NoReturn
 
 import typer
 
-from sluice.cli import backfill, check, checkpoint, land, machine, people, plan, quarantine, read, records, run, status, stop
+from sluice.cli import (
+    backfill,
+    changes,
+    check,
+    checkpoint,
+    land,
+    machine,
+    people,
+    plan,
+    quarantine,
+    read,
+    records,
+    run,
+    secrets,
+    status,
+    stop,
+)
 from sluice.errors import SluiceError
 
 app = typer.Typer(
@@ -27,6 +43,7 @@ app.command()(stop.stop)
 app.command()(land.land)
 app.command()(read.sql)
 app.command()(read.show)
+app.command()(changes.changes)
 app.command()(status.status)
 app.command()(records.history)
 app.command()(records.ledger)
@@ -34,7 +51,7 @@ app.command()(records.runs)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(people.erase, name="erase")
-app.add_typer(people.secrets, name="secrets")
+app.add_typer(secrets.app, name="secrets")
 app.command()(machine.doctor)
 app.add_typer(machine.new, name="new")
 app.command()(machine.tour)

@@ -1,4 +1,4 @@
-"""`sluice erase` and `sluice secrets`. Identifiers come by a file or standard input, not as arguments; none is printed."""
+"""`sluice erase`. Identifiers come by a file or standard input, not as arguments; none is printed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from sluice.errors import UsageError
 from sluice.settings import Settings, known_pipeline
 
 erase = typer.Typer(help="Erase people: requests, and what became of them.", no_args_is_help=True)
-secrets = typer.Typer(help="The secret files.", no_args_is_help=True)
 
 
 @erase.command()
@@ -68,17 +67,6 @@ def status_of_requests(as_json: AsJson = False) -> None:
         print_json({"pipelines": rows})
     else:
         print_rows(rows, ("pipeline", "waiting", "done"))
-
-
-@secrets.command()
-def init() -> None:
-    """Make the key of the suppression list. Keep a copy of it elsewhere: without it erased people may return."""
-    from sluice.privacy import secrets as files
-
-    settings = Settings.current()
-    there = (settings.secrets / files.SUPPRESSION_KEY).exists()
-    path = files.ensure(settings)
-    console().print(f"{'Is there already' if there else 'Made'}: {path}", soft_wrap=True)
 
 
 def waiting(settings: Settings, pipeline: str) -> int:

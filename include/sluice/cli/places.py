@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluice.declare.loading import load
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest
+from sluice.lake import log
 from sluice.runs import ledger
 from sluice.settings import Settings, known_pipeline, pipeline_names
 
@@ -22,6 +23,9 @@ def table(settings: Settings, name: str) -> tuple[str, str, str]:
     present = _present(settings, pipeline)
     if wanted in present:
         return pipeline, wanted, ledger.path_of(settings, pipeline, wanted)
+    kept = _kept(settings, pipeline)
+    if wanted in kept and log.exists(kept[wanted]):
+        return pipeline, wanted, kept[wanted]
     declared = _declared(settings, pipeline)
     if wanted in declared:
         raise SluiceError(
@@ -41,8 +45,16 @@ def replacing(settings: Settings, pipeline: str) -> frozenset[str]:
 
 def _present(settings: Settings, pipeline: str) -> set[str]:
     """Tables that are there, by the name they have in SQL."""
-    found = ledger.tables(settings, pipeline)
-    return {f"{row['table']}_quarantine" if row["layer"] == "quarantine" else row["table"] for row in found}
+    return {ledger.sql_name(row) for row in ledger.tables(settings, pipeline)}
+
+
+def _kept(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Where the tables lie that Sluice keeps for declared ones: change logs."""
+    try:
+        graph = load(settings, pipeline)
+    except DeclarationError:
+        return {}
+    return {name: graph.location(settings, name) for name, table in graph.tables.items() if table.serves}
 
 
 def _declared(settings: Settings, pipeline: str) -> set[str]:

@@ -12,14 +12,15 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json
 from sluice.cli.read import query
 from sluice.declare.loading import load
 from sluice.errors import UsageError
+from sluice.lake import log
 from sluice.runs import ledger, readmission
 from sluice.settings import Settings, known_pipeline
 
 app = typer.Typer(help="What was set aside, why, and what becomes of it.", no_args_is_help=True)
 
-PLAIN = ("_delivery", "_file", "_row", "reasons", "quarantined_at")
+PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
 """The columns of a quarantine that hold nothing of a record."""
-RAW = ("record", "content")
+RAW = ("record", "made", "content")
 _BY_REASON = """
 SELECT reason, count(*) AS rows, count(DISTINCT _delivery) AS deliveries
 FROM (SELECT unnest(reasons) AS reason, _delivery FROM t) GROUP BY reason ORDER BY rows DESC, reason
@@ -43,7 +44,7 @@ def list_reasons(
     """Say by table and reason how many rows were set aside. A row with several reasons counts for each."""
     settings = Settings.current()
     known_pipeline(settings, pipeline)
-    rows = _of_each(settings, pipeline, _BY_DELIVERY if ids else _BY_REASON)
+    rows = _of_each(settings, pipeline, _BY_DELIVERY) if ids else by_reason(settings, pipeline)
     if ids:
         rows = [
             {
@@ -76,7 +77,9 @@ def show(
     named, (delivery, row) = readmission.entry_of(name) if "/" in name else (name, (None, None))
     named = named.removesuffix("_quarantine")
     _, _, path = table(settings, f"{pipeline}.{named}_quarantine")
-    columns = (*PLAIN, *RAW) if raw else PLAIN
+    # Quarantines of before lack some, until their flow runs again.
+    present = log.columns(path)
+    columns = [column for column in ((*PLAIN, *RAW) if raw else PLAIN) if column in present]
     limits = {"_delivery": delivery, "_row": row}
     where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
     rows = query(path, f"SELECT {', '.join(columns)} FROM t WHERE {where} ORDER BY _delivery DESC, _row LIMIT {limit}")
@@ -121,6 +124,11 @@ def discard(
     _print(pipeline, report, as_json)
 
 
+def by_reason(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+    """How many rows of how many deliveries are in quarantine, by table and reason. A row with several reasons counts for each."""
+    return _of_each(settings, pipeline, _BY_REASON)
+
+
 def _print(pipeline: str, report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(report)
@@ -136,8 +144,7 @@ def _of_each(settings: Settings, pipeline: str, text: str) -> list[dict[str, Any
     found: list[dict[str, Any]] = []
     for one in ledger.tables(settings, pipeline):
         if one["layer"] == "quarantine":
-            path = settings.table_path(pipeline, "quarantine", one["table"])
-            found += [{"table": one["table"], **row} for row in query(path, text)]
+            found += [{"table": one["table"], **row} for row in query(one["path"], text)]
     return found
 
 

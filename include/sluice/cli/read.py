@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows
 from sluice.runs import ledger
 from sluice.settings import Settings, pipeline_names
 
-_HELD_BACK = ("record", "content", "_subject")
+_HELD_BACK = ("record", "made", "content", "_subject")
 
 
 def sql(
@@ -50,8 +51,7 @@ def show(
     """Show some rows of a table, without Spark."""
     settings = Settings.current()
     _, wanted, path = table(settings, name)
-    fields = [field.name for field in DeltaTable(path).schema().fields]
-    columns = [field for field in fields if not (wanted.endswith("_quarantine") and field in _HELD_BACK)]
+    columns = shown([field.name for field in DeltaTable(path).schema().fields], wanted)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     rows = query(path, f"SELECT {quoted} FROM t LIMIT {limit}")
     if as_json:
@@ -60,6 +60,11 @@ def show(
         print_rows(rows, columns)
     else:
         console().print(f"Table '{name}' is there and empty.")
+
+
+def shown(columns: Sequence[str], wanted: str) -> list[str]:
+    """Of a table's columns those that may be printed: of a quarantine nothing of a record."""
+    return [column for column in columns if not (wanted.endswith("_quarantine") and column in _HELD_BACK)]
 
 
 def query(path: str, text: str) -> list[dict[str, Any]]:
@@ -71,9 +76,4 @@ def query(path: str, text: str) -> list[dict[str, Any]]:
 
 def _paths(settings: Settings, pipeline: str) -> dict[str, str]:
     """Every table of a pipeline that is there, by its name in SQL."""
-    return {
-        f"{pipeline}.{row['table']}{'_quarantine' if row['layer'] == 'quarantine' else ''}": settings.table_path(
-            pipeline, row["layer"], row["table"]
-        )
-        for row in ledger.tables(settings, pipeline)
-    }
+    return {f"{pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.tables(settings, pipeline)}

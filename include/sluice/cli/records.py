@@ -88,12 +88,36 @@ def ledger(
     _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
 
 
-def runs(pipeline: PipelineName, limit: Limit = 50, as_json: AsJson = False) -> None:
+def runs(
+    pipeline: PipelineName,
+    rules: Annotated[bool, typer.Option("--rules", help="By expectation, how many rows did not meet it.")] = False,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
     """List what each run did, newest first."""
     settings = Settings.current()
     rows = ledgers.runs(settings, known_pipeline(settings, pipeline))[::-1]
+    if rules:
+        of_rules = ("started_at", "run", "flow", "state", "rule", "rows", "null", "met", "text", "rules_version")
+        none = f"No expectation of '{pipeline}' has found anything yet."
+        _print_last([rule for row in rows for rule in _rules(row)], of_rules, limit, as_json, none, "rules")
+        return
     columns = ("started_at", "run", "stage", "mode", "flow", "state", "deliveries", "rows_in", "rows_out", "quarantined")
     _print_last(rows, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
+
+
+def _rules(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the rules of a table found in a run, a row each; of those on single rows the ones that some row did not meet."""
+    common = {name: run[name] for name in ("started_at", "run", "flow", "state")}
+    of_rows = [
+        {**common, "rule": name, "rows": count, "null": run["null_rules"].get(name, 0), "rules_version": run["rules_version"]}
+        for name, count in run["rules"].items()
+    ]
+    of_table = [
+        {**common, "rule": name, "rows": found["count"], "met": found["met"], "text": found["text"]}
+        for name, found in run["table_rules"].items()
+    ]
+    return of_rows + of_table
 
 
 def _print_last(rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int, as_json: bool, none: str, what: str) -> None:
@@ -111,10 +135,7 @@ def _print_last(rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int
 
 def _paths(settings: Settings, name: str) -> list[tuple[str, str]]:
     if name in pipeline_names(settings):
-        return [
-            (f"{row['layer']}.{row['table']}", settings.table_path(name, row["layer"], row["table"]))
-            for row in ledgers.tables(settings, name)
-        ]
+        return [(f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.tables(settings, name)]
     pipeline, wanted, path = table(settings, name)
     return [(f"{pipeline}.{wanted}", path)]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -14,7 +12,20 @@ from typing import Any
 from rich.console import Console
 
 from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, password
-from sluice.cli.tour_report import LAYERS, STAGES, Run, print_runs, print_tables, print_verdicts
+from sluice.cli.quarantine import by_reason
+from sluice.cli.read import query
+from sluice.cli.tour_folders import leave_marker, starts_afresh
+from sluice.cli.tour_report import (
+    LAYERS,
+    STAGES,
+    Run,
+    print_quarantine,
+    print_rules,
+    print_runs,
+    print_shown,
+    print_tables,
+    print_verdicts,
+)
 from sluice.cli.truth import compare
 from sluice.declare import Landed, Pipeline, loading
 from sluice.errors import SluiceError, UsageError
@@ -53,7 +64,10 @@ def tour(settings: Settings, console: Console, name: str, from_path: Path | None
     finally:
         leave_marker(settings, name, own=own)
     print_runs(console, runs)
+    print_rules(console, runs)
+    print_quarantine(console, by_reason(settings, name))
     print_tables(console, ledger.tables(settings, name))
+    _show(settings, console, name, maker)
     differs = _against_truth(settings, console, name, maker)
     _print_next(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
@@ -113,53 +127,6 @@ def _land_leg(
     console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} taken away, up to {landed.until}.")
 
 
-def starts_afresh(settings: Settings, console: Console, name: str) -> bool:
-    """Whether the pipeline's folders are empty, after emptying those that an earlier tour filled alone."""
-    folders = _folders(settings, name)
-    if not any(folder.exists() and any(folder.iterdir()) for folder in folders):
-        return True
-    marker = _marker(settings, name)
-    names = ", ".join(str(folder) for folder in folders)
-    if marker.exists() and json.loads(marker.read_text()) == _fingerprint(settings, name):
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
-        console.print(f"Emptied what the last tour left: {names}", highlight=False, soft_wrap=True)
-        return True
-    console.print(f"Not a tour's alone, so it goes on from what is there: {names}", highlight=False, soft_wrap=True)
-    console.print("Remove them all for a tour from the start.")
-    return False
-
-
-def leave_marker(settings: Settings, name: str, *, own: bool) -> None:
-    """Note what the tour leaves if all of it is its own; the next one sees by it whether it was used."""
-    marker = _marker(settings, name)
-    if not own:
-        marker.unlink(missing_ok=True)
-        return
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(json.dumps(_fingerprint(settings, name)))
-
-
-def _folders(settings: Settings, name: str) -> list[Path]:
-    lake = [] if "://" in settings.lake else [Path(settings.lake) / name]
-    return [*lake, settings.landing / name, settings.truth / name]
-
-
-def _marker(settings: Settings, name: str) -> Path:
-    return settings.state / "tours" / f"{name}.json"
-
-
-def _fingerprint(settings: Settings, name: str) -> dict[str, object]:
-    """Which folders, and how much is in them; every use of a lake or landing folder changes that."""
-    folders = _folders(settings, name)
-    files = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return {
-        "folders": [str(folder) for folder in folders],
-        "files": len(files),
-        "newest": max((file.st_ctime_ns for file in files), default=0),
-    }
-
-
 def _unpause(client: Client, dag: str) -> None:
     deadline = time.monotonic() + 60
     while not client.has_dag(dag):
@@ -214,6 +181,14 @@ def _against_truth(settings: Settings, console: Console, name: str, maker: Modul
     ]
     print_verdicts(console, verdicts)
     return [verdict.table for verdict in verdicts if not verdict.equal]
+
+
+def _show(settings: Settings, console: Console, name: str, maker: ModuleType) -> None:
+    """Print the rows that the maker wants to be seen. TO_SHOW: a title, a table, and a query over it, in which it is called t."""
+    if hasattr(maker, "TO_SHOW"):
+        title, table, text = maker.TO_SHOW
+        present = {found["table"] for found in ledger.tables(settings, name)}
+        print_shown(console, title, query(ledger.path_of(settings, name, table), text) if table in present else [])
 
 
 def _print_next(settings: Settings, console: Console, pipeline: Pipeline) -> None:

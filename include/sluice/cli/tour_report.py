@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sluice.cli.truth import Verdict
 
@@ -25,20 +26,30 @@ class Run:
 
     def total(self, key: str, *stages: str) -> int:
         """The sum of a number over the flows of these stages."""
-        return sum(flow.get(key) or 0 for stage in stages for flow in self._flows(stage))
+        return sum(flow.get(key) or 0 for flow in self._flows(*stages))
 
     def reasons(self) -> Counter[str]:
         """Quarantined rows by reason."""
         found: Counter[str] = Counter()
-        for stage in LAYERS:
-            for flow in self._flows(stage):
-                found.update(flow.get("quarantine_reasons") or {})
+        for flow in self._flows(*LAYERS):
+            found.update(flow.get("quarantine_reasons") or {})
         return found
+
+    def rules(self, of: str = "rules") -> Counter[tuple[str, str]]:
+        """Rows that did not meet a rule, by table and rule. of: "null_rules": those of them for which it was NULL."""
+        found: Counter[tuple[str, str]] = Counter()
+        for flow in self._flows(*LAYERS):
+            found.update({(flow["flow"], rule): rows for rule, rows in (flow.get(of) or {}).items()})
+        return found
+
+    def not_met(self) -> list[str]:
+        """Which tables as a whole did not meet which expectation, and why."""
+        rules = [(flow["flow"], rule) for flow in self._flows(*LAYERS) for rule in (flow.get("table_rules") or {}).items()]
+        return [f"{table} does not meet {name}: {found['text']}" for table, (name, found) in rules if found["met"] is False]
 
     def changed(self, *stages: str) -> list[str]:
         """The flows of these stages that committed something."""
-        flows = [flow for stage in stages for flow in self._flows(stage)]
-        return [flow["flow"] for flow in flows if flow.get("version_before") != flow.get("version_after")]
+        return [flow["flow"] for flow in self._flows(*stages) if flow.get("version_before") != flow.get("version_after")]
 
     def line(self, stage: str) -> str:
         """What a stage did, in a line."""
@@ -51,9 +62,8 @@ class Run:
         changed = f"new versions of {', '.join(self.changed(stage))}" if self.changed(stage) else "nothing to do"
         return f"  {stage:<20}{self.seconds[stage]:>6.1f} s   {told or changed}"
 
-    def _flows(self, stage: str) -> list[dict[str, Any]]:
-        flows: list[dict[str, Any]] = self.reports.get(stage, {}).get("flows", [])
-        return flows
+    def _flows(self, *stages: str) -> list[dict[str, Any]]:
+        return [flow for stage in stages for flow in self.reports.get(stage, {}).get("flows", [])]
 
 
 def print_runs(console: Console, runs: list[Run]) -> None:
@@ -77,6 +87,39 @@ def print_runs(console: Console, runs: list[Run]) -> None:
     for run in runs:
         table.add_row(run.title, *(f"{run.seconds[stage]:.1f}" for stage in STAGES))
     console.print(table)
+
+
+def print_rules(console: Console, runs: list[Run]) -> None:
+    """Print how many rows did not meet a rule, by table, rule and run, and which tables as a whole do not meet one after the last run."""
+    counts = [run.rules() for run in runs]
+    nulls: Counter[tuple[str, str]] = sum((run.rules("null_rules") for run in runs), Counter())
+    _heading(console, "Rows that did not meet a rule")
+    table = _table("table", "rule", *(run.title for run in runs), "of all, NULL", text_columns=2)
+    found = sorted(set().union(*counts))
+    for name, rule in found:
+        table.add_row(name, rule, *(f"{count[name, rule]:,}" for count in counts), f"{nulls[name, rule]:,}")
+    console.print(table if found else "none")
+    for line in runs[-1].not_met() if runs else []:
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def print_quarantine(console: Console, reasons: list[dict[str, Any]]) -> None:
+    """Print what is in quarantine now, by table and reason. reasons: with table, reason, rows and deliveries."""
+    _heading(console, "In quarantine")
+    table = _table("table", "reason", "rows", "deliveries", text_columns=2)
+    for found in reasons:
+        table.add_row(found["table"], found["reason"], f"{found['rows']:,}", f"{found['deliveries']:,}")
+    console.print(table if reasons else "nothing")
+
+
+def print_shown(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows of a table as they are, NULL as nothing. title: what they are."""
+    _heading(console, title)
+    columns = list(rows[0]) if rows else []
+    table = _table(*columns, text_columns=len(columns))
+    for row in rows:
+        table.add_row(*(Text("" if row[column] is None else str(row[column])) for column in columns))
+    console.print(table if rows else "nothing")
 
 
 def print_tables(console: Console, tables: list[dict[str, Any]]) -> None:

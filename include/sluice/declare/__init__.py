@@ -1,6 +1,7 @@
 """What a pipeline file imports. Loads no pyspark: `F` and `Window` are loaded at their first use."""
 
 from sluice.declare import treat
+from sluice.declare.auto_cdc import auto_cdc, auto_cdc_from_snapshot
 from sluice.declare.decorators import materialized_view, table, temporary_view
 from sluice.declare.expectations import (
     expect,
@@ -15,6 +16,7 @@ from sluice.declare.expectations import (
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.lazy import F, Window
 from sluice.declare.pipeline import Landed, Pipeline
+from sluice.declare.rules import Rules
 from sluice.declare.source import Source
 from sluice.declare.whole_table import expect_fresh, expect_references, expect_row_count, expect_unique
 from sluice.errors import UsageError
@@ -24,9 +26,12 @@ __all__ = [
     "KafkaSource",
     "Landed",
     "Pipeline",
+    "Rules",
     "Source",
     "UsageError",
     "Window",
+    "auto_cdc",
+    "auto_cdc_from_snapshot",
     "expect",
     "expect_all",
     "expect_all_or_drop",

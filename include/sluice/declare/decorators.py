@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from sluice.declare import sql_text
 from sluice.declare.expectations import Action, Adds, Declared, Expected, P, flattened, of_rows, of_table
 from sluice.declare.names import names
+from sluice.declare.sql_tokens import meaning
 from sluice.declare.tables import Dataset, MaterializedView, Names, Personal, Table, TemporaryView, treated
 from sluice.errors import DeclarationError
 
@@ -98,7 +99,8 @@ def table(
     found = {**options, **treated(personal)}
     if sql is None:
         return _TableDecorator(found, flattened(expectations))
-    return _TableDecorator({**found, **_of_text(sql, found)}, flattened(expectations))(sql_text.transform(sql, _read(found)))
+    declared = {**found, **_of_text(sql, found)}
+    return _TableDecorator(declared, flattened(expectations))(_selecting(sql, found, "Table"))
 
 
 @overload
@@ -139,14 +141,29 @@ def materialized_view(
     found = {**options, **treated(personal)}
     if sql is None:
         return _ViewDecorator(found, flattened(expectations))
-    return _ViewDecorator({**found, **_of_text(sql, found)}, flattened(expectations))(sql_text.transform(sql, _read(found)))
+    declared = {**found, **_of_text(sql, found)}
+    return _ViewDecorator(declared, flattened(expectations))(_selecting(sql, found, "View"))
 
 
-def temporary_view(*, reads: str, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView]:
-    """Declare the decorated row-local transform as a view that is never stored: what reads it runs it. See `TemporaryView`."""
+@overload
+def temporary_view(*, reads: str, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView]: ...
+@overload
+def temporary_view(*, name: str, reads: str, sql: str, comment: str = "") -> TemporaryView: ...
+def temporary_view(
+    *, reads: str, name: str | None = None, sql: str | None = None, comment: str = ""
+) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
+    """Declare the decorated row-local transform as a view that is never stored: what reads it runs it. See `TemporaryView`.
+
+    sql: a text over the name that is read, instead of a function; then this gives the view itself.
+    """
+    if sql is not None:
+        options = {"name": name, "reads": reads}
+        module = _of_text(sql, options)["declared_in"]
+        function = _selecting(sql, options, "Temporary view")
+        return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
-        return TemporaryView(name=name or function.__name__, function=function, reads=(reads,))
+        return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)
 
     return declare
 
@@ -165,11 +182,12 @@ def _of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
         raise DeclarationError(
             "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
         )
-    return {"sql": sql, "declared_in": calling_module(), "made_by": (sql,)}
+    return {"sql": sql, "declared_in": calling_module(), "made_by": (meaning(sql),)}
 
 
-def _read(options: dict[str, Any]) -> tuple[str, ...]:
-    return names(options["reads"], "reads", f"Table '{options['name']}'")
+def _selecting(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+    owner = f"{kind} '{options['name']}'"
+    return sql_text.transform(sql, names(options["reads"], "reads", owner), owner)
 
 
 def _complete(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sluice.declare import cdc_tables
+from sluice.declare.auto_cdc import AutoCdc
+from sluice.declare.schema_rules import of_feed, ruled
 from sluice.declare.source import Source
+from sluice.declare.sql_tokens import meaning
 from sluice.declare.tables import Dataset, Table, TemporaryView
 from sluice.errors import DeclarationError
 
@@ -14,14 +18,34 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AnyDataset = Dataset[Any]
-Declared = Source | AnyDataset | TemporaryView
+Declared = Source | AnyDataset | TemporaryView | AutoCdc
 
 
 def expanded(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
-    """The declarations without temporary views. Raises DeclarationError where those read each other in a circle."""
-    everything = list(declared)
+    """The declarations as sources, tables and views: without temporary views, with the logs that `auto_cdc` keeps and the rules of schemas.
+
+    Raises DeclarationError where temporary views read each other in a circle.
+    """
+    everything = [part for item in declared for part in _by_log(item)]
     views = {item.name: item for item in everything if isinstance(item, TemporaryView)}
-    return [_inlined(item, views) for item in everything if not isinstance(item, TemporaryView)]
+    sources = {item.name: item for item in everything if isinstance(item, Source)}
+    found: list[Source | AnyDataset] = []
+    for item in everything:
+        if isinstance(item, AutoCdc):
+            found += [_inlined(part, views) for part in cdc_tables.tables(of_feed(item), _private(item, views, sources))]
+        elif not isinstance(item, TemporaryView):
+            found.append(_inlined(item, views))
+    return [item if isinstance(item, Source) else ruled(item) for item in found]
+
+
+def _by_log(item: Declared) -> tuple[Declared, ...]:
+    return cdc_tables.of_table(item) if isinstance(item, Table) and item.apply_as_deletes else (item,)
+
+
+def _private(cdc: AutoCdc, views: Mapping[str, TemporaryView], sources: Mapping[str, Source]) -> dict[str, frozenset[str]]:
+    """The personal columns of the sources that an `auto_cdc` reads in the end. What is no source is found wrong elsewhere."""
+    read = (through(views, feed)[0] for feed in cdc.reads)
+    return {name: sources[name].private for name in read if name in sources}
 
 
 def through(views: Mapping[str, TemporaryView], name: str) -> tuple[str, tuple[TemporaryView, ...]]:
@@ -51,6 +75,6 @@ def _inlined(item: Source | AnyDataset, views: Mapping[str, TemporaryView]) -> S
     if not isinstance(item, Table) or len(item.reads) != 1 or item.reads[0] not in views:
         return item
     source, passed = through(views, item.reads[0])
-    made_by = (*(view.sql or view.function for view in passed), *(item.made_by or (item.function,)))
+    made_by = (*(meaning(view.sql) if view.sql else view.function for view in passed), *(item.made_by or (item.function,)))
     # What a SQL text reads stays a name that it knows: its function takes the frame by position.
     return replace(item, reads=(source,), function=composed(passed, item.function), made_by=made_by, sql=item.sql)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeAlias, overload
 
-from sluice.declare.whole_table import TableExpectation
+from sluice.declare.whole_table import TableExpectation, not_reserved
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Expectation:
     def __post_init__(self) -> None:
         if not self.name or not self.condition.strip():
             raise DeclarationError("An expectation needs a name and a condition, as in @expect('positive', 'heartrate > 0').")
+        not_reserved(self.name)
         if self.at_most is not None and not 0 <= self.at_most < 1:
             raise DeclarationError(f"Expectation '{self.name}': at_most is a share of the rows, as in 0.02, not {self.at_most}.")
         if self.at_most is not None and self.action is Action.FAIL:
@@ -103,10 +104,11 @@ class _ExpectAll:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False) -> Adds:
-        if not rules:
+    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | None = None) -> Adds:
+        if not isinstance(rules, Mapping) or not rules:
             raise DeclarationError("@expect_all takes rules by name, as in {'positive': 'heartrate > 0'}.")
-        return Adds(tuple(Expectation(name=n, condition=c, action=self._action, null_ok=null_ok) for n, c in rules.items()))
+        one = _Expect(self._action)
+        return Adds(tuple(e for n, c in rules.items() for e in one(n, c, null_ok=null_ok, at_most=at_most).expectations))
 
 
 expect = _Expect(Action.WARN)

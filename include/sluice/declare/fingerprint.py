@@ -10,16 +10,23 @@ from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
+from sluice.declare.auto_cdc import AutoCdc
 from sluice.declare.expectations import Expected
-from sluice.declare.tables import Dataset, Table
+from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView
+
+_DECLARED = (ModuleType, Dataset, TemporaryView, AutoCdc, Expected)
+"""What a transform may name without using it."""
 
 
 def fingerprint(dataset: Dataset[Any]) -> str:
     """16 hex digits. Comments and layout do not count; expectations, keys, functions of the pipeline that are called, and values used do."""
     sequence = dataset.sequence_by if isinstance(dataset, Table) else None
-    declared = (dataset.reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
+    # A view that does not wait for all its inputs is the same over some of them; what it is made by says which it reads.
+    reads = () if isinstance(dataset, MaterializedView) and dataset.of_some else dataset.reads
+    declared = (reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
     # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
-    later = (dataset.schema, sorted(dataset.treatments.items()))
+    # Of a schema what counts is among the expectations; its types are the transform's.
+    later = (None, sorted(dataset.treatments.items()))
     seen: set[str] = set()
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _of(made_by, seen))
     text = repr(declared) + (repr(later) if any(later) else "") + code
@@ -39,9 +46,7 @@ def _sources(function: Callable[..., Any], seen: set[str]) -> list[str]:
     for name, value in sorted(values.items()):
         if isinstance(value, FunctionType) and value.__module__.startswith("pipelines."):
             parts += _sources(value, seen)
-        elif (
-            not callable(value) and not isinstance(value, ModuleType | Dataset | Expected) and "_Lazy" not in type(value).__name__
-        ):
+        elif not callable(value) and not isinstance(value, _DECLARED) and "_Lazy" not in type(value).__name__:
             parts.append(f"{name}={value!r}")
     return parts
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare import into
+from sluice.declare import into, rule_checks
+from sluice.declare.change_log import of_truncates
 from sluice.declare.expansion import Declared, expanded
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
-from sluice.declare.tables import Dataset, MaterializedView, Table, with_private
+from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView, with_private
 from sluice.errors import DeclarationError, UsageError, nearest
 from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
-COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
-"""What an alert may be on, beside the rules of a table."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,9 @@ class Graph:
     def location(self, settings: Settings, name: str) -> str:
         """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
         declared, pipeline = self[name], self.pipeline.name
-        if isinstance(declared, Dataset) and declared.place is not None:
-            return settings.bookkeeping(pipeline, declared.place)
         restricted = isinstance(declared, Dataset) and declared.restricted
+        if isinstance(declared, Dataset) and declared.place is not None:
+            return settings.bookkeeping(pipeline, declared.place, restricted=restricted)
         return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=restricted)
 
     def layer(self, declared: Source | AnyDataset) -> str:
@@ -75,6 +74,10 @@ class Graph:
         """The declarations of a layer, inputs before readers."""
         return [declared for declared in self if self.layer(declared) == layer]
 
+    def kept_for(self, name: str) -> tuple[str, ...]:
+        """The names of the tables that Sluice keeps for a declared one: the logs of an `auto_cdc`."""
+        return tuple(table.name for table in self.tables.values() if table.serves == name)
+
     def below(self, name: str) -> set[str]:
         """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
         found: set[str] = set()
@@ -87,20 +90,26 @@ class Graph:
 
 def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
-    everything = expanded(declared)
+    given = list(declared)
+    everything = expanded(given)
     sources = {item.name: item for item in everything if isinstance(item, Source)}
     shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
-    mistakes = [*_duplicates(everything), *shared, *_inputs(everything), *_layers(pipeline, everything)]
+    unstored = [item for item in given if isinstance(item, TemporaryView)]
+    inputs = _inputs(everything, [view.name for view in unstored])
+    mistakes = [*_duplicates([*everything, *unstored]), *shared, *inputs, *_layers(pipeline, everything)]
     if mistakes:
-        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
     ordered = _ordered(pipeline, everything)
     complete: dict[str, Source | AnyDataset] = {}
     for item in ordered:
         complete[item.name] = item if isinstance(item, Source) else _inheriting(item, complete)
-    unknown = [name for name in pipeline.publishes if name not in complete]
+    shown = {name for name, item in complete.items() if isinstance(item, Source) or not item.serves}
+    unknown = [name for name in pipeline.publishes if name not in shown]
     if unknown:
-        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], complete)}")
-    _check_alerts(pipeline, complete)
+        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], shown)}")
+    mistakes = rule_checks.mistakes(pipeline, complete)
+    if mistakes:
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
         pipeline=pipeline,
         sources={n: d for n, d in complete.items() if isinstance(d, Source)},
@@ -109,60 +118,57 @@ def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
     )
 
 
-def _check_alerts(pipeline: Pipeline, declared: Mapping[str, Source | AnyDataset]) -> None:
-    """Raises DeclarationError for an alert on a rule that no table has: it would never be sent."""
-    for place in pipeline.alert_when:
-        name, _, rule = place.partition(".")
-        if name not in declared:
-            raise DeclarationError(f"Pipeline '{pipeline.name}': alert_when names the table '{name}'.{nearest(name, declared)}")
-        item = declared[name]
-        rules = [] if isinstance(item, Source) else [expectation.name for expectation in item.expectations]
-        if rule not in (*rules, *COUNTED):
-            raise DeclarationError(
-                f"Pipeline '{pipeline.name}': alert_when names '{place}'; '{name}' has no such rule.{nearest(rule, (*rules, *COUNTED))}"
-            )
-
-
 def _inheriting(dataset: AnyDataset, inputs: Mapping[str, Source | AnyDataset]) -> AnyDataset:
     private = frozenset().union(*(inputs[name].private for name in dataset.reads))
     return with_private(dataset, private)
 
 
-def _duplicates(declared: list[Source | AnyDataset]) -> Iterator[str]:
-    seen: set[str] = set()
+def _duplicates(declared: Sequence[Source | AnyDataset | TemporaryView]) -> Iterator[str]:
+    seen: dict[str, Source | AnyDataset | TemporaryView] = {}
     for item in declared:
-        if item.name in seen:
+        same = [one for one in (seen.get(item.name), item) if isinstance(one, Dataset) and one.serves]
+        if item.name in seen and same:
+            yield f"'{item.name}' is the name of what '{same[0].serves}' keeps for itself; give the other declaration another name."
+        elif item.name in seen:
             yield f"two declarations are named '{item.name}'."
-        seen.add(item.name)
+        seen[item.name] = item
 
 
-def _inputs(declared: list[Source | AnyDataset]) -> Iterator[str]:
+def _called(dataset: AnyDataset) -> str:
+    """How messages call a dataset: one that Sluice keeps, by what it is kept for."""
+    return f"table '{dataset.serves or dataset.name}'"
+
+
+def _inputs(declared: list[Source | AnyDataset], unstored: Sequence[str]) -> Iterator[str]:
     kinds = {item.name: item for item in declared}
+    known = [*(item.name for item in declared if isinstance(item, Source) or not item.serves), *unstored]
     for item in declared:
         if isinstance(item, Source):
             continue
         for name in item.reads:
             read = kinds.get(name)
-            if read is None:
-                yield f"table '{item.name}' reads '{name}', which is not declared.{nearest(name, kinds)}"
+            if read is None and name in unstored:
+                yield f"{_called(item)} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
+            elif read is None:
+                yield f"{_called(item)} reads '{name}', which is not declared.{nearest(name, known)}"
             elif isinstance(read, Source) and read.into:
-                yield f"table '{item.name}' reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
+                yield f"{_called(item)} reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
             elif isinstance(item, Table) and not isinstance(read, Source):
-                yield f"table '{item.name}' reads '{name}', which is no source; a @materialized_view reads tables and views."
+                yield f"{_called(item)} reads '{name}', which is no source; a @materialized_view reads tables and views."
         if isinstance(item, Table):
             yield from _of_source(item, kinds)
 
 
 def _of_source(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
-    source = declared.get(table.reads[0])
+    source, called = declared.get(table.reads[0]), _called(table)
     if len(table.reads) != 1:
-        yield f"table '{table.name}' reads {len(table.reads)} sources; a @table reads one."
-    elif isinstance(source, Source) and source.subject and not table.subject:
-        yield f"table '{table.name}' reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
+        yield f"{called} reads {len(table.reads)} sources; a @table reads one."
+    elif isinstance(source, Source) and source.subject and not table.subject and not of_truncates(table):
+        yield f"{called} reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
     elif isinstance(source, Source) and table.subject and not source.subject:
-        yield f"table '{table.name}' has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
+        yield f"{called} has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
     elif isinstance(source, Source) and table.key_in_one_file and not _replacing(source, declared):
-        yield f"table '{table.name}' declares key_in_one_file, which needs a source with redelivery='replace'."
+        yield f"{called} declares key_in_one_file, which needs a source with redelivery='replace'."
 
 
 def _replacing(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
@@ -174,7 +180,7 @@ def _replacing(source: Source, declared: Mapping[str, Source | AnyDataset]) -> b
 def _layers(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> Iterator[str]:
     for item in declared:
         if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
-            yield f"table '{item.name}' is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+            yield f"{_called(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
 
 
 def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+from sluice.declare.auto_cdc import AutoCdc
 from sluice.declare.expansion import Declared
 from sluice.declare.graph import Graph, graph
 from sluice.declare.pipeline import Pipeline
@@ -14,7 +15,7 @@ from sluice.declare.tables import Dataset, TemporaryView
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, known_pipeline
 
-_KINDS = (Source, Dataset, TemporaryView)
+_KINDS = (Source, Dataset, TemporaryView, AutoCdc)
 
 
 def pipeline(settings: Settings, name: str) -> Pipeline:
@@ -34,6 +35,15 @@ def load(settings: Settings, name: str) -> Graph:
     """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
     declared = pipeline(settings, name)
     return graph(declared, [item for layer in declared.layers for item in _declarations(_module(layer, name))])
+
+
+def beside(module: str) -> list[Declared]:
+    """What is declared in a module that is loaded and, where it is of a pipeline, in the pipeline's other layers."""
+    parts = module.split(".")
+    names = [module]
+    if parts[0] == "pipelines" and len(parts) > 2:
+        names += _module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
+    return [item for name in dict.fromkeys(names) for item in _declarations(_module(name, parts[-1]))]
 
 
 def maker(declared: Pipeline) -> ModuleType:

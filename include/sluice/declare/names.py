@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sluice.errors import DeclarationError
 from sluice.settings import is_name
 
@@ -21,4 +23,13 @@ def own_name(name: str, owner: str) -> str:
     """The name again. Raises DeclarationError where it is not lower-case snake case."""
     if not is_name(name):
         raise DeclarationError(f"{owner} '{name}': a name is lower-case snake case, as in 'heart_rate'.")
+    return name
+
+
+def secret_name(name: str) -> str:
+    """The name again. Raises DeclarationError where it is no name of a secret: a file's, without a folder."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*", name) or len(name) > 64:
+        raise DeclarationError(
+            f"Secret '{name[:64]}': a name has lower-case letters, digits, _ - and single dots, as in 'research.key'."
+        )
     return name

@@ -43,10 +43,10 @@ class Pipeline:
         own_name(self.name, "Pipeline")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
-        if not _INTERVAL.match(self.retain):
+        if not is_interval(self.retain):
             raise DeclarationError(f"Pipeline '{self.name}': retain is an interval such as '7 days', not '{self.retain}'.")
         for name in ("deadline", "freshness"):
-            if (value := getattr(self, name)) is not None and not _INTERVAL.match(value):
+            if (value := getattr(self, name)) is not None and not is_interval(value):
                 raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '6 hours', not '{value}'.")
         for rule, most in self.alert_when.items():
             if not _TABLE_AND_RULE.match(rule) or most < 0:
@@ -56,6 +56,11 @@ class Pipeline:
                 )
         if not self.description or not self.owner:
             raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
+
+
+def is_interval(text: str) -> bool:
+    """Whether the text is an interval such as "6 hours"."""
+    return _INTERVAL.match(text) is not None
 
 
 def duration(interval: str) -> timedelta:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
+from sluice.declare import treat
 from sluice.declare.expectations import Expectation, P
 from sluice.declare.names import names, own_name
 from sluice.declare.treat import Treatment
@@ -28,8 +29,9 @@ class Dataset(Generic[P]):
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what
     becomes of it before it is stored. restricted: it lies under SLUICE_RESTRICTED, not in the lake. sql: its text, where it was declared by one.
 
-    place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. made_by: what its fingerprint
-    is of, functions and texts, where the function is not the user's own. declared_in: the module that declares it.
+    place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. serves: the declared table that it
+    is kept for. made_by: what its fingerprint is of, functions and texts, where the function is not the user's own. declared_in: the
+    module that declares it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Dataset(Generic[P]):
     comment: str = ""
     declared_in: str = ""
     place: str | None = None
+    serves: str | None = None
     made_by: tuple[Callable[..., Any] | str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
@@ -64,10 +67,13 @@ class Dataset(Generic[P]):
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if not self.reads or not self.keys:
             raise DeclarationError(f"{owner}: reads and keys may not be empty.")
-        if self.sql is None and self.place is None:
+        if self.sql is None and not self.made_by:
             parameters = len(inspect.signature(self.function).parameters)
             if parameters != len(self.reads):
                 raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
+        # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
+        for mistake in treat.mistakes(self.treatments, self.keys, self.subject if isinstance(self, Table) else None):
+            raise DeclarationError(f"{owner}: {mistake}")
         for of in ("zorder_by", "partition_by"):
             used = sorted(self.private & set(getattr(self, of)))
             if used:
@@ -94,17 +100,44 @@ class Table(Dataset[P]):
     key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
     apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
     shape: what is made of a row after its verdict and its treatments, of a change log; row-local.
+    replayed_by: of which columns a replay takes all rows that have the values of an interval's; by default the keys. Of a change log the
+    keys of its target: a replay makes all changes of a thing anew, or its state would be by two codes.
     """
 
     sequence_by: str | None = None
     key_in_one_file: bool = False
     apply_as_deletes: str | None = None
     shape: Callable[[DataFrame], DataFrame] | None = None
+    replayed_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "replayed_by", self.replayed_by or self.keys)
+        if self.sequence_by in self.treatments:
+            raise DeclarationError(
+                f"Table '{self.name}': personal treats '{self.sequence_by}', which is its sequence_by: the order would be lost. "
+                "Let the transform give a second column of it."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaterializedView(Dataset[P]):
-    """Always equal to its transform over its inputs as they are, kept so by affected keys."""
+    """Always equal to its transform over its inputs as they are, kept so by affected keys.
+
+    of_some: the transform over some of its inputs alone, in the order of `reads`, of a view that does not wait for those that are not
+    there yet; None for too few.
+    """
+
+    of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
+
+    def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
+        """The view over those of its inputs that are there. None where it waits for another."""
+        known = set(present)
+        there = tuple(name for name in self.reads if name in known)
+        if there == self.reads:
+            return self
+        function = self.of_some(there) if self.of_some else None
+        return replace(self, reads=there, function=function) if function else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,12 @@ Expectations see the row before; keys, the content that decides ties, statistics
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from sluice.errors import DeclarationError
+from sluice.declare.names import secret_name
+from sluice.errors import DeclarationError, nearest
 
 Canonical = Literal["text", "lower", "digits", "hex"]
 PSEUDONYM_KEY = "pseudonym.key"
@@ -25,7 +27,8 @@ class Hmac(Treatment):
     """A pseudonym: HMAC-SHA256 of the canonical text of the value, in 64 hex digits. Equal values of one domain get equal pseudonyms.
 
     canonical: "text": without blanks around it. "lower": that, in lower case, as for e-mail. "digits": its digits only, as for
-    telephone numbers. "hex": its hex digits only, in lower case, as for MAC addresses. secret: the name of the key.
+    telephone numbers. "hex": its hex digits only, in lower case, as for MAC addresses. Where nothing is left, as of a blank, there is no
+    pseudonym: NULL. secret: the name of the key.
     """
 
     domain: str
@@ -47,14 +50,14 @@ class Truncate(Treatment):
 
 @dataclass(frozen=True, kw_only=True)
 class Bin(Treatment):
-    """The band of a number, as text: edges (18, 25, 65) give "<18", "18-24", "25-64", ">=65" for whole numbers."""
+    """The band of a number, as text: edges (18, 25, 65) give "<18", "18-24", "25-64", ">=65" for whole numbers. NaN has none: NULL."""
 
     edges: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round(Treatment):
-    """A number rounded to so many decimals; -3 means thousands."""
+    """A number rounded to so many decimals, of the same type; -3 means thousands. NULL where the result is too large for the type."""
 
     digits: int
 
@@ -64,13 +67,32 @@ class DateToYear(Treatment):
     """The first day of the year of a DATE or TIMESTAMP, of the same type."""
 
 
+def mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
+    """What is wrong with treating a table's keys, or its subject, as sentences."""
+    found = [
+        f"personal treats the key '{key}' by treat.null(): then all rows have one key."
+        for key in keys
+        if isinstance(treatments.get(key), Null)
+    ]
+    if subject in treatments:
+        found.append(
+            f"personal treats '{subject}', which is its subject: an erasure finds a person's rows by it. Keep the subject as it is "
+            "in a restricted table (restricted=True), and publish the pseudonym in a @materialized_view."
+        )
+    return found
+
+
 def hmac(domain: str, *, canonical: Canonical = "text", secret: str = PSEUDONYM_KEY) -> Treatment:
     """See `Hmac`."""
     if not domain:
         raise DeclarationError(
             "treat.hmac needs a domain: equal identifiers get one pseudonym within it, as in treat.hmac('user')."
         )
-    return Hmac(domain=domain, canonical=canonical, secret=secret)
+    if canonical not in get_args(Canonical):
+        raise DeclarationError(
+            f"treat.hmac('{domain}') has no canonical form '{canonical}'.{nearest(canonical, get_args(Canonical))}"
+        )
+    return Hmac(domain=domain, canonical=canonical, secret=secret_name(secret))
 
 
 def null() -> Treatment:

@@ -97,7 +97,7 @@ def _people(workspace: Workspace, path: str, column: str, domain: str) -> DataFr
     present = (
         tables.read(workspace.session, path).select(F.col(f"`{column}`").alias("subject")).where("subject IS NOT NULL").distinct()
     )
-    key = secrets.key(workspace.settings)
+    key = secrets.key(workspace.settings, make=False)
     hashed = with_pseudonym(present, key, domain, F.col("subject"), _PSEUDONYM)
     listed = tables.read(workspace.session, workspace.suppression).where(F.col("domain") == domain)
     return hashed.join(listed.select(F.col("pseudonym").alias(_PSEUDONYM)), _PSEUDONYM, "left_semi").select("subject")

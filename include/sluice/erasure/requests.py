@@ -37,7 +37,7 @@ def receive(settings: Settings, graph: Graph, identifiers: Iterable[str], domain
     if not wanted:
         raise UsageError("No identifier was given. Write one a line to standard input, or to a file named by --subject-file.")
     key = secrets.key(settings)
-    pseudonyms = tuple(pseudonym(key, chosen, identifier) for identifier in wanted)
+    pseudonyms = tuple(hashed for identifier in wanted if (hashed := pseudonym(key, chosen, identifier)))
     request = ErasureRequest(uuid.uuid4().hex[:12], chosen, pseudonyms, datetime.now(UTC).isoformat(timespec="seconds"))
     _write(settings, graph.pipeline.name, request)
     return request

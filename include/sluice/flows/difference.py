@@ -7,17 +7,16 @@ merge's condition holds bounds of columns with statistics only, so that few file
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from sluice.errors import SluiceError
+from sluice.flows.ranges import Bounding, Limits, condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,7 +44,12 @@ def same(left: Sequence[Column], right: Sequence[Column]) -> Column:
 
 def beside(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """New and old rows of a key beside each other: structs `new` and `old`, NULL where there is none."""
-    left = new.select(F.struct(*_quoted(new.columns)).alias("new"))
+    # In one order: a column that came later stands last in the table, and where the transform has it in its result. One that the
+    # transform gives no more is NULL in new rows, until the table is made anew.
+    given = {
+        one.name: F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType) for one in old.schema
+    }
+    left = new.select(F.struct(*(column.alias(name) for name, column in given.items())).alias("new"))
     right = old.select(F.struct(*_quoted(old.columns)).alias("old"))
     condition = same([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
     return left.join(right, condition, "full_outer")
@@ -56,20 +60,21 @@ def merge(
     path: str,
     operations: DataFrame,
     keys: Sequence[str],
-    bounding: Sequence[str],
+    bounding: Bounding,
     conflict: str = "",
+    unique: bool = False,
 ) -> Changes:
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
-    Raises SluiceError where a key comes twice, and with the text `conflict` where an operation is X.
+    Raises SluiceError where a key comes twice, and with the text `conflict` where an operation is X. unique: a key cannot come twice,
+    as of `winners`, whatever was declared; only where a table itself has it twice, and then the MERGE fails.
     """
     with kept(operations) as kept_operations:
-        counted, limits = _counted(kept_operations, keys, bounding, conflict)
+        counted, limits = _counted(kept_operations, keys, bounding, conflict, unique)
         if not counted:
             return counted
-        on = " AND ".join(
-            [f"t.`{key}` <=> s.`{key}`" for key in keys] + [f"t.`{name}` {limit}" for name, limit in limits.items()]
-        )
+        near = [condition(f"t.`{name}`", ranges) for name, ranges in limits.items()]
+        on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
         values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
         merging = DeltaTable.forPath(session, path).alias("t").merge(kept_operations.alias("s"), on)
         if counted.deleted:
@@ -80,25 +85,6 @@ def merge(
             merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
         merging.execute()
         return counted
-
-
-def bounds(frame: DataFrame, columns: Sequence[str]) -> dict[str, str]:
-    """By column, a range that every value of the frame is in, as in "BETWEEN 1 AND 9". A column with a NULL has none.
-
-    Of an empty frame no value is in the range.
-    """
-    if not columns:
-        return {}
-    row = frame.agg(F.count("*").alias("rows"), *_extremes(columns)).first()
-    found: dict[str, Any] = row.asDict() if row else {}
-    return _ranges(found, columns) if found["rows"] else {columns[0]: "IN (NULL)"}
-
-
-def within(ranges: Mapping[str, str], expressions: Mapping[str, str] | None = None) -> Column:
-    """The condition that columns, or the expressions given for them, are in their ranges. True where there is none."""
-    named = expressions if expressions is not None else {name: f"`{name}`" for name in ranges}
-    conditions = [F.expr(f"({named[name]}) {limit}") for name, limit in ranges.items() if name in named]
-    return functools.reduce(lambda a, b: a & b, conditions, F.lit(True))
 
 
 @contextmanager
@@ -112,11 +98,13 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def _counted(
-    operations: DataFrame, keys: Sequence[str], bounding: Sequence[str], conflict: str
-) -> tuple[Changes, dict[str, str]]:
+    operations: DataFrame, keys: Sequence[str], bounding: Bounding, conflict: str, unique: bool
+) -> tuple[Changes, Limits]:
+    """How many operations of each kind, and the ranges that they are in: one pass."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
-    distinct = F.count_distinct(F.struct(*_quoted(keys))).alias("distinct")
-    row = operations.agg(*kinds, F.count("*").alias("rows"), distinct, *_extremes(bounding)).first()
+    distinct = F.count("*") if unique else F.count_distinct(F.struct(*_quoted(keys)))
+    asked = [*kinds, F.count("*").alias("rows"), distinct.alias("distinct"), *bounding.aggregates()]
+    row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:
         raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
@@ -125,35 +113,7 @@ def _counted(
             f"{found['rows'] - found['distinct']} rows have a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )
-    return Changes(found["is_I"], found["is_U"], found["is_D"]), _ranges(found, bounding)
-
-
-def _extremes(columns: Sequence[str]) -> list[Column]:
-    found = []
-    for position, name in enumerate(columns):
-        column = F.col(f"`{name}`")
-        found += [F.min(column).alias(f"low_{position}"), F.max(column).alias(f"high_{position}")]
-        found.append(F.count_if(column.isNull()).alias(f"nulls_{position}"))
-    return found
-
-
-def _ranges(found: dict[str, Any], columns: Sequence[str]) -> dict[str, str]:
-    ranges = {}
-    for position, name in enumerate(columns):
-        low, high = _literal(found.get(f"low_{position}")), _literal(found.get(f"high_{position}"))
-        if low and high and not found.get(f"nulls_{position}"):
-            ranges[name] = f"BETWEEN {low} AND {high}"
-    return ranges
-
-
-def _literal(value: object) -> str | None:
-    if isinstance(value, datetime):
-        return f"TIMESTAMP'{value.isoformat(sep=' ')}'"
-    if isinstance(value, date):
-        return f"DATE'{value.isoformat()}'"
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        return None
-    return str(value)
+    return Changes(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
 
 
 def _quoted(names: Sequence[str]) -> list[Column]:

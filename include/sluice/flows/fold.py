@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.expectations import Action
 from sluice.declare.source import Source
 from sluice.flows import streams, targets
+from sluice.flows.aside import set_aside
 from sluice.flows.checkpoints import current
 from sluice.flows.difference import (
     CONFLICT,
@@ -22,14 +22,13 @@ from sluice.flows.difference import (
     OPERATION,
     UPDATE,
     beside,
-    bounds,
     kept,
     merge,
     same,
-    within,
 )
-from sluice.flows.judgement import judge
+from sluice.flows.judgement import judge_and_ask
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
+from sluice.flows.ranges import Limits, bounds, within
 from sluice.flows.scope import Scope, feeding, live_deliveries, outcomes_of, scope_of
 from sluice.flows.winners import precedence, winners
 from sluice.ingest.ledger import Outcome
@@ -37,7 +36,7 @@ from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.quality import quarantine, verdicts
+from sluice.quality import verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -85,40 +84,44 @@ def fold(
     """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
     workspace.note(flow, scope.fresh)
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
+    path = workspace.path(table.name)
+    target = tables.read(workspace.session, path)
+    bounding = targets.bounding(table, target.schema)
     with kept(judged(workspace, table, source, live)) as rows:
-        quarantined = judge(table, rows, report)
-        check_one_file(table, accepted(table, rows))
-        _set_aside(workspace, table, rows, scope, quarantined)
-        path = workspace.path(table.name)
+        asked = bounding.aggregates(where=verdicts.accepted(table.expectations))
+        quarantined, found = judge_and_ask(table, rows, report, asked)
+        good = accepted(table, rows)
+        check_one_file(table, good)
+        set_aside(workspace, table, source, rows, scope, quarantined)
         if shape is not None:
-            report.replaced(targets.replace(winners(table, accepted(table, rows)), path, shape))
+            report.replaced(targets.replace(winners(table, good), path, shape))
             report.batches += 1
             return
-        target = tables.read(workspace.session, path)
-        operations = _operations(workspace, table, source, scope, accepted(table, rows), target)
-        changes = merge(
-            workspace.session, path, operations, table.keys, targets.bounding(table, target.schema), TWO_FILES.format(table.name)
-        )
+        operations = _operations(workspace, table, source, scope, good, target, bounding.limits(found))
+        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True)
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.changed(changes.inserted, changes.updated, changes.deleted)
 
 
 def _operations(
-    workspace: Workspace, table: AnyTable, source: Source, scope: Scope, good: DataFrame, target: DataFrame
+    workspace: Workspace, table: AnyTable, source: Source, scope: Scope, good: DataFrame, target: DataFrame, limits: Limits
 ) -> DataFrame:
-    dead = F.col("_delivery").isin(list(scope.dead))
-    lost = target.where(dead) if scope.dead else None
+    """What to do to the table. limits: what the good rows are in."""
     if scope.everything:
         return differences(workspace, table, source, winners(table, good), target, F.lit(True))
-    if lost is None or lost.isEmpty():
+    dead = F.col("_delivery").isin(list(scope.dead))
+    # By the log first, which takes no Spark job.
+    held = log.covered(workspace.path(table.name), "_delivery", scope.dead) if scope.dead else set()
+    lost = target.where(dead)
+    if not held or lost.isEmpty():
         new, again, retracting = winners(table, good), F.lit(False), False
+        old = target.where(within(limits))
     else:
         live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
         others = of_keys(table, accepted(table, judged(workspace, table, source, live)), lost)
         new, again, retracting = winners(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead)), True
-    near = within(bounds(new, targets.bounding(table, target.schema)))
-    old = target.where(near | dead) if scope.dead else target.where(near)
+        old = target.where(within(bounds(new, targets.bounding(table, target.schema))) | dead)
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
     two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
     return differences(workspace, table, source, new, old, again, two_files, retracting)
@@ -164,27 +167,3 @@ def _with_files(workspace: Workspace, both: DataFrame, outcomes: list[Outcome]) 
         files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
         both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
     return both
-
-
-def _set_aside(workspace: Workspace, table: AnyTable, rows: DataFrame, scope: Scope, number: int) -> None:
-    if not can_quarantine(table):
-        return
-    bad = rows.where(verdicts.failing(table.expectations, Action.QUARANTINE))
-    path = workspace.quarantine(table.name)
-    touched = {*scope.fresh, *scope.dead}
-    if scope.everything:
-        both = tables.read(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
-        touched = {row._delivery for row in both.distinct().collect()}
-    quarantine.replace(entries(table, bad), path, sorted(touched), some=number > 0)
-
-
-def can_quarantine(table: AnyTable) -> bool:
-    """Whether any expectation sets rows aside."""
-    return any(expectation.action is Action.QUARANTINE for expectation in table.expectations)
-
-
-def entries(table: AnyTable, bad: DataFrame) -> DataFrame:
-    """Rows with a verdict as rows of the table's quarantine."""
-    record = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name != verdicts.FAILED_RULES)))
-    subject = F.col(f"`{table.subject}`") if table.subject else F.lit(None)
-    return quarantine.entries(bad, F.col(verdicts.FAILED_RULES), record, subject)

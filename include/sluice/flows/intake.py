@@ -74,7 +74,9 @@ def take(
 
 def folder_of(workspace: Workspace, source: Source) -> Path:
     """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
-    return workspace.settings.secrets if isinstance(source, KafkaSource) else workspace.landing / source.path
+    if isinstance(source, KafkaSource):
+        return workspace.settings.secret(source.options_file).parent if source.options_file else workspace.settings.secrets
+    return workspace.landing / source.path
 
 
 def delivery_of(row: Any, folder: Path) -> Delivery:
@@ -175,7 +177,8 @@ def _whole_files(workspace: Workspace, examined: list[Examined]) -> DataFrame | 
     if not refused:
         return None
     files = contents.of_files(workspace.session, refused)
-    return quarantine.entries(files, F.array("_reason"), F.lit(None).cast("string"), F.lit(None))
+    nothing = F.lit(None).cast("string")
+    return quarantine.entries(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
 
 
 def _set_aside(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:

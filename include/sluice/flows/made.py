@@ -11,19 +11,21 @@ from pyspark.sql.types import StructType
 from sluice.declare.source import Source
 from sluice.declare.tables import Table
 from sluice.errors import SluiceError
+from sluice.flows import enforced
 from sluice.flows.difference import same
 from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
-from sluice.quality import verdicts
+from sluice.quality import conditions, verdicts
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 AnyTable = Table[Any]
+_FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 
 
@@ -32,11 +34,13 @@ def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructTy
     path = workspace.path(source.name)
     if not log.exists(path):
         return None
-    bronze = tables.read(workspace.session, path).limit(0)
+    bronze = tables.read(workspace.session, path)
     if not [name for name in bronze.columns if not name.startswith("_")]:
         return None
     rows = normalised(carried(table(bronze), table.name))
-    return in_order(stored(workspace.settings, table, verdicts.with_verdict(rows, ())).drop(verdicts.FAILED_RULES).schema)
+    enforced.check(table, rows.schema)
+    conditions.check(workspace.session, table, rows.schema)
+    return in_order(stored(None, table, verdicts.with_verdict(rows, ())).drop(*verdicts.VERDICT).schema)
 
 
 def in_order(schema: StructType) -> StructType:
@@ -50,28 +54,39 @@ def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence
     bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
     made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
-    chosen = tables.inline(workspace.session, [(number,) for number in live], "_delivery BIGINT")
-    rows = normalised(made.join(F.broadcast(chosen), "_delivery", "left_semi"))
+    rows = normalised(_of_deliveries(workspace, made, live))
     judged_rows = verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
     return stored(workspace.settings, table, judged_rows)
 
 
-def stored(settings: Settings, table: AnyTable, judged: DataFrame) -> DataFrame:
-    """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict is the last column."""
-    rows = treatments.applied(settings, judged, table.treatments)
+def _of_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Few numbers stand in the condition, which takes no Spark job; thousands of them would be slow to plan."""
+    if len(numbers) <= _FEW:
+        return rows.where(F.col("_delivery").isin(list(numbers)))
+    chosen = tables.inline(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+    return rows.join(F.broadcast(chosen), "_delivery", "left_semi")
+
+
+def stored(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
+    """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict comes last.
+
+    settings: None where only the columns matter.
+    """
+    rows = treatments.applied(settings, judged, table.treatments, f"Table '{table.name}'")
     shaped = table.shape(rows) if table.shape else rows
-    return shaped.select(*in_order(shaped.drop(verdicts.FAILED_RULES).schema).names, verdicts.FAILED_RULES)
+    return shaped.select(*in_order(shaped.drop(*verdicts.VERDICT).schema).names, *verdicts.VERDICT)
 
 
 def accepted(table: AnyTable, rows: DataFrame) -> DataFrame:
     """Of rows with verdicts those that stay, without the verdict."""
-    return rows.where(verdicts.accepted(table.expectations)).drop(verdicts.FAILED_RULES)
+    return rows.where(verdicts.accepted(table.expectations)).drop(*verdicts.VERDICT)
 
 
-def of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame) -> DataFrame:
-    """The rows whose key is among the keys, NULLs being equal to each other."""
-    condition = same([F.col(f"rows.`{key}`") for key in table.keys], [F.col(f"wanted.`{key}`") for key in table.keys])
-    wanted = keys.select(*(F.col(f"`{key}`") for key in table.keys)).alias("wanted")
+def of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
+    """The rows whose key is among the keys, NULLs being equal to each other. by: other columns than the table's keys."""
+    names = by or table.keys
+    condition = same([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
+    wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
     return rows.alias("rows").join(wanted, condition, "left_semi")
 
 

@@ -52,7 +52,8 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
     names = {_relation(leaf): name for name, leaf in leaves.items()}
     bounding: dict[str, dict[str, str]] = {name: {} for name in inputs}
     for position, field in enumerate(result.schema):
-        if field.dataType.typeName() in _UNHASHED:
+        # Of a treated column the transform gives another value than the one that is stored.
+        if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
         for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, view.name).items():
             if expression is not None and _works(leaves[name], expression):

@@ -39,8 +39,10 @@ def carried(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> 
 
     Raises DeclarationError where the transform is not row-local or not deterministic.
     """
-    plan = _rebuilt(frame.sparkSession, frame._jdf.queryExecution().analyzed(), table, names)
     jvm = _jvm(frame.sparkSession)
+    # What WITH names in a SQL text is put in its place; the analyser leaves that to the optimiser.
+    inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
+    plan = _rebuilt(frame.sparkSession, inlined.apply(frame._jdf.queryExecution().analyzed()), table, names)
     return DataFrame(
         jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, plan),
         frame.sparkSession,
@@ -50,6 +52,7 @@ def carried(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> 
 def _rebuilt(session: SparkSession, plan: Any, table: str, names: Sequence[str]) -> Any:
     children = _list(plan.children())
     if not children:
+        _check_leaf(plan, table, names)
         return plan
     kind = plan.nodeName()
     if kind not in _ROW_LOCAL:
@@ -67,6 +70,15 @@ def _rebuilt(session: SparkSession, plan: Any, table: str, names: Sequence[str])
     available = {item.name(): item for item in _list(below[0].output())}
     added = [available[name] for name in names if name not in present]
     return _jvm(session).org.apache.spark.sql.catalyst.plans.logical.Project(_seq(session, [*projected, *added]), below[0])
+
+
+def _check_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
+    """Raises DeclarationError for rows that no record is behind, as of `VALUES` or `range`: a delivery could not take them back."""
+    missing = set(names) - {item.name() for item in _list(plan.output())}
+    if missing:
+        raise DeclarationError(
+            f"Table '{table}' makes rows that come from no row of its source ({plan.nodeName()}). Take them out."
+        )
 
 
 def _check_expressions(plan: Any, table: str) -> None:

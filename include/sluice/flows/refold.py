@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.expectations import Action
 from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.flows import fold, reingest, targets
-from sluice.flows.difference import bounds, kept, merge, within
+from sluice.flows.aside import set_aside_again
+from sluice.flows.difference import kept, merge
 from sluice.flows.judgement import judge
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
+from sluice.flows.ranges import bounds, within
 from sluice.flows.scope import feeding, live_deliveries
 from sluice.flows.winners import winners
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.quality import quarantine, verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -68,18 +68,16 @@ def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFra
     path = workspace.path(table.name)
     target = tables.read(workspace.session, path)
     live = live_deliveries(workspace, source, _deliveries(origin) if table.key_in_one_file else None)
-    with kept(of_keys(table, judged(workspace, table, source, live), keys)) as rows:
-        judge(table, rows, report)
+    with kept(of_keys(table, judged(workspace, table, source, live), keys, table.replayed_by)) as rows:
+        quarantined = judge(table, rows, report)
         good = accepted(table, rows)
         check_one_file(table, good)
-        if fold.can_quarantine(table):
-            bad = rows.where(verdicts.failing(table.expectations, Action.QUARANTINE))
-            again = origin.unionByName(rows.select(*PROVENANCE)).distinct()
-            quarantine.replace_rows(fold.entries(table, bad), workspace.quarantine(table.name), again)
+        set_aside_again(workspace, table, source, rows, origin, quarantined)
         bounding = targets.bounding(table, target.schema)
-        old = of_keys(table, target.where(within(bounds(keys, bounding))), keys)
+        near = bounds(keys, targets.bounding(table, target.schema, table.replayed_by))
+        old = of_keys(table, target.where(within(near)), keys, table.replayed_by)
         operations = fold.differences(workspace, table, source, winners(table, good), old, F.lit(True))
-        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name))
+        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True)
     report.changed(changes.inserted, changes.updated, changes.deleted)
 
 
@@ -124,19 +122,21 @@ def _keys(
     dated: Column | None = None,
     some: bool = False,
 ) -> DataFrame:
-    """The keys that the rows had until now, in the table or in its quarantine, and those that they have by today's code.
+    """The keys (`replayed_by`) that the rows had until now, in the table or in its quarantine, and those that they have by today's code.
 
     dated: the condition that picks them, where records have dates of their own. some: they are not whole deliveries.
     """
-    names = [F.col(f"`{key}`") for key in table.keys]
+    names = [F.col(f"`{key}`") for key in table.replayed_by]
     target = tables.read(workspace.session, workspace.path(table.name))
     live = sorted(set(_deliveries(origin)) & set(live_deliveries(workspace, source)))
     made = judged(workspace, table, source, live, dated)
     today = (made.join(origin, list(PROVENANCE), "left_semi") if some else made).select(*names)
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
     aside = tables.read(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
-    schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.keys)
-    refused = aside.select(F.from_json("record", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.keys))
+    schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.replayed_by)
+    # Lakes of before have what the transform made under `record`.
+    text = F.coalesce("made", "record")
+    refused = aside.select(F.from_json(text, schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
     return today.unionByName(present).unionByName(refused).distinct()
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.fingerprint import fingerprint
-from sluice.declare.tables import Dataset, Table
+from sluice.declare.tables import Dataset, MaterializedView, Table
 from sluice.errors import DeclarationError, SluiceError, nearest
+from sluice.flows import protection
 from sluice.flows.difference import kept
-from sluice.lake import log, tables
+from sluice.flows.enforced import enforced, refused
+from sluice.flows.ranges import Bounding
+from sluice.lake import constraints, log, tables
 from sluice.lake.tables import Shape, statistics
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.quality import quarantine
@@ -35,14 +38,16 @@ def prepare(
     SluiceError where declared and real do not fit.
     """
     check_columns(dataset, wanted.names)
+    protection.check(workspace, dataset, anew == REFRESH)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
-    nullable = StructType([type(field)(field.name, field.dataType, True) for field in wanted])
+    schema, checks = enforced(dataset, wanted)
     shape = Shape(
-        schema=nullable,
+        schema=schema,
         comment=dataset.comment,
-        statistics=statistics(nullable, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        statistics=statistics(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
         partition_by=dataset.partition_by,
         retain=retain,
+        checks=checks,
     )
     if has_quarantine(dataset):
         quarantine.create(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
@@ -51,7 +56,23 @@ def prepare(
     elif anew == REFRESH and _misfit(workspace.session, path, shape):
         return shape
     else:
-        _widen(workspace.session, path, nullable, dataset.name)
+        return _brought_up(workspace, dataset, shape, anew)
+    return None
+
+
+def _brought_up(workspace: Workspace, dataset: Dataset[Any], shape: Shape, anew: str | None) -> Shape | None:
+    """Give a table that is there the columns, constraints and comments that it lacks, or say that it is to be replaced."""
+    session, path = workspace.session, workspace.path(dataset.name)
+    _refuse_other_types(session, path, shape.schema, dataset.name)
+    needed = constraints.pending(session, path, shape)
+    bad = constraints.violations(session, path, shape, needed.added)
+    # Rows that are all made again need not have met what is declared now.
+    if bad and (anew == REFRESH or (isinstance(dataset, MaterializedView) and changed(workspace, dataset))):
+        return shape
+    if bad:
+        raise SluiceError(refused(workspace.pipeline, dataset, bad))
+    _widen(session, path, shape.schema)
+    constraints.align(session, path, shape, needed)
     return None
 
 
@@ -70,19 +91,21 @@ def changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
 
 def remember(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Note on the table that all its rows are by today's transform."""
-    wanted = fingerprint(dataset)
+    wanted = {_FINGERPRINT: fingerprint(dataset), **protection.marks(workspace, dataset)}
     path = workspace.path(dataset.name)
-    if tables.property_of(path, _FINGERPRINT) != wanted:
-        workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{_FINGERPRINT}' = '{wanted}')")
+    if any(tables.property_of(path, name) != value for name, value in wanted.items()):
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+        workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
 
 
-def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> list[str]:
-    """Columns, by default the keys, by which files can be left out: of a plain type, and not personal.
+def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> Bounding:
+    """Columns, by default the keys, by which files can be left out: of a plain type or partitions, and not personal.
 
     Ranges of their values get into conditions, and so into plans and the table's history.
     """
-    fit = [key for key in columns or dataset.keys if schema[key].dataType.typeName() in _BOUNDING]
-    return [key for key in fit if key not in dataset.private]
+    kinds = {key: schema[key].dataType.typeName() for key in columns or dataset.keys}
+    fit = [key for key, kind in kinds.items() if kind in _BOUNDING or (kind == "string" and key in dataset.partition_by)]
+    return Bounding(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
 
 
 def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
@@ -107,7 +130,7 @@ def _misfit(session: SparkSession, path: str, shape: Shape) -> bool:
     return any(wanted.get(name) != kind for name, kind in present.items()) or log.partitions(path) != list(shape.partition_by)
 
 
-def _widen(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
+def _refuse_other_types(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
     present = {field.name: field for field in tables.read(session, path).schema}
     for field in wanted:
         if field.name in present and present[field.name].dataType != field.dataType:
@@ -116,7 +139,16 @@ def _widen(session: SparkSession, path: str, wanted: StructType, table: str) -> 
                 f"Table '{table}': its column '{field.name}' is {was}, its transform now gives {now}. "
                 f"Give it another name, or make the table anew: sluice run PIPELINE --mode refresh --table {table}."
             )
-    added = StructType([field for field in wanted if field.name not in present])
-    if added.fields:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in added)
+
+
+def _widen(session: SparkSession, path: str, wanted: StructType) -> None:
+    present = tables.read(session, path).columns
+    added = [field for field in wanted if field.name not in present]
+    if added:
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}{_comment(field)}" for field in added)
         session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+
+
+def _comment(field: StructField) -> str:
+    said = field.metadata.get("comment")
+    return f" COMMENT {constraints.literal(said)}" if said else ""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import MaterializedView
-from sluice.flows import streams, targets
+from sluice.flows import enforced, streams, targets
 from sluice.flows.checkpoints import current
 from sluice.flows.difference import (
     DELETE,
@@ -24,19 +24,19 @@ from sluice.flows.difference import (
     OPERATION,
     UPDATE,
     beside,
-    bounds,
     kept,
     merge,
     same,
-    within,
 )
 from sluice.flows.judgement import judge
 from sluice.flows.probe import Reach, reaches
+from sluice.flows.ranges import Limits, bounds, within
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.quality import verdicts
+from sluice.privacy import treatments
+from sluice.quality import conditions, verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +51,7 @@ class Scope:
     """The part of a view that changes can touch: distinct values of some of its columns, and the ranges that they are in."""
 
     values: DataFrame
-    ranges: Mapping[str, str]
+    ranges: Limits
     reach: Mapping[str, Reach]
 
     def narrow(self, frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
@@ -71,11 +71,17 @@ class Scope:
 def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
     """Bring the view up to date. anew: a reason to recompute it in full."""
     missing = [name for name in view.reads if not log.exists(workspace.path(name))]
-    if missing:
+    present = view.over(set(view.reads) - set(missing))
+    if present is None:
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
+    view = present
     inputs = _inputs(workspace, view)
-    shape = targets.prepare(workspace, view, view(*(inputs[name] for name in view.reads)).schema, anew=anew)
+    given = view(*(inputs[name] for name in view.reads))
+    enforced.check(view, given.schema)
+    conditions.check(workspace.session, view, given.schema)
+    rows = treatments.applied(None, given, view.treatments, f"View '{view.name}'")
+    shape = targets.prepare(workspace, view, rows.schema, anew=anew)
     reach = reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
     try:
         _attempt(workspace, view, reach, report, anew, shape)
@@ -141,9 +147,9 @@ def recompute(workspace: Workspace, view: AnyView, report: FlowReport, scope: Sc
     if scope is not None:
         own = {column: f"`{column}`" for column in scope.values.columns}
         new, old = scope.narrow(new, own), scope.narrow(target, own)
-    with kept(verdicts.with_verdict(new, view.expectations)) as judged:
+    with kept(_stored(workspace, view, new)) as judged:
         judge(view, judged, report)
-        operations = _operations(judged.drop(verdicts.FAILED_RULES), old, view.keys, target.columns)
+        operations = _operations(judged.drop(*verdicts.VERDICT), old, view.keys, target.columns)
         path = workspace.path(view.name)
         changes = merge(workspace.session, path, operations, view.keys, targets.bounding(view, target.schema))
     report.changed(changes.inserted, changes.updated, changes.deleted)
@@ -152,9 +158,15 @@ def recompute(workspace: Workspace, view: AnyView, report: FlowReport, scope: Sc
 def replace(workspace: Workspace, view: AnyView, report: FlowReport, shape: Shape) -> None:
     """Make the view anew with other columns."""
     inputs = _inputs(workspace, view)
-    with kept(verdicts.with_verdict(view(*(inputs[name] for name in view.reads)), view.expectations)) as judged:
+    with kept(_stored(workspace, view, view(*(inputs[name] for name in view.reads)))) as judged:
         judge(view, judged, report)
-        report.replaced(targets.replace(judged.drop(verdicts.FAILED_RULES), workspace.path(view.name), shape))
+        report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), workspace.path(view.name), shape))
+
+
+def _stored(workspace: Workspace, view: AnyView, rows: DataFrame) -> DataFrame:
+    """The transform's rows with verdicts, personal columns treated."""
+    judged = verdicts.with_verdict(rows, view.expectations)
+    return treatments.applied(workspace.settings, judged, view.treatments, f"View '{view.name}'")
 
 
 def _operations(new: DataFrame, old: DataFrame, keys: tuple[str, ...], columns: list[str]) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
+from sluice.declare import change_log
 from sluice.declare.tables import Table
 from sluice.lake.workspace import PROVENANCE
 
@@ -32,10 +33,9 @@ def precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
 
     NULL fields are left out of the content: a column that comes later must not change the order of older rows.
     """
-    fields = (F.col(f"{side}.`{name}`").alias(name) for name in sorted(content))
-    text = F.to_json(F.struct(*fields), {"ignoreNullFields": "true"})
+    hashed = change_log.content({name: F.col(f"{side}.`{name}`") for name in content})
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
-    return F.struct(*sequence, F.sha2(text, 256).alias("content"))
+    return F.struct(*sequence, hashed.alias("content"))
 
 
 def normalised(frame: DataFrame) -> DataFrame:

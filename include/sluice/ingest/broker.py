@@ -56,7 +56,7 @@ def properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, An
     found: dict[str, Any] = {"bootstrap.servers": source.servers, **source.options}
     if source.options_file is None:
         return found
-    path = (secrets or Settings.current().secrets) / source.options_file
+    path = secrets / source.options_file if secrets else Settings.current().secret(source.options_file)
     try:
         if path.stat().st_mode & 0o077:
             raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")

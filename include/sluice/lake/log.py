@@ -80,6 +80,33 @@ def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
     return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
 
 
+def latest(path: str, column: str) -> tuple[bool, Any]:
+    """Whether the log tells a column's highest value, and that value; None where the table has none."""
+    actions = DeltaTable(path).get_add_actions(flatten=True)
+    names = actions.schema.names
+    if not len(actions):
+        return True, None
+    of_files = next((name for name in (f"partition.{column}", f"max.{column}") if name in names), None)
+    if of_files is None or "num_records" not in names:
+        return False, None
+    highest, rows = (pa.chunked_array(actions[name]).to_pylist() for name in (of_files, "num_records"))
+    nulls = pa.chunked_array(actions[f"null_count.{column}"]).to_pylist() if of_files.startswith("max.") else rows
+    told = all(
+        value is not None or (rows_ is not None and rows_ == null)
+        for value, rows_, null in zip(highest, rows, nulls, strict=True)
+    )
+    return told, max((value for value in highest if value is not None), default=None) if told else None
+
+
+def mark(path: str) -> str | None:
+    """What changes with every commit, and when the table is made again: its identity and version. None where there is no table."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    return f"{table.metadata().id}:{table.version()}"
+
+
 def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
     table = DeltaTable(path)
@@ -109,6 +136,17 @@ def properties(path: str) -> dict[str, str]:
     """A table's properties."""
     found = DeltaTable(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
+
+
+def description(path: str) -> str | None:
+    """A table's comment."""
+    found = DeltaTable(path).metadata().description
+    return None if found is None else str(found)
+
+
+def columns(path: str) -> list[str]:
+    """The names of a table's columns."""
+    return [field.name for field in DeltaTable(path).schema().fields]
 
 
 def partitions(path: str) -> list[str]:

@@ -50,8 +50,9 @@ class OfPipeline:
         return self.graph.location(self.settings, name)
 
     def quarantine(self, name: str) -> str:
-        """<lake>/<pipeline>/quarantine/<table>."""
-        return self.settings.table_path(self.graph.pipeline.name, "quarantine", name)
+        """<lake>/<pipeline>/quarantine/<table>; of a restricted table below the restricted root, too."""
+        restricted = getattr(self.graph[name], "restricted", False)
+        return self.settings.table_path(self.graph.pipeline.name, "quarantine", name, restricted=restricted)
 
     def checkpoints(self, flow: str) -> str:
         """As the settings say."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
 class FlowReport:
-    """Counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or taken out."""
+    """Counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or taken out.
+
+    rules: by expectation, how many rows did not meet it; null_rules: for how many of them it was NULL. rules_version: of the rules by
+    which rows were judged; None where none were. table_rules: by expectation on the whole table, what was found (see `found`).
+    """
 
     flow: str
     layer: str
@@ -27,6 +32,9 @@ class FlowReport:
     suppressed: int = 0
     rescued: int = 0
     rules: Counter[str] = field(default_factory=Counter)
+    null_rules: Counter[str] = field(default_factory=Counter)
+    rules_version: str | None = None
+    table_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.declare.schema_text import null_check, quoted
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 RETENTION = "delta.deletedFileRetentionDuration"
 """The table property that says how long removed files stay: how far time travel reaches, and when an erased person's bytes go."""
+
+CONSTRAINT = "delta.constraints."
+"""The table property `delta.constraints.<name>` holds the condition of a CHECK, which Delta enforces at every write."""
+
+CHECKS = "sluice.checks"
+"""The table property that says which of its constraints come from the declaration, by comma."""
 
 _MOST_STATISTICS_COLUMNS = 32
 _WITH_STATISTICS = (
@@ -44,7 +52,10 @@ def columns(ddl: str) -> StructType:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a table is made with. statistics: columns with minima and maxima per file, none of them personal."""
+    """What a table is made with. statistics: columns with minima and maxima per file, none of them personal.
+
+    checks: conditions by name, without which Delta takes no row; columns that are not nullable, and comments, are in the schema.
+    """
 
     schema: StructType
     comment: str
@@ -52,6 +63,7 @@ class Shape:
     partition_by: tuple[str, ...] = ()
     retain: str = "7 days"
     change_feed: bool = True
+    checks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
@@ -89,8 +101,12 @@ def _make(builder: DeltaTableBuilder, shape: Shape) -> None:
 
 def replace(frame: DataFrame, path: str, shape: Shape) -> None:
     """Let the table be these rows, with this shape, in one commit: a reader sees the old table or the new one."""
-    writer = frame.select(*(F.col(f"`{name}`") for name in shape.schema.names)).writeTo(f"delta.`{path}`").using("delta")
-    for name, value in {**_properties(shape), "comment": shape.comment}.items():
+    columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
+    writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
+    # The columns of a table that is made of rows are nullable, whatever the rows say.
+    strict = {null_check(one.name): f"{quoted(one.name)} IS NOT NULL" for one in shape.schema if not one.nullable}
+    checked = replaced(shape, checks={**shape.checks, **strict})
+    for name, value in {**_properties(checked), "comment": shape.comment}.items():
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
         writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by))
@@ -118,6 +134,8 @@ def _properties(shape: Shape) -> dict[str, str]:
         "delta.dataSkippingStatsColumns": ",".join(name for name in shape.statistics if name not in shape.partition_by),
         RETENTION: f"interval {shape.retain}",
         "delta.logRetentionDuration": f"interval {_at_least_thirty_days(shape.retain)}",
+        **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
+        **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }
 
 

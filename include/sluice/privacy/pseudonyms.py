@@ -8,31 +8,95 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
+from sluice.declare.treat import Canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _BLOCK = 64
+_BLANKS = (
+    "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Python's strip() takes away; Spark's trim() alone would take spaces only."""
 
 
-def pseudonym(key: bytes, domain: str, identifier: str) -> str:
-    """The pseudonym of an identifier in a domain: 64 hex digits. Blanks around the identifier do not count."""
-    return hmac.new(_domain_key(key, domain), identifier.strip().encode(), hashlib.sha256).hexdigest()
+@dataclass(frozen=True)
+class Hashed:
+    """A column that is to become a pseudonym. identifier: the column, of any type that has one text for each value."""
+
+    key: bytes
+    domain: str
+    identifier: Column
+    canonical: Canonical = "text"
+
+    def pads(self) -> tuple[bytearray, bytearray]:
+        """The inner and the outer pad of the domain's key."""
+        padded = _domain_key(self.key, self.domain).ljust(_BLOCK, b"\0")
+        inner, outer = (bytearray(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
+        return inner, outer
+
+
+def pseudonym(key: bytes, domain: str, identifier: str, canonical: Canonical = "text") -> str | None:
+    """The pseudonym of an identifier in a domain: 64 hex digits. None where nothing is left of it, such as of blanks."""
+    text = canonical_text(identifier, canonical)
+    return hmac.new(_domain_key(key, domain), text.encode(), hashlib.sha256).hexdigest() if text else None
+
+
+def canonical_text(identifier: str, canonical: Canonical) -> str:
+    """What is hashed of an identifier; see `sluice.declare.treat.Hmac`."""
+    if canonical == "digits":
+        return re.sub("[^0-9]", "", identifier)
+    if canonical == "hex":
+        return re.sub("[^0-9A-Fa-f]", "", identifier).lower()
+    stripped = identifier.strip(_BLANKS)
+    return stripped.lower() if canonical == "lower" else stripped
+
+
+def canonical_column(identifier: Column, canonical: Canonical) -> Column:
+    """The same as `canonical_text`, in Spark."""
+    text = identifier.cast("string")
+    if canonical == "digits":
+        return F.regexp_replace(text, "[^0-9]", "")
+    if canonical == "hex":
+        return F.lower(F.regexp_replace(text, "[^0-9A-Fa-f]", ""))
+    stripped = F.trim(text, F.lit(_BLANKS))
+    return F.lower(stripped) if canonical == "lower" else stripped
 
 
 def with_pseudonym(frame: DataFrame, key: bytes, domain: str, identifier: Column, name: str) -> DataFrame:
-    """The frame with one more column, `name`: the pseudonym of an identifier, NULL where that is NULL."""
-    padded = _domain_key(key, domain).ljust(_BLOCK, b"\0")
-    inner, outer = (bytearray(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
-    pads = frame.sparkSession.createDataFrame([(inner, outer)], "_inner BINARY, _outer BINARY")
-    text = F.trim(identifier.cast("string")).cast("binary")
-    first = F.unhex(F.sha2(F.concat(F.col("_inner"), text), 256))
-    hashed = F.sha2(F.concat(F.col("_outer"), first), 256)
-    return frame.crossJoin(F.broadcast(pads)).withColumn(name, hashed).drop("_inner", "_outer")
+    """The frame with one more column, `name`: the pseudonym of an identifier, NULL where that is NULL or blank."""
+    return with_pseudonyms(frame, {name: Hashed(key, domain, identifier)})
+
+
+def with_pseudonyms(frame: DataFrame, wanted: Mapping[str, Hashed]) -> DataFrame:
+    """The frame with pseudonyms, by the name of their column; a column of that name is replaced."""
+    from sluice.lake import tables  # which loads Spark, and an erasure is asked for without it
+
+    named = {name: (f"_inner_{number}", f"_outer_{number}") for number, name in enumerate(wanted)}
+    pads = [pad for hashed in wanted.values() for pad in hashed.pads()]
+    names = [column for pair in named.values() for column in pair]
+    one_row = tables.inline(frame.sparkSession, [tuple(bytes(pad) for pad in pads)], ", ".join(f"{n} BINARY" for n in names))
+    columns = {name: _hmac(hashed, *named[name]) for name, hashed in wanted.items()}
+    return frame.crossJoin(F.broadcast(one_row)).withColumns(columns).drop(*names)
+
+
+def _hmac(hashed: Hashed, inner: str, outer: str) -> Column:
+    text = canonical_column(hashed.identifier, hashed.canonical)
+    first = F.unhex(F.sha2(F.concat(F.col(inner), text.cast("binary")), 256))
+    return F.when(F.length(text) > 0, F.sha2(F.concat(F.col(outer), first), 256))
 
 
 def _domain_key(key: bytes, domain: str) -> bytes:
     return hmac.new(key, domain.encode(), hashlib.sha256).digest()
+
+
+def check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
+    """By the name of a key, 8 hex digits that tell whether it is the same key again, and tell nothing else of it."""
+    return [f"{name}={_domain_key(key, 'sluice: the same key again?').hex()[:8]}" for name, key in sorted(keys.items())]

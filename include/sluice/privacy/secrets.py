@@ -1,36 +1,147 @@
-"""Secret files: one a name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line."""
+"""Secret files: one a name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
+
+Where Airflow's secret back end has them, a job finds those that it needs in a folder of its own, SLUICE_SECRETS_GIVEN, of the same kind.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
+import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from sluice.errors import UsageError
+from sluice.declare.names import secret_name
+from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.declare.treat import PSEUDONYM_KEY
+from sluice.errors import UsageError, nearest
 from sluice.settings import Settings
 
-SUPPRESSION_KEY = "suppression.key"
+MADE = (SUPPRESSION_KEY, PSEUDONYM_KEY)
+"""Keys that are made by chance where they are not there."""
+LOST = {
+    SUPPRESSION_KEY: "Without it people who were erased are not known any more, and come back with the next delivery",
+    PSEUDONYM_KEY: "Without it no new row gets the pseudonym of the rows that are there",
+}
+LEAST = 32
+"""The least number of characters of a key; 32 hex digits are 128 bits."""
+
+
+def find(settings: Settings, name: str) -> Path | None:
+    """Where a secret is: among those that were given to this job, or below SLUICE_SECRETS. None where it is in neither."""
+    path = settings.secret(name)
+    return path if path.is_file() else None
 
 
 def ensure(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
-    """The file of a generated secret of 32 bytes (hex); made with mode 0600 when it is not there."""
-    settings.secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """The file of a secret of 32 bytes (hex); made by chance where there is none."""
+    present = find(settings, name)
+    if present:
+        return present
+    _folder(settings)
     path = settings.secrets / name
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return path
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        _write(path, secrets.token_hex(32).encode(), replace=False)
     return path
 
 
-def key(settings: Settings, name: str = SUPPRESSION_KEY) -> bytes:
-    """A secret's bytes. Raises UsageError where others may read the file, or it is empty."""
+def key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
+    """A key's bytes. make: whether it is made where there is none.
+
+    Raises UsageError where others may read the file, or it is too short to be a key, or is not there and must not be made.
+    """
+    if not make and find(settings, name) is None:
+        raise UsageError(
+            f"The secret '{name}' is not in {settings.secrets} any more. Put it back: sluice secrets set {name}. {lost(name)}"
+        )
     path = ensure(settings, name)
     if path.stat().st_mode & 0o077:
         raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")
     value = path.read_bytes().strip()
     if not value:
-        raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one would let erased people return.")
+        what = f" {LOST[name]}." if name in LOST else ""
+        raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one is another key.{what}")
+    check_key(name, value)
     return value
+
+
+def check_key(name: str, value: bytes) -> None:
+    """Raises UsageError where a value is too short for a key."""
+    if len(value) < LEAST:
+        raise UsageError(
+            f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. To make one: openssl rand -hex 32"
+        )
+
+
+def keep(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
+    """Write a secret. Raises UsageError for a wrong name or an empty value, and where it is there and must not be replaced."""
+    secret_name(name)
+    if not value.strip():
+        raise UsageError(f"No value for the secret '{name}' came by standard input.")
+    if name.endswith(".key"):
+        check_key(name, value.strip())
+    _folder(settings)
+    path = settings.secrets / name
+    try:
+        _write(path, value, replace)
+    except FileExistsError:
+        raise UsageError(
+            f"There is a secret '{name}' already. --replace puts this value in its place, for ever. {lost(name)}"
+        ) from None
+    return path
+
+
+def listed(settings: Settings) -> list[dict[str, Any]]:
+    """Name, time of the last change, and whether only the owner may read it, of every secret file."""
+    found = []
+    for path in sorted(settings.secrets.glob("*")) if settings.secrets.is_dir() else []:
+        if path.is_file() and not path.name.startswith("."):
+            status = path.stat()
+            changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+            found.append({"name": path.name, "changed_at": changed, "private": not status.st_mode & 0o077})
+    return found
+
+
+def remove(settings: Settings, name: str) -> Path:
+    """Remove a secret's file. Raises UsageError with the nearest name where there is none."""
+    path = known(settings, name)
+    path.unlink()
+    return path
+
+
+def known(settings: Settings, name: str) -> Path:
+    """A secret's file below SLUICE_SECRETS. Raises UsageError with the nearest name where there is none."""
+    names = [row["name"] for row in listed(settings)]
+    if name not in names:
+        raise UsageError(f"There is no secret '{name}' in {settings.secrets}.{nearest(name, names)}")
+    return settings.secrets / name
+
+
+def lost(name: str) -> str:
+    """What is lost with a secret, as a sentence."""
+    other = (
+        "Whatever was made with it cannot be made again" if name.endswith(".key") else "What uses it fails until it is set again"
+    )
+    return f"{LOST.get(name, other)}."
+
+
+def _folder(settings: Settings) -> None:
+    settings.secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _write(path: Path, value: bytes, replace: bool) -> None:
+    """Write it whole or not at all. Raises FileExistsError where it is there and must not be replaced."""
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(value)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            Path(partial).replace(path)
+        else:
+            os.link(partial, path)
+    finally:
+        Path(partial).unlink(missing_ok=True)

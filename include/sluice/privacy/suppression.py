@@ -49,6 +49,6 @@ def only_suppressed(workspace: Workspace, frame: DataFrame, subject: Column, dom
 def _matched(workspace: Workspace, frame: DataFrame, subject: Column, domain: str, how: str) -> DataFrame:
     session = frame.sparkSession
     listed = tables.read(session, workspace.suppression).where(F.col("domain") == domain)
-    hashed = with_pseudonym(frame, secrets.key(workspace.settings), domain, subject, _PSEUDONYM)
+    hashed = with_pseudonym(frame, secrets.key(workspace.settings, make=False), domain, subject, _PSEUDONYM)
     people = F.broadcast(listed.select(F.col("pseudonym").alias(_PSEUDONYM)))
     return hashed.join(people, _PSEUDONYM, how).drop(_PSEUDONYM)

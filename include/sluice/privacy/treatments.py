@@ -2,16 +2,108 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sluice.declare.treat import Treatment
+from sluice.declare.lazy import F
+from sluice.declare.tables import Dataset
+from sluice.declare.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
+from sluice.errors import DeclarationError, nearest
+from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import Hashed, check_values, with_pseudonyms
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_WHOLE = ("byte", "short", "integer", "long")
+_NUMBERS = (*_WHOLE, "float", "double", "decimal")
+_TEXTS = ("string", "char", "varchar")
+_FIT: Mapping[type[Treatment], tuple[tuple[str, ...], str]] = {
+    # A float has more than one text, and a timestamp's depends on the time zone: equal identifiers would get different pseudonyms.
+    Hmac: ((*_TEXTS, *_WHOLE, "decimal", "date"), "texts, whole numbers, decimals and dates; cast it in the transform"),
+    Truncate: (_TEXTS, "texts; cast it in the transform"),
+    Bin: (_NUMBERS, "numbers; of a birth date take the age in the transform"),
+    Round: (_NUMBERS, "numbers"),
+    DateToYear: (("date", "timestamp", "timestamp_ntz"), "dates and timestamps; cast it in the transform"),
+}
+_WORDS = {Hmac: "hmac", Null: "null", Truncate: "truncate", Bin: "bin", Round: "round", DateToYear: "date_to_year"}
 
 
-def applied(settings: Settings, frame: DataFrame, treatments: Mapping[str, Treatment]) -> DataFrame:
-    """The frame with its personal columns treated."""
-    return frame
+def applied(
+    settings: Settings | None, frame: DataFrame, treatments: Mapping[str, Treatment], owner: str = "A table"
+) -> DataFrame:
+    """The frame with its personal columns treated, in the same order. owner: whose they are, for messages.
+
+    settings: None where only columns matter, or nobody's data is read: pseudonyms are then made with an empty key.
+    Raises DeclarationError where a column is not there, or is of a type that its treatment does not fit.
+    """
+    check(frame.schema, treatments, owner)
+    pseudonyms = {name: how for name, how in treatments.items() if isinstance(how, Hmac)}
+    others = {name: _treated(name, how, frame.schema) for name, how in treatments.items() if name not in pseudonyms}
+    rows = frame.withColumns(others) if others else frame
+    if not pseudonyms:
+        return rows
+    keys = {how.secret: secrets.key(settings, how.secret) if settings else b"" for how in pseudonyms.values()}
+    wanted = {name: Hashed(keys[how.secret], how.domain, F.col(_quoted(name)), how.canonical) for name, how in pseudonyms.items()}
+    return with_pseudonyms(rows, wanted)
+
+
+def check(schema: StructType, treatments: Mapping[str, Treatment], owner: str) -> None:
+    """Raises DeclarationError where a treatment names no column of the rows, or one of a type that it does not fit."""
+    for name, how in treatments.items():
+        if name not in schema.names:
+            raise DeclarationError(f"{owner}: personal names '{name}', no column of it.{nearest(name, schema.names)}")
+        kinds, fit = _FIT.get(type(how), ((), ""))
+        kind = schema[name].dataType
+        if kinds and _kind(kind) not in kinds:
+            raise DeclarationError(
+                f"{owner}: personal treats '{name}', which is {kind.simpleString().upper()}, by treat.{_WORDS[type(how)]}, "
+                f"which is for {fit}."
+            )
+
+
+def marks(settings: Settings, dataset: Dataset[Any]) -> str:
+    """What tells whether a table's pseudonyms are made with the keys of before: "name=8 hex digits", by comma; "" without any."""
+    names = {how.secret for how in dataset.treatments.values() if isinstance(how, Hmac)}
+    return ",".join(check_values({name: secrets.key(settings, name) for name in names}))
+
+
+def _treated(name: str, how: Treatment, schema: StructType) -> Column:
+    column, kind = F.col(_quoted(name)), schema[name].dataType
+    if isinstance(how, Truncate):
+        return F.substring(column, 1, how.length)
+    if isinstance(how, Bin):
+        return _band(column, kind, how.edges)
+    if isinstance(how, Round):
+        return _rounded(column, kind, how.digits)
+    if isinstance(how, DateToYear):
+        year = F.trunc(column, "year") if _kind(kind) == "date" else F.date_trunc("year", column)
+        return year.cast(kind)
+    return F.lit(None).cast(kind)
+
+
+def _band(column: Column, kind: DataType, edges: tuple[int, ...]) -> Column:
+    number = F.when(~F.isnan(column), column) if _kind(kind) in ("float", "double") else column
+    band = F.when(number < edges[0], f"<{edges[0]}")
+    for low, next_one in itertools.pairwise(edges):
+        band = band.when(number < next_one, f"{low}-{next_one - 1}" if next_one - low > 1 else str(low))
+    return band.when(number >= edges[-1], f">={edges[-1]}")
+
+
+def _rounded(column: Column, kind: DataType, digits: int) -> Column:
+    """Of the same type; NULL where the rounded number is too large for it."""
+    if _kind(kind) in ("float", "double"):
+        return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.winners.normalised`
+    exact = column.cast("decimal(20,0)") if _kind(kind) in _WHOLE else column
+    return F.round(exact, digits).try_cast(kind)
+
+
+def _kind(kind: DataType) -> str:
+    return str(kind.typeName()).split("(")[0]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.lake import commits, tables
+from sluice.lake import commits, log, tables
 from sluice.lake.tables import Shape
 
 if TYPE_CHECKING:
@@ -15,48 +15,48 @@ if TYPE_CHECKING:
 
 SCHEMA = (
     "_delivery BIGINT, _file STRING, _row BIGINT, reasons ARRAY<STRING>, record STRING, content BINARY, _subject STRING, "
-    "quarantined_at TIMESTAMP"
+    "quarantined_at TIMESTAMP, made STRING, rules_version STRING"
 )
-"""record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known."""
+"""record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known.
+
+made: what a table's transform made of it, as it would have been stored; rules_version: of the rules that it did not meet. Both of
+tables only; lakes of before have what was made under `record`.
+"""
 
 Entry = tuple[int, int | None]
 """What is in quarantine, by delivery and row; a whole file has no row. Asked for, a delivery without a row means all of it."""
 
 
 def create(session: SparkSession, path: str, table: str, retain: str) -> None:
-    """Make a flow's quarantine unless it is there. Nothing of a row gets into statistics."""
+    """Make a flow's quarantine unless it is there, and give it the columns that it lacks. Nothing of a row gets into statistics."""
     shape = Shape(
         schema=tables.columns(SCHEMA),
         comment=f"What {table} did not accept.",
         statistics=("_delivery", "quarantined_at"),
         retain=retain,
     )
-    tables.create(session, path, shape)
+    if not tables.create(session, path, shape):
+        added = [f"{field.name} {field.dataType.simpleString()}" for field in shape.schema if field.name not in log.columns(path)]
+        if added:
+            session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(added)})")
 
 
-def entries(frame: DataFrame, reasons: Column, record: Column, subject: Column) -> DataFrame:
-    """Rows of a frame with provenance as rows of a quarantine."""
-    file = F.col("_file") if "_file" in frame.columns else F.lit(None).cast("string")
-    content = F.col("content") if "content" in frame.columns else F.lit(None).cast("binary")
-    row = F.col("_row") if "_row" in frame.columns else F.lit(None).cast("bigint")
-    return frame.select(
-        "_delivery",
-        file.alias("_file"),
-        row.alias("_row"),
-        reasons.alias("reasons"),
-        record.alias("record"),
-        content.alias("content"),
-        subject.cast("string").alias("_subject"),
-        F.current_timestamp().alias("quarantined_at"),
-    )
+def entries(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
+    """Rows of a frame with provenance as rows of a quarantine. more: others of its columns; what is not given is NULL."""
+    given: dict[str, Column] = {name: F.col(name) for name in ("_delivery", "_file", "_row") if name in frame.columns}
+    given |= {"reasons": reasons, "record": record, "_subject": subject.cast("string"), "quarantined_at": F.current_timestamp()}
+    given |= more
+    fields = tables.columns(SCHEMA)
+    return frame.select(*(given.get(one.name, F.lit(None).cast(one.dataType)).alias(one.name) for one in fields))
 
 
 def replace(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
     """Let the quarantine hold exactly these rows of these deliveries. some: whether there are any rows; no change is no commit."""
     if not deliveries:
         return
-    before = tables.read(rows.sparkSession, path).where(F.col("_delivery").isin([int(delivery) for delivery in deliveries]))
-    if some or not before.isEmpty():
+    # By the log first, which takes no Spark job: most deliveries never had a row in quarantine.
+    before = sorted(log.covered(path, "_delivery", [int(delivery) for delivery in deliveries])) if not some else []
+    if some or (before and not tables.read(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
         commits.replace_deliveries(rows, path, deliveries)
 
 
@@ -67,7 +67,7 @@ def replace_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
     """
     before = tables.read(rows.sparkSession, path)
     old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
-    what = ("_delivery", "_row", "reasons", "record")
+    what = ("_delivery", "_row", "reasons", "record", "made", "rules_version")
     differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
     deliveries = [row._delivery for row in differing.select("_delivery").distinct().collect()]
     if deliveries:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -14,13 +16,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 FAILED_RULES = "_failed_rules"
+NULL_RULES = "_null_rules"
+VERDICT = (FAILED_RULES, NULL_RULES)
+"""The columns of a verdict, arrays of names in order of declaration: the expectations that the row does not meet, and those of them
+whose condition was NULL rather than false."""
+
+_NOTHING_WRITTEN = "Nothing of this batch was written."
 
 
 def with_verdict(frame: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """The rows with `_failed_rules`, the names of the expectations that each does not meet, in order of declaration."""
-    failed = [F.when(~_met(expectation), F.lit(expectation.name)) for expectation in expectations]
-    names = F.array_compact(F.array(*failed)) if failed else F.array()
-    return frame.withColumn(FAILED_RULES, names.cast("array<string>"))
+    """The rows with their verdict."""
+    failed = [F.when(~_met(one), F.lit(one.name)) for one in expectations]
+    unknown = [F.when(_condition(one).isNull(), F.lit(one.name)) for one in expectations if not one.null_ok]
+    return frame.withColumns({FAILED_RULES: _named(failed), NULL_RULES: _named(unknown)})
+
+
+def version(expectations: Iterable[Expectation]) -> str:
+    """12 hex digits of what decides on a row and on a batch: names, conditions, actions, null_ok and thresholds, in any order."""
+    rules = sorted((one.name, one.condition.strip(), one.action.value, one.null_ok, one.at_most) for one in expectations)
+    return hashlib.sha256(repr(rules).encode()).hexdigest()[:12]
 
 
 def failing(expectations: Sequence[Expectation], action: Action) -> Column:
@@ -37,22 +51,44 @@ def accepted(expectations: Sequence[Expectation]) -> Column:
 
 
 def counts(expectations: Sequence[Expectation]) -> dict[str, Column]:
-    """Aggregates over rows with a verdict: by `rule:<name>`, how many rows do not meet it; and `quarantined`, `dropped`."""
-    rules = {f"rule:{e.name}": F.count_if(F.array_contains(FAILED_RULES, e.name)) for e in expectations}
+    """Aggregates over rows with a verdict: `rows`, `quarantined`, `dropped`; and by rule.
+
+    `rule:<name>` is how many rows do not meet it, `null:<name>` for how many of them its condition was NULL.
+    """
+    rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
+    unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
     quarantined = failing(expectations, Action.QUARANTINE)
     dropped = failing(expectations, Action.DROP) & ~quarantined
-    return {**rules, "quarantined": F.count_if(quarantined), "dropped": F.count_if(dropped)}
+    rows = {"rows": F.count("*"), "quarantined": F.count_if(quarantined), "dropped": F.count_if(dropped)}
+    return {**rules, **unknown, **rows}
 
 
 def fail_if_asked(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
-    """Raises SluiceError, with rule and count and no value, if a rule that must not fail did."""
-    for expectation in expectations:
-        number = counted.get(f"rule:{expectation.name}", 0)
-        if expectation.action is Action.FAIL and number:
+    """Raises SluiceError, with rule and counts and no value, if a rule that must not fail did, or more rows fail one than may.
+
+    counted: as `counts` names them. Of several rules the first is named.
+    """
+    rows = counted.get("rows", 0)
+    for one in expectations:
+        number = counted.get(f"rule:{one.name}", 0)
+        if one.action is Action.FAIL and number:
             raise SluiceError(
-                f"Table '{table}': {number} rows do not meet '{expectation.name}', which must not happen. Nothing of this batch was written."
+                f"Table '{table}': {number} rows do not meet '{one.name}', which must not happen. {_NOTHING_WRITTEN}"
+            )
+        if one.at_most is not None and number > Fraction(str(one.at_most)) * rows:
+            share = f"{one.at_most * 100:g} %"
+            raise SluiceError(
+                f"Table '{table}': {number} of {rows} rows do not meet '{one.name}'; at most {share} of a batch may. {_NOTHING_WRITTEN}"
             )
 
 
+def _condition(expectation: Expectation) -> Column:
+    return F.expr(expectation.condition).cast("boolean")
+
+
 def _met(expectation: Expectation) -> Column:
-    return F.coalesce(F.expr(expectation.condition).cast("boolean"), F.lit(expectation.null_ok))
+    return F.coalesce(_condition(expectation), F.lit(expectation.null_ok))
+
+
+def _named(names: Sequence[Column]) -> Column:
+    return (F.array_compact(F.array(*names)) if names else F.array()).cast("array<string>")

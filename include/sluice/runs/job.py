@@ -139,8 +139,7 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
             **common,
             **flow,
             "state": "failed" if flow["flow"] in failed else "done",
-            "rules": json.dumps(flow["rules"]),
-            "quarantine_reasons": json.dumps(flow["quarantine_reasons"]),
+            **{name: json.dumps(flow[name]) for name in ledger.OBJECTS},
             "fingerprint": code.get((flow["flow"], flow["layer"])),
         }
         for flow in report["flows"]

@@ -84,7 +84,8 @@ def whole(books: Books, flow: Flow) -> Flow:
 def standing(books: Books, declared: Source | AnyDataset) -> Flow:
     """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `of`."""
     if isinstance(declared, MaterializedView):
-        return _standing(books, declared, {name: books.path(name) for name in declared.reads})
+        there = declared.over(name for name in declared.reads if log.exists(books.path(name)))
+        return _standing(books, declared, {name: books.path(name) for name in (there or declared).reads})
     name = "deliveries" if isinstance(declared, Source) else "outcomes"
     return _standing(books, declared, {name: books.bookkeeping(name)})
 
@@ -154,7 +155,10 @@ def _silver(books: Books, table: Table[Any]) -> Flow:
 def _gold(books: Books, view: MaterializedView[Any]) -> Flow:
     flow = standing(books, view)
     missing = [name for name in view.reads if not log.exists(books.path(name))]
-    if missing:
+    present = view.over(set(view.reads) - set(missing))
+    if present is not None:
+        view = present
+    else:
         return replace(flow, anew=flow.anew or "first run", stuck=f"its input '{missing[0]}' has no row yet")
     if flow.anew is not None:
         return whole(books, flow)

@@ -40,9 +40,12 @@ RUNS = pa.schema([
     pa.field("interval_start", _INSTANT),
     pa.field("interval_end", _INSTANT),
     pa.field("fingerprint", pa.string()),
+    *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules")),
 ])
-"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts. interval_...: what a replay took, or what a scheduled
-run was for. fingerprint: of the declaration that the flow ran with."""
+"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
+it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
+rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
+was for. fingerprint: of the declaration that the flow ran with."""
 
 
 WITHOUT_DATA = frozenset({
@@ -57,7 +60,9 @@ WITHOUT_DATA = frozenset({
 })
 """Commits that leave every row as it is."""
 
-_LATER = ("interval_start", "interval_end", "fingerprint")
+_LATER = ("interval_start", "interval_end", "fingerprint", "rules_version")
+OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
+"""The columns of the run ledger that hold JSON objects."""
 _TAKEN = ("delivered", "vanished")
 """The events that get an outcome, as `sluice.ingest.known` has them; that room is closed to what Airflow parses."""
 _OF_OUTCOME = (
@@ -86,8 +91,8 @@ def runs(settings: Settings, pipeline: str) -> list[Row]:
     """The run ledger, newest last."""
     found = _rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
-        for name in ("rules", "quarantine_reasons"):
-            row[name] = json.loads(row[name] or "{}")
+        for name in OBJECTS:
+            row[name] = json.loads(row.get(name) or "{}")
         for name in _LATER:  # a lake of before has no such columns
             row.setdefault(name, None)
     return sorted(found, key=lambda row: row["started_at"])
@@ -134,13 +139,15 @@ def _superseded(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
 
 
 def tables(settings: Settings, pipeline: str) -> list[Row]:
-    """Every table of a pipeline that is there: layer, table, rows, version, files, bytes."""
-    root = Path(settings.table_path(pipeline, "", "")).resolve()
+    """Every table of a pipeline that is there, restricted ones as well: layer, table, rows, version, files, bytes, path."""
     found = []
-    for log in sorted(root.glob("*/*/_delta_log")):
-        layer, name = log.parent.parent.name, log.parent.name
-        if not layer.startswith("_"):
-            found.append({"layer": layer, "table": name, **_size(str(log.parent))})
+    for restricted in (False, True):
+        root = Path(settings.table_path(pipeline, "", "", restricted=restricted)).resolve()
+        for log in sorted(root.glob("*/*/_delta_log")):
+            layer, name = log.parent.parent.name, log.parent.name
+            if not layer.startswith("_"):
+                path = settings.table_path(pipeline, layer, name, restricted=restricted)
+                found.append({"layer": layer, "table": name, **_size(str(log.parent)), "path": path})
     return sorted(found, key=lambda row: (_LAYERS.get(row["layer"], 9), row["layer"], row["table"]))
 
 
@@ -151,12 +158,15 @@ def rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
 
 def path_of(settings: Settings, pipeline: str, table: str) -> str:
     """Where a table lies that is there. Raises UsageError with the nearest name."""
-    present = {row["table"]: row["layer"] for row in tables(settings, pipeline) if row["layer"] != "quarantine"}
-    present |= {f"{row['table']}_quarantine": "quarantine" for row in tables(settings, pipeline) if row["layer"] == "quarantine"}
+    present = {sql_name(row): str(row["path"]) for row in tables(settings, pipeline)}
     if table not in present:
         raise UsageError(f"There is no table '{pipeline}.{table}' in {settings.lake}.{nearest(table, present)}")
-    layer = present[table]
-    return settings.table_path(pipeline, layer, table.removesuffix("_quarantine") if layer == "quarantine" else table)
+    return present[table]
+
+
+def sql_name(row: Row) -> str:
+    """The name that a table of `tables` has in SQL."""
+    return f"{row['table']}_quarantine" if row["layer"] == "quarantine" else str(row["table"])
 
 
 _LAYERS = {"bronze": 0, "silver": 1, "gold": 2, "quarantine": 3}

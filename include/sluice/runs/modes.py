@@ -42,7 +42,8 @@ def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: 
 def concerned(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
     """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
     if mode == "refresh":
-        return set(tables) | {below for name in tables for below in graph.below(name)}
+        anew = {*tables, *(log for name in tables for log in graph.kept_for(name))}
+        return anew | {below for name in anew for below in graph.below(name)}
     if mode == "replay" and tables:
         made_from = {item.name for item in graph for name in tables if name in graph.below(item.name)}
         return set(tables) | made_from

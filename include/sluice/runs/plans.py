@@ -5,7 +5,7 @@ Transforms are called with empty frames and their query plans are looked into. N
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,15 @@ from sluice.declare.graph import Graph
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table
 from sluice.errors import SluiceError
-from sluice.flows import append, made, targets
+from sluice.flows import append, enforced, made, targets
 from sluice.flows.probe import reaches
 from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE
-from sluice.quality.verdicts import with_verdict
+from sluice.privacy import treatments
+from sluice.quality import conditions, whole_table
+from sluice.quality.verdicts import VERDICT, with_verdict
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def examine(session: SparkSession, settings: Settings, graph: Graph) -> Findings
             found.notes.append(f"source '{source.name}': columns not known before the first delivery")
         else:
             schemas[source.name] = schema
-    for dataset in (*graph.tables.values(), *graph.views.values()):
+    for declared in (*graph.tables.values(), *graph.views.values()):
+        dataset = (declared.over(schemas) or declared) if isinstance(declared, MaterializedView) else declared
         missing = [name for name in dataset.reads if name not in schemas]
         if missing:
             found.notes.append(f"'{dataset.name}' was not looked into: the columns of '{missing[0]}' are not known")
@@ -60,6 +63,8 @@ def examine(session: SparkSession, settings: Settings, graph: Graph) -> Findings
         look = _table if isinstance(dataset, Table) else _view
         with _noted(found, dataset):
             schemas[dataset.name] = look(session, dataset, schemas, found)
+    found.mistakes += _whole_tables(graph, schemas)
+    found.mistakes = list(dict.fromkeys(found.mistakes))
     return found
 
 
@@ -75,11 +80,12 @@ def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Sou
 
 
 def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
+    assert isinstance(table, Table)
     rows = normalised(carried(table(_empty(session, schemas[table.reads[0]])), table.name))
-    schema = made.in_order(rows.schema)
+    enforced.check(table, rows.schema)
+    schema = made.in_order(made.stored(None, table, with_verdict(rows, ())).drop(*VERDICT).schema)
     targets.check_columns(table, schema.names)
-    # A condition may look at one row only, as the transform may.
-    _expectations(table, rows, found, lambda judged: carried(judged, table.name))
+    found.mistakes += conditions.mistakes(session, table, rows.schema)
     return schema
 
 
@@ -87,24 +93,34 @@ def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, Struc
     assert isinstance(view, MaterializedView)
     inputs = {name: _without_provenance(schemas[name]) for name in view.reads}
     rows = view(*(_empty(session, inputs[name]) for name in view.reads))
-    targets.check_columns(view, rows.columns)
-    _expectations(view, rows, found, lambda judged: judged)
+    enforced.check(view, rows.schema)
+    stored = treatments.applied(None, rows, view.treatments, f"View '{view.name}'").schema
+    targets.check_columns(view, stored.names)
+    found.mistakes += conditions.mistakes(session, view, rows.schema)
     for name, reach in reaches(session, view, inputs).items():
         found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns)})
-    return rows.schema
+    return stored
 
 
-def _expectations(dataset: Dataset[Any], rows: DataFrame, found: Findings, inspect: Callable[[DataFrame], DataFrame]) -> None:
-    """Each condition by itself, so that every wrong one is named."""
-    for expectation in dataset.expectations:
-        with _noted(found, dataset, f", expectation '{expectation.name}'"):
-            inspect(with_verdict(rows, [expectation]))
+def _whole_tables(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:
+    """What is wrong with expectations on whole tables whose columns are known."""
+    for dataset in (*graph.tables.values(), *graph.views.values()):
+        for rule in dataset.table_expectations if dataset.name in schemas else ():
+            wrong = whole_table.mistake(rule, schemas, dataset.name)
+            if wrong:
+                yield f"{_owner(dataset)}, expectation '{rule.name}': {wrong}"
+
+
+def _owner(dataset: Dataset[Any]) -> str:
+    """As declared: an `auto_cdc` is a table to whoever declared it, and so is what is kept for it."""
+    view = isinstance(dataset, MaterializedView) and dataset.of_some is None
+    return f"{'View' if view else 'Table'} '{dataset.serves or dataset.name}'"
 
 
 @contextmanager
-def _noted(found: Findings, dataset: Dataset[Any], where: str = "") -> Iterator[None]:
+def _noted(found: Findings, dataset: Dataset[Any]) -> Iterator[None]:
     """Whatever is raised inside becomes a mistake, in one line."""
-    owner = f"{'View' if isinstance(dataset, MaterializedView) else 'Table'} '{dataset.name}'{where}"
+    owner = _owner(dataset)
     try:
         yield
     except SluiceError as error:

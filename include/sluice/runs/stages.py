@@ -20,7 +20,7 @@ from sluice.ingest import cleaning, discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs import stale
+from sluice.runs import stale, table_rules
 from sluice.runs.modes import concerned, names
 from sluice.upkeep import optimize, vacuum
 
@@ -36,8 +36,11 @@ class Failed(Exception):
     errors: dict[str, BaseException]
 
 
-def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[FlowReport]:
-    """Run a stage under the lease. tables: what to refresh or to replay, in these modes. Raises Failed when a flow failed; the others finish."""
+def run(workspace: Workspace, stage: str, tables: Sequence[str] = (), judged: bool = True) -> list[FlowReport]:
+    """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
+
+    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at.
+    """
     if stage == "propagate_deletions":
         return propagation.propagate(workspace.as_increment(), lambda: _layers_above_bronze(workspace.as_increment()))
     if stage == "optimize":
@@ -57,10 +60,12 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
         able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors)]
         flows = [(item, _flow(workspace, item, chosen)) for item in able]
         try:
-            reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow])
+            reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
         except Failed as failed:
             reports += failed.reports
             errors |= failed.errors
+    if judged:
+        errors |= table_rules.of_others(workspace, [report for report in reports if report.flow not in errors])
     if errors:
         raise Failed(reports, errors)
     if first:
@@ -71,8 +76,9 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = ()) -> list[Fl
 
 
 def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
+    """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way."""
     layers = names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]
-    return [report for layer in layers for report in run(workspace, layer)]
+    return [report for layer in layers for report in run(workspace, layer, judged=False)]
 
 
 def _discover(workspace: Workspace, chosen: set[str]) -> dict[str, SluiceError]:
@@ -129,7 +135,9 @@ def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
     return levels
 
 
-def _side_by_side(workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]]) -> list[FlowReport]:
+def _side_by_side(
+    workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]], judged: bool
+) -> list[FlowReport]:
     reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
     errors: dict[str, BaseException] = {}
 
@@ -140,6 +148,8 @@ def _side_by_side(workspace: Workspace, stage: str, items: list[tuple[Source | D
         mine.note(item.name)
         try:
             flow(mine, reports[position])
+            if judged and isinstance(item, Dataset):
+                table_rules.of_itself(mine, item, reports[position])
         except Exception as error:
             errors[item.name] = error
 

@@ -32,7 +32,9 @@ def of_flow(report: FlowReport) -> dict[str, Any]:
     )
     more = ("deleted", "quarantined", "dropped", "suppressed", "rescued", "seconds")
     found = {name: getattr(report, name) for name in (*names, *more)}
-    found["rules"] = {name: count for name, count in report.rules.items() if count}
+    for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
+        found[name] = {rule: count for rule, count in counts.items() if count}
+    found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
     found["quarantine_reasons"] = dict(report.quarantine_reasons)
     found["note"] = "; ".join(report.notes) or ("" if report.committed else "nothing new")
     return found
@@ -63,8 +65,15 @@ def shown(report: dict[str, Any]) -> str:
 
 
 def _note(flow: dict[str, Any]) -> str:
-    warned = [f"{name}: {count} rows" for name, count in flow["rules"].items()]
+    warned = [f"{name}: {count} rows{_nulls(flow, name)}" for name, count in flow["rules"].items()]
+    of_table = [f"{name}: {found['text']}" for name, found in flow["table_rules"].items() if found["met"] is False]
     reasons = [
         f"quarantined: {reason} ({count})" for reason, count in flow["quarantine_reasons"].items() if reason not in flow["rules"]
     ]
-    return "; ".join(part for part in (flow["note"], *warned, *reasons) if part)
+    return "; ".join(part for part in (flow["note"], *warned, *reasons, *of_table) if part)
+
+
+def _nulls(flow: dict[str, Any], rule: str) -> str:
+    """Of the rows that do not meet a rule, for how many it was NULL."""
+    count = flow["null_rules"].get(rule)
+    return f" ({count} NULL)" if count else ""

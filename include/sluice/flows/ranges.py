@@ -1,0 +1,128 @@
+"""Ranges that the values of a frame are in, as SQL: conditions on a table that let Delta leave out every file that cannot match.
+
+Of dates and instants the days are listed, few neighbouring ranges of them: one wide range from the first to the last would let a few
+late rows read all that lies between. Values stand in plans and in a table's history, so only columns that are not personal have ranges.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+Ranges = tuple[tuple[str, str], ...]
+"""Literals, low and high, both inclusive, in order; none: no value is in range."""
+Limits = Mapping[str, Ranges]
+"""By column, what its values are in. A column that is missing may have any value."""
+
+MOST = 30
+"""How many ranges a column has at most: the closest are made one."""
+_MOST_TEXTS = 1_000
+_EPOCH = date(1970, 1, 1)
+_FIRST, _LAST = (date.min - _EPOCH).days, (date.max - _EPOCH).days
+_DAILY = ("date", "timestamp")
+
+
+@dataclass(frozen=True)
+class Bounding:
+    """The columns that files are left out by. listed: those whose integers or texts are few enough to list, as of partitions."""
+
+    schema: StructType
+    columns: Sequence[str]
+    listed: Collection[str] = ()
+
+    def aggregates(self, where: Column | None = None) -> list[Column]:
+        """What to ask of a frame in one pass. where: which of its rows count."""
+        found = []
+        for position, name in enumerate(self.columns):
+            column = F.col(f"`{name}`") if where is None else F.when(where, F.col(f"`{name}`"))
+            absent = column.isNull() if where is None else where & F.col(f"`{name}`").isNull()
+            # As text: Python has no date after 9999, and no need to know a zone.
+            found += [
+                F.min(column).cast("string").alias(f"_low_{position}"),
+                F.max(column).cast("string").alias(f"_high_{position}"),
+            ]
+            found.append(F.count_if(absent).alias(f"_nulls_{position}"))
+            if self._lists(name):
+                value = F.unix_date(column.cast("date")) if self._kind(name) in _DAILY else column
+                found.append(F.collect_set(value).alias(f"_values_{position}"))
+        return found
+
+    def limits(self, found: Mapping[str, Any]) -> Limits:
+        """From the answer. A column with a NULL has none; of no row at all, nothing is in range."""
+        limits: dict[str, Ranges] = {}
+        for position, name in enumerate(self.columns):
+            low, high = found[f"_low_{position}"], found[f"_high_{position}"]
+            if found[f"_nulls_{position}"]:
+                continue
+            if low is None:
+                return {name: ()}
+            values = found.get(f"_values_{position}") or ()
+            if self._kind(name) != "string":
+                limits[name] = _ranges(self._kind(name), low, high, grouped(sorted(values)))
+            elif values and len(values) <= _MOST_TEXTS:
+                limits[name] = tuple((text, text) for text in sorted(map(_quoted, values)))
+        return limits
+
+    def _kind(self, name: str) -> str:
+        return str(self.schema[name].dataType.typeName())
+
+    def _lists(self, name: str) -> bool:
+        return self._kind(name) in _DAILY or name in self.listed
+
+
+def bounds(frame: DataFrame, bounding: Bounding) -> Limits:
+    """By column, ranges that every value of the frame is in."""
+    if not bounding.columns:
+        return {}
+    row = frame.agg(*bounding.aggregates()).first()
+    return bounding.limits(row.asDict() if row else {})
+
+
+def condition(expression: str, ranges: Ranges) -> str:
+    """The condition that an expression is in one of the ranges, in words that Delta skips files by."""
+    parts = [
+        f"{expression} = {low}" if low == high else f"({expression} >= {low} AND {expression} <= {high})" for low, high in ranges
+    ]
+    return f"({' OR '.join(parts)})" if parts else "false"
+
+
+def within(limits: Limits, expressions: Mapping[str, str] | None = None) -> Column:
+    """The condition that columns, or the expressions given for them, are in their ranges. True where there is none."""
+    named = expressions if expressions is not None else {name: f"`{name}`" for name in limits}
+    conditions = [F.expr(condition(f"({named[name]})", ranges)) for name, ranges in limits.items() if name in named]
+    return functools.reduce(lambda a, b: a & b, conditions, F.lit(True))
+
+
+def grouped(values: Sequence[int], most: int = MOST) -> list[tuple[int, int]]:
+    """Sorted integers as ranges that hold them all: neighbours together, and where these are too many, those with the smallest gaps."""
+    gaps = [(after - before, position) for position, (before, after) in enumerate(itertools.pairwise(values), 1)]
+    widest = sorted((gap for gap in gaps if gap[0] > 1), reverse=True)[: most - 1]
+    borders = [0, *sorted(position for _, position in widest), len(values)]
+    return [(values[start], values[end - 1]) for start, end in itertools.pairwise(borders) if end > start]
+
+
+def _ranges(kind: str, low: str, high: str, groups: Sequence[tuple[int, int]]) -> Ranges:
+    if kind not in _DAILY:
+        return tuple((str(first), str(last)) for first, last in groups) or ((low, high),)
+    word = kind.upper()
+    if not groups or groups[0][0] < _FIRST or groups[-1][1] > _LAST:
+        return ((f"{word}'{low}'", f"{word}'{high}'"),)
+    ends = ("", "") if kind == "date" else (" 00:00:00", " 23:59:59.999999")
+    days = [[f"{_EPOCH + timedelta(days=day)}{end}" for day, end in zip(group, ends, strict=True)] for group in groups]
+    days[0][0], days[-1][1] = low, high
+    return tuple((f"{word}'{first}'", f"{word}'{last}'") for first, last in days)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

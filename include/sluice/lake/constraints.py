@@ -1,0 +1,92 @@
+"""What a table that is there already lacks of its declaration: NOT NULL, CHECK and comments, and the bad rows that stand in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.declare.schema_text import null_check, quoted
+from sluice.lake import log, tables
+from sluice.lake.tables import CHECKS, CONSTRAINT, Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What is to be done to a table. added: conditions by name that it does not enforce yet; changes: all that is to be altered."""
+
+    added: Mapping[str, str]
+    changes: tuple[str, ...]
+
+
+def pending(session: SparkSession, path: str, shape: Shape) -> Pending:
+    """What the table lacks of the shape. Constraints that somebody added by hand stay."""
+    properties, present = log.properties(path), tables.read(session, path).schema
+    has = {name.removeprefix(CONSTRAINT): value for name, value in properties.items() if name.startswith(CONSTRAINT)}
+    ours = set(filter(None, properties.get(CHECKS, "").split(",")))
+    wanted = _wanted(present, shape)
+    added = {name: condition for name, condition in wanted.items() if has.get(name) != condition}
+    dropped = (set(added) & set(has)) | ((ours & set(has)) - set(wanted))
+    changes = [f"DROP CONSTRAINT {quoted(name)}" for name in sorted(dropped)]
+    changes += [f"ADD CONSTRAINT {quoted(name)} CHECK ({condition})" for name, condition in added.items()]
+    if set(wanted) != ours:
+        changes.append(f"SET TBLPROPERTIES ('{CHECKS}' = '{','.join(sorted(wanted))}')")
+    return Pending(added, (*changes, *_of_columns(present, shape.schema)))
+
+
+def violations(session: SparkSession, path: str, shape: Shape, conditions: Mapping[str, str]) -> dict[str, int]:
+    """By name of a condition, how many rows of the table do not meet it; those that no row fails are left out.
+
+    Columns that the table is still to get are NULL in all of its rows.
+    """
+    if not conditions:
+        return {}
+    rows = tables.read(session, path)
+    added = {field.name: F.lit(None).cast(field.dataType) for field in shape.schema if field.name not in rows.columns}
+    row = rows.withColumns(added).agg(*(F.count_if(~_met(conditions[name])).alias(name) for name in conditions)).first()
+    return {name: number for name, number in row.asDict().items() if number} if row else {}
+
+
+def align(session: SparkSession, path: str, shape: Shape, needed: Pending) -> None:
+    """Do what is pending, one commit for each change, and let the table's comment be the shape's. No row may violate what is added."""
+    for change in needed.changes:
+        session.sql(f"ALTER TABLE delta.`{path}` {change}")
+    if (log.description(path) or "") != shape.comment:
+        session.sql(f"COMMENT ON TABLE delta.`{path}` IS {literal(shape.comment)}")
+
+
+def literal(text: str) -> str:
+    """A text as it stands in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _wanted(present: StructType, shape: Shape) -> dict[str, str]:
+    """The shape's checks. A column cannot become NOT NULL later; the condition that it is not NULL is then one of them."""
+    strict = [field.name for field in shape.schema if not field.nullable]
+    loose = [name for name in strict if name not in present.names or present[name].nullable]
+    return {**shape.checks, **{null_check(name): f"{quoted(name)} IS NOT NULL" for name in loose}}
+
+
+def _of_columns(present: StructType, wanted: StructType) -> list[str]:
+    """Comments of columns, and NULL where the declaration does not forbid it any more."""
+    changes = []
+    for field in present:
+        if field.name not in wanted.names:
+            continue
+        comment = wanted[field.name].metadata.get("comment", "")
+        if field.metadata.get("comment", "") != comment:
+            changes.append(f"ALTER COLUMN {quoted(field.name)} COMMENT {literal(comment)}")
+        if wanted[field.name].nullable and not field.nullable:
+            changes.append(f"ALTER COLUMN {quoted(field.name)} DROP NOT NULL")
+    return changes
+
+
+def _met(condition: str) -> Column:
+    return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))
