@@ -19,8 +19,8 @@ from pipelines.gym.trackers import FIRST_DAY, devices
 PARTITIONS = 2
 AGAIN = 5
 """How many events of the day before an export begins with."""
-TRAINING, ABORTED = 0.6, 0.15
-"""How many members train on a day, and of how many workouts somebody thinks better of it."""
+TRAINING, ABORTED, AT_NIGHT = 0.6, 0.15, 0.2
+"""How many members train on a day, of how many workouts somebody thinks better of it, and how many begin in the last hour of the day."""
 ABORTED_AFTER = 59.0
 """In seconds. As FLOAT, which has steps of 128 s there, such a start and stop are one instant."""
 
@@ -70,13 +70,21 @@ def _cut(event: Event) -> Event:
 def _sent(seed: int, scale: float, day: int) -> Iterator[Event]:
     for sent, record in changes(seed, scale, day):
         yield _event("user_info", sent, int(str(record["user_id"])), record)
-    start = (FIRST_DAY + timedelta(days=day)).timestamp()
-    for member in range(devices(scale)):
-        rng = Random(f"{seed}/{day}/{member}/workout")
-        if rng.random() < TRAINING:
-            begin = round(start + rng.uniform(6, 20) * 3600, 3)
-            end = begin + (ABORTED_AFTER if rng.random() < ABORTED else round(rng.uniform(20, 80) * 60, 3))
-            yield from _workout(member, day, round(begin, 3), round(end, 3), rng)
+    end = (FIRST_DAY + timedelta(days=day + 1)).timestamp()
+    for begun in range(max(0, day - 1), day + 1):
+        for member in range(devices(scale)):
+            # What goes on after midnight is sent, and so exported, the day after.
+            yield from (event for event in _training(seed, begun, member) if end - 86_400 <= event.sent < end)
+
+
+def _training(seed: int, day: int, member: int) -> Iterator[Event]:
+    """What is sent of a member's workout that begins on a day, if there is one."""
+    rng = Random(f"{seed}/{day}/{member}/workout")
+    if rng.random() < TRAINING:
+        hour = rng.uniform(23.2, 24) if rng.random() < AT_NIGHT else rng.uniform(6, 20)
+        begin = round((FIRST_DAY + timedelta(days=day)).timestamp() + hour * 3600, 3)
+        end = begin + (ABORTED_AFTER if rng.random() < ABORTED else round(rng.uniform(20, 80) * 60, 3))
+        yield from _workout(member, day, begin, round(end, 3), rng)
 
 
 def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> Iterator[Event]:

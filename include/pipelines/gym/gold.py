@@ -1,4 +1,4 @@
-"""What is asked of the members and their readings: each workout as a whole, each device's day."""
+"""What is asked of the readings: each device's day."""
 
 from __future__ import annotations
 
@@ -8,18 +8,6 @@ from sluice.declare import F, materialized_view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@materialized_view(reads="workouts", keys=("user_id", "session_id"), subject="user_id")
-def completed_workouts(workouts: DataFrame) -> DataFrame:
-    """From when to when a workout went (UTC) and how many seconds, as soon as both its start and its stop are known."""
-    start, stop = (F.when(F.col("action") == action, F.col("time")) for action in ("start", "stop"))
-    sessions = workouts.groupBy("user_id", "session_id", "workout_id").agg(
-        F.min(start).alias("started_at"),
-        F.max(stop).alias("stopped_at"),
-    )
-    seconds = (F.unix_micros("stopped_at") - F.unix_micros("started_at")) / 1e6
-    return sessions.withColumn("seconds", seconds).where("seconds IS NOT NULL")
 
 
 @materialized_view(reads="heart_rate", keys=("device_id", "date"), zorder_by="date", subject="device_id")

@@ -19,6 +19,7 @@ from pipelines.gym import truth as truths
 from pipelines.gym.bronze import events, gym_visits, gym_visits_north, readings, registrations
 from pipelines.gym.events import events as day_events
 from pipelines.gym.files import File
+from pipelines.gym.members import FIRST_MEMBER
 from pipelines.gym.members import registrations as day_registrations
 from pipelines.gym.trackers import FIRST_DAY, day_files
 from pipelines.gym.visits import visits
@@ -26,6 +27,12 @@ from sluice.declare import Landed, Source, UsageError
 
 STATE = "landed.json"
 SOURCES = (readings, events, registrations, gym_visits, gym_visits_north)
+TO_SHOW = (
+    "What was known of one member, from when to when. The second move was told of after the member had left",
+    "members_history",
+    f'''SELECT "__START_AT", "__END_AT", city, state FROM t WHERE user_id = {FIRST_MEMBER} ORDER BY "__START_AT"''',
+)
+"""What a tour prints of the tables: a title, a table, and a query over it, in which it is called t."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +72,17 @@ def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
     """What silver and gold must hold after all that was landed, worked out without Spark."""
     told = {source.name: _read(truth / source.name) for source in SOURCES}
     rates = truths.heart_rate(told["readings"])
-    workouts = truths.workouts(told["events"])
+    workouts, members = truths.workouts(told["events"]), truths.members(told["events"])
     return {
         "heart_rate": rates,
         "workouts": workouts,
-        "users": truths.users(told["events"]),
         "bpm": truths.bpm(told["events"]),
-        "visits": truths.visits([*told["gym_visits"], *told["gym_visits_north"]]),
         "completed_workouts": truths.completed_workouts(workouts),
+        "members": members,
+        "members_history": truths.members_history(told["events"]),
+        "member_keys": truths.member_keys(told["registrations"]),
+        "member_bins": truths.member_bins(members),
+        "visits": truths.visits([*told["gym_visits"], *told["gym_visits_north"]]),
         "device_day": truths.device_day(rates),
     }
 

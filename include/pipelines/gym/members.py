@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, timedelta
 from random import Random
+from typing import TypeAlias
 
 from pipelines.gym.files import File
 from pipelines.gym.trackers import FIRST_DAY, FIRST_DEVICE, devices
@@ -15,10 +16,27 @@ from pipelines.gym.trackers import FIRST_DAY, FIRST_DEVICE, devices
 FIRST_MEMBER = 7_000_000_001
 UPDATING = 0.1
 """How many members change what is known of them, on any day but the first."""
+LEAVING = {0: 1, 3: 2}
+"""On which day, counted from 0, a member leaves, by the last digit of the member's place. Two days later the member is back."""
+KNOWN_LATE = 1
+"""The last digit of the places of those members whose first change is exported a day before it is told that they are new."""
+HOUR = 3600.0
+
+Change: TypeAlias = tuple[float, dict[str, object]]
+"""When something is sent (seconds since 1970), and the record."""
 
 _FIRST_NAMES = ("Ada", "Bo", "Chika", "Dana", "Edda", "Farid", "Ginevra", "Hugo", "Inés", "Jun")
 _LAST_NAMES = ("Abel", "Berg", "Costa", "Dvořák", "Eze", "Fischer", "Grün", "Haddad", "Ito", "Jansen")
-_CITIES = ("Bergen", "Graz", "Køge", "Łódź", "Porto", "Zürich")
+_GENDERS = ("female", "male", "other")
+_STATES = {
+    "Bergen": "Vestland",
+    "Graz": "Steiermark",
+    "Køge": "Sjælland",
+    "Łódź": "Łódzkie",
+    "Porto": "Norte",
+    "Zürich": "Zürich",
+}
+_CITIES = tuple(_STATES)
 
 
 def user_id(member: int) -> int:
@@ -56,32 +74,85 @@ def registrations(seed: int, scale: float, day: int) -> File:
     return file
 
 
-def changes(seed: int, scale: float, day: int) -> Iterator[tuple[float, dict[str, object]]]:
-    """What becomes known of members on a day: when it is sent (seconds since 1970), and the record.
-
-    All are new on the first day. Later some change where they live, twice in a row; of half of these the first change is sent last.
-    """
-    start = (FIRST_DAY + timedelta(days=day)).timestamp()
+def changes(seed: int, scale: float, day: int) -> Iterator[Change]:
+    """What is told of members on a day. Those of LEAVING and KNOWN_LATE have a story; the others move now and then."""
     for member in range(devices(scale)):
-        known = _known(seed, member)
-        if day == 0:
-            yield start + member, {"user_id": user_id(member), "change": "new", "updated_at": start + member, **known}
-            continue
-        rng = Random(f"{seed}/{day}/{member}/changes")
-        if rng.random() >= UPDATING:
-            continue
-        first = round(start + rng.uniform(0, 80_000), 3)
-        sent = (first + 300, first + 200) if rng.random() < 0.5 else (first, first + 200)
-        for at, updated_at in zip(sent, (first, first + 100), strict=True):
-            moved = {**known, "city": rng.choice(_CITIES)}
-            yield at, {"user_id": user_id(member), "change": "update", "updated_at": updated_at, **moved}
+        if member % 10 in LEAVING:
+            yield from _leaving(seed, member, day)
+        elif member % 10 == KNOWN_LATE:
+            yield from _known_late(seed, member, day)
+        elif day == 0:
+            yield _start(0) + member, _told(seed, member, "new", _start(0) + member)
+        else:
+            yield from _moving(seed, member, day)
+
+
+def _moving(seed: int, member: int, day: int) -> Iterator[Change]:
+    """Some change where they live, twice in a row; of half of these the first change is sent last."""
+    rng = Random(f"{seed}/{day}/{member}/changes")
+    if rng.random() >= UPDATING:
+        return
+    first = round(_start(day) + rng.uniform(0, 80_000), 3)
+    sent = (first + 300, first + 200) if rng.random() < 0.5 else (first, first + 200)
+    for at, updated_at in zip(sent, (first, first + 100), strict=True):
+        yield at, _told(seed, member, "update", updated_at, rng.choice(_CITIES))
+
+
+def _leaving(seed: int, member: int, day: int) -> Iterator[Change]:
+    """New on the first day; moves and leaves on one day; the day after somebody enters a move of before; then the member is back."""
+    left = LEAVING[member % 10]
+    first, second, third = _others(seed, member)[:3]
+    if day == 0:
+        yield _start(0) + member, _told(seed, member, "new", _start(0) + member)
+    if day == left:
+        yield _start(day) + 9 * HOUR, _told(seed, member, "update", _start(day) + 9 * HOUR, first)
+        gone = _start(day) + 18 * HOUR
+        yield gone, {"user_id": user_id(member), "change": "delete", "updated_at": gone}
+    if day == left + 1:
+        yield _start(day) + 10 * HOUR, _told(seed, member, "update", _start(left) + 12 * HOUR, second)
+    if day == left + 2:
+        yield _start(day) + 11 * HOUR, _told(seed, member, "new", _start(day) + 11 * HOUR, third)
+
+
+def _known_late(seed: int, member: int, day: int) -> Iterator[Change]:
+    """A move at noon of the first day; what was said of the member that morning is sent the day after."""
+    if day == 0:
+        noon = _start(0) + 12 * HOUR
+        yield noon, _told(seed, member, "update", noon, _others(seed, member)[0])
+    if day == 1:
+        yield _start(1) + member, _told(seed, member, "new", _start(0) + member)
+
+
+def _told(seed: int, member: int, change: str, updated_at: float, city: str | None = None) -> dict[str, object]:
+    """All that is known of a member. city: where the member lives by now."""
+    known = _known(seed, member)
+    place = {} if city is None else {"city": city, "state": _STATES[city]}
+    return {"user_id": user_id(member), "change": change, "updated_at": updated_at, **known, **place}
 
 
 def _known(seed: int, member: int) -> dict[str, object]:
+    """What is known of a member at first."""
     rng = Random(f"{seed}/{member}/known")
     return {
         "first_name": rng.choice(_FIRST_NAMES),
         "last_name": rng.choice(_LAST_NAMES),
         "birth_date": (date(1950, 1, 1) + timedelta(days=rng.randrange(20_000))).isoformat(),
-        "city": rng.choice(_CITIES),
+        "gender": rng.choice(_GENDERS),
+        "city": _city(seed, member),
+        "state": _STATES[_city(seed, member)],
     }
+
+
+def _city(seed: int, member: int) -> str:
+    return Random(f"{seed}/{member}/city").choice(_CITIES)
+
+
+def _others(seed: int, member: int) -> list[str]:
+    """The cities that a member did not live in at first, in some order."""
+    others = [city for city in _CITIES if city != _city(seed, member)]
+    return Random(f"{seed}/{member}/moves").sample(others, len(others))
+
+
+def _start(day: int) -> float:
+    """When a day begins, in seconds since 1970."""
+    return (FIRST_DAY + timedelta(days=day)).timestamp()

@@ -1,19 +1,29 @@
-"""Readings without duplicates, corrected, and without sensor faults; a table for each topic of the events; visits."""
+"""Readings without duplicates, corrected, and without sensor faults; workouts; who the members are and were; visits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.declare import F, expect, expect_or_quarantine, table
+from pipelines.gym.instants import age, instant
+from pipelines.gym.topics import TOPICS, USER_INFO, Fanned, values
+from sluice.declare import (
+    F,
+    Rules,
+    auto_cdc,
+    expect_or_quarantine,
+    expect_references,
+    materialized_view,
+    table,
+    temporary_view,
+    treat,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from sluice.declare.tables import Table
 
-YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
-"""In seconds since 1970: between them lies every instant that all readers of a table can hold."""
+RULES = Rules.read("rules.csv")
 
 
 @table(
@@ -24,87 +34,124 @@ YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
     subject="device_id",
 )
 @expect_or_quarantine("known_device_and_time", "device_id IS NOT NULL AND time IS NOT NULL AND received_at IS NOT NULL")
-@expect_or_quarantine("positive_heart_rate", "heartrate > 0")
-@expect("plausible_heart_rate", "heartrate < 230")
+@RULES.tagged("heart_rates")
 def heart_rate(readings: DataFrame) -> DataFrame:
-    """Heart rates in beats per minute, one row per device and instant (UTC): the one received last."""
+    """Heart rates in beats per minute, one row per device and instant (UTC): the one received last. From 230 on they are not plausible."""
     heartrate = F.col("heartrate")
     return readings.select(
         "device_id",
-        _instant("time").alias("time"),
+        instant("time").alias("time"),
         F.when(~F.isnan(heartrate), heartrate).alias("heartrate"),  # NaN > 0 is true in Spark
-        _instant("received_at").alias("received_at"),
+        instant("received_at").alias("received_at"),
+        (heartrate < 230).alias("plausible"),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Topic:
-    """A topic of `events` and the table that it becomes. value: what its values hold, as DDL; instants: which of it are epoch seconds.
-
-    Epoch seconds are DOUBLE: a FLOAT has steps of 128 s there, and a start and stop 59 s apart would be one row.
-    """
-
-    name: str
-    table: str
-    comment: str
-    value: str
-    instants: tuple[str, ...]
-    keys: tuple[str, ...]
-    sequence_by: str | None = None
-    personal: tuple[str, ...] = ()
-
-
-TOPICS = (
-    Topic(
-        name="workout",
-        table="workouts",
-        comment="Starts and stops of workouts, one row each.",
-        value="workout_id BIGINT, session_id BIGINT, action STRING, time DOUBLE",
-        instants=("time",),
-        keys=("user_id", "workout_id", "time"),
-    ),
-    Topic(
-        name="user_info",
-        table="users",
-        comment="What is known of each member: what was said last.",
-        value="change STRING, updated_at DOUBLE, first_name STRING, last_name STRING, birth_date DATE, city STRING",
-        instants=("updated_at",),
-        keys=("user_id",),
-        sequence_by="updated_at",
-        personal=("first_name", "last_name", "birth_date", "city"),
-    ),
-    Topic(
-        name="bpm",
-        table="bpm",
-        comment="Heart rates in beats per minute during workouts, one row per device and instant (UTC).",
-        value="device_id BIGINT, time DOUBLE, heartrate DOUBLE",
-        instants=("time",),
-        keys=("device_id", "time"),
-        personal=("device_id",),
-    ),
-)
-
-
-def _fanned_out(topic: Topic) -> Table[[DataFrame]]:
+def _fanned_out(topic: Fanned) -> Table[[DataFrame]]:
     def of_topic(events: DataFrame) -> DataFrame:
-        value = F.from_json("value", topic.value).alias("value")
-        mine = events.where(F.col("topic") == topic.name).select(F.col("key").try_cast("bigint").alias("user_id"), value)
-        return mine.select("user_id", "value.*").withColumns({name: _instant(name) for name in topic.instants})
+        return values(topic, events)
 
     of_topic.__doc__ = topic.comment
     needed = dict.fromkeys((*topic.keys, *topic.instants))
     readable = expect_or_quarantine("readable", " AND ".join(f"{name} IS NOT NULL" for name in needed))
-    return table(
+    declared = table(
         name=topic.table,
         reads="events",
         keys=topic.keys,
-        sequence_by=topic.sequence_by,
         subject="user_id",
         personal=topic.personal,
-    )(readable(of_topic))
+        expectations=(RULES.tagged(*topic.rules),) if topic.rules else (),
+    )
+    return declared(readable(of_topic))
 
 
 fanned_out = [_fanned_out(topic) for topic in TOPICS]
+
+completed_workouts = materialized_view(
+    name="completed_workouts",
+    reads="workouts",
+    keys=("user_id", "session_id"),
+    subject="user_id",
+    comment="From when to when a workout went (UTC) and for how many seconds; in progress as long as no stop of it is known.",
+    expectations=(expect_references("of_a_member", "user_id", of="members"),),  # whoever left may train until the month is over
+    sql="""
+        SELECT user_id, session_id, min(workout_id) AS workout_id,
+               min(time) FILTER (WHERE action = 'start') AS started_at,
+               max(time) FILTER (WHERE action = 'stop') AS stopped_at,
+               (unix_micros(stopped_at) - unix_micros(started_at)) / 1e6 AS seconds,
+               stopped_at IS NULL AS in_progress
+        FROM workouts GROUP BY user_id, session_id
+    """,
+)
+
+
+@temporary_view(reads="events")
+def member_changes(events: DataFrame) -> DataFrame:
+    """What was told of members, in whatever order: that they are new, what changed, that they left."""
+    return values(USER_INFO, events)
+
+
+PERSONAL = ("first_name", "last_name", "birth_date", "gender", "city", "state")
+
+members = auto_cdc(
+    "members",
+    reads="member_changes",
+    keys="user_id",
+    sequence_by="updated_at",
+    apply_as_deletes="change = 'delete'",
+    except_column_list="change",
+    subject="user_id",
+    personal=PERSONAL,
+    expectations=(RULES.tagged("member_changes"),),
+    comment="What is known of each member: what was said last, whenever it came. Whoever left is not among them.",
+)
+
+members_history = auto_cdc(
+    "members_history",
+    reads="member_changes",
+    keys="user_id",
+    sequence_by="updated_at",
+    apply_as_deletes="change = 'delete'",
+    except_column_list=("change", "updated_at"),
+    stored_as_scd_type=2,
+    subject="user_id",
+    personal=PERSONAL,
+    expectations=(RULES.tagged("member_changes"),),
+    comment="What was known of each member from when to when (UTC). What came late stands where it belongs.",
+)
+
+
+@table(
+    reads="registrations",
+    keys=("device_id", "mac_address"),
+    sequence_by="registered_at",
+    subject="device_id",
+    personal={"user_id": None, "mac_address": None, "pseudonym": treat.hmac("member")},
+    restricted=True,
+)
+@expect_or_quarantine("known_device_and_member", "device_id IS NOT NULL AND mac_address IS NOT NULL AND user_id IS NOT NULL")
+def member_keys(registrations: DataFrame) -> DataFrame:
+    """Who is behind a pseudonym, with the devices and phones that the member has or had. Not for everybody."""
+    return registrations.select(
+        "user_id",
+        F.col("user_id").alias("pseudonym"),
+        "device_id",
+        "mac_address",
+        instant("registered_at").alias("registered_at"),
+    )
+
+
+@materialized_view(
+    reads="members",
+    keys="pseudonym",
+    subject="pseudonym",
+    personal={"pseudonym": treat.hmac("member"), "age_band": treat.bin(18, 25, 35, 45, 55, 65)},
+)
+def member_bins(members: DataFrame) -> DataFrame:
+    """What may be told of members without naming them. The age is that at the member's last change: a clock would make every day differ."""
+    return members.select(
+        F.col("user_id").alias("pseudonym"), age("birth_date", "updated_at").alias("age_band"), "gender", "city", "state"
+    )
 
 
 @table(
@@ -113,25 +160,20 @@ fanned_out = [_fanned_out(topic) for topic in TOPICS]
     sequence_by="last_seen",
     zorder_by="first_seen",
     subject="mac_address",
+    schema="""
+        mac_address STRING NOT NULL COMMENT 'the address of the phone that was seen',
+        gym BIGINT COMMENT 'the number of the gym that saw it',
+        first_seen TIMESTAMP NOT NULL COMMENT 'the beginning of the visit',
+        last_seen TIMESTAMP NOT NULL COMMENT 'the end of the visit, as far as it is known',
+        CONSTRAINT seen_in_order CHECK (first_seen <= last_seen)
+    """,
 )
-@expect_or_quarantine("known_phone_and_time", "mac_address IS NOT NULL AND first_seen IS NOT NULL AND last_seen IS NOT NULL")
 def visits(gym_visits: DataFrame) -> DataFrame:
     """When a gym saw a phone first and last (UTC), one row a visit. The fields that came later stay in bronze."""
     times = {name: F.col(name).try_cast("double") for name in ("first_timestamp", "last_timestamp")}
     return gym_visits.withColumns(times).select(
         "mac_address",
         F.col("gym").try_cast("bigint").alias("gym"),
-        _instant("first_timestamp").alias("first_seen"),
-        _instant("last_timestamp").alias("last_seen"),
+        instant("first_timestamp").alias("first_seen"),
+        instant("last_timestamp").alias("last_seen"),
     )
-
-
-def _instant(seconds: str) -> Column:
-    """The instant of a DOUBLE of epoch seconds, to the microsecond; NULL outside the years 1 to 9999.
-
-    A cast truncates, and is a microsecond early for 1101664201.833407. Rounding gives the instant that was
-    written: until 2106 the error of a DOUBLE, and of its multiplication, is below half a microsecond.
-    """
-    value = F.col(seconds)
-    microseconds = F.round(value * 1e6).cast("bigint")
-    return F.when((value >= YEAR_1) & (value < YEAR_10000), F.timestamp_micros(microseconds))

@@ -11,6 +11,7 @@ from typing import Any
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLIONTH = Decimal("1e-6")
 AVERAGE_PLACES = Decimal("1e-10")
+BANDS = (18, 25, 35, 45, 55, 65)
 
 
 def heart_rate(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
@@ -28,6 +29,7 @@ def heart_rate(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
             "time": _instant(time),
             "heartrate": record["heartrate"],
             "received_at": _instant(record["received_at"]),
+            "plausible": record["heartrate"] < 230,
         }
         for (device, time), record in sorted(latest.items(), key=lambda item: item[0])
     ]
@@ -70,28 +72,77 @@ def bpm(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
 
 def users(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     """Of each member, what was said last: not what was delivered last."""
-    values = sorted(topic(told, "user_info"), key=lambda value: float(value["updated_at"]))
-    latest = {value["user_id"]: value for value in values}
-    return [{**value, "updated_at": _instant(value["updated_at"])} for _, value in sorted(latest.items())]
+    return [said[-1] for said in _by_member(told)]
+
+
+def members(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """Of each member who has not left, what was said last: not what was delivered last."""
+    last = [said[-1] for said in _by_member(told) if said[-1]["change"] != "delete"]
+    return [{name: value for name, value in one.items() if name != "change"} for one in last]
+
+
+def members_history(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """What was known of each member from when to when. Nothing is known from a member's leaving to the member's return."""
+    found: list[dict[str, object]] = []
+    for said in _by_member(told):
+        open_row: dict[str, object] = {}
+        for one in said:
+            known = {name: value for name, value in one.items() if name not in ("change", "updated_at")}
+            if one["change"] != "delete" and known.items() <= open_row.items():
+                continue
+            open_row["__END_AT"] = one["updated_at"]
+            open_row = {} if one["change"] == "delete" else {**known, "__START_AT": one["updated_at"], "__END_AT": None}
+            found += [open_row] if open_row else []
+    return found
+
+
+def _by_member(told: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """What was said of each member, in the order in which it was true, each once. Two of one instant are not made up."""
+    said: defaultdict[int, dict[datetime, dict[str, Any]]] = defaultdict(dict)
+    for value in topic(told, "user_info"):
+        at = _instant(value["updated_at"])
+        born = {"birth_date": date.fromisoformat(value["birth_date"])} if "birth_date" in value else {}
+        said[value["user_id"]][at] = {**value, **born, "updated_at": at}
+    return [[one for _, one in sorted(of.items())] for _, of in sorted(said.items())]
+
+
+def member_keys(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """Every device and phone that a member has or had. Their pseudonyms depend on a secret, which is not known here."""
+    columns = ("user_id", "device_id", "mac_address")
+    return [dict(zip(columns, key, strict=True)) for key in sorted({tuple(one[name] for name in columns) for one in told})]
+
+
+def member_bins(members: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """What may be told of members: in which band their age was at the last change, and where they live. Pseudonyms: see member_keys."""
+    return [
+        {
+            "age_band": _band(member["birth_date"], member["updated_at"].date()),
+            **{n: member[n] for n in ("gender", "city", "state")},
+        }
+        for member in members
+    ]
+
+
+def _band(born: date, at: date) -> str:
+    age = at.year - born.year - ((at.month, at.day) < (born.month, born.day))
+    for low, high in zip((0, *BANDS), BANDS, strict=False):
+        if age < high:
+            return f"{low}-{high - 1}" if low else f"<{high}"
+    return f">={BANDS[-1]}"
 
 
 def completed_workouts(actions: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """The sessions of which both the start and the stop are known."""
+    """Each session with its start and its stop, as far as they are known; without a stop it is in progress."""
     sessions: defaultdict[tuple[int, int], dict[str, dict[str, Any]]] = defaultdict(dict)
     for action in actions:
         sessions[action["user_id"], action["session_id"]][action["action"]] = action
-    return [
-        {
-            "user_id": user,
-            "session_id": session,
-            "workout_id": both["start"]["workout_id"],
-            "started_at": both["start"]["time"],
-            "stopped_at": both["stop"]["time"],
-            "seconds": (both["stop"]["time"] - both["start"]["time"]).total_seconds(),
-        }
-        for (user, session), both in sorted(sessions.items())
-        if len(both) == 2
-    ]
+    found: list[dict[str, object]] = []
+    for (user, session), known in sorted(sessions.items()):
+        start, stop = (known.get(action, {}).get("time") for action in ("start", "stop"))
+        row = {"user_id": user, "session_id": session, "workout_id": next(iter(known.values()))["workout_id"]}
+        seconds = (stop - start).total_seconds() if start and stop else None
+        found.append({**row, "started_at": start, "stopped_at": stop, "seconds": seconds, "in_progress": stop is None})
+    return found
 
 
 def visits(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
