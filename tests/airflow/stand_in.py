@@ -29,6 +29,7 @@ def main():
         "pid": os.getpid(),
         "group": os.getpgid(0),
         "environment": sorted(os.environ),
+        "given": given(),
         "input": "nothing" if os.path.samestat(os.fstat(0), Path(os.devnull).stat()) else "something",
     })
     told = dict(itertools.pairwise(arguments))
@@ -49,6 +50,14 @@ def main():
     if "--report" in told:
         Path(told["--report"]).write_text(json.dumps(report))
     print(json.dumps(report), flush=True)
+
+
+def given():
+    """What the secrets were that were given, and who may read them."""
+    folder = Path(os.environ.get("SLUICE_SECRETS_GIVEN", "/none"))
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    modes = sorted({oct(path.stat().st_mode & 0o777) for path in (folder, *files)}) if files else []
+    return {"folder": str(folder), "modes": modes, "files": {path.name: path.read_text() for path in files}}
 
 
 def work(seconds, told, stubborn):

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from sluice.cli.tour import leave_marker, starts_afresh, tour
+from sluice.cli.tour import tour
+from sluice.cli.tour_folders import leave_marker, starts_afresh
+from sluice.cli.tour_report import Run, print_quarantine, print_rules, print_shown
 from sluice.cli.truth import compare
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
@@ -35,9 +37,10 @@ def settings(tmp_path: Path) -> Settings:
         root=tmp_path,
         lake=str(tmp_path / "lake"),
         landing=tmp_path / "landing",
+        restricted=tmp_path / "restricted",
         truth=tmp_path / "truth",
     )
-    for folder in (Path(found.lake), found.landing, found.truth):
+    for folder in (Path(found.lake), found.landing, found.restricted, found.truth):
         (folder / "gym").mkdir(parents=True)
         (folder / "gym" / "file").write_text("x")
     return found
@@ -53,16 +56,58 @@ def test_a_lake_that_no_tour_made_is_kept(settings: Settings, console: Console) 
 def test_an_untouched_tour_is_emptied(settings: Settings, console: Console) -> None:
     leave_marker(settings, "gym", own=True)
     assert starts_afresh(settings, console, "gym")
-    assert not (Path(settings.lake) / "gym").exists()
+    assert not (Path(settings.lake) / "gym").exists() and not (settings.restricted / "gym").exists()
     assert "Emptied" in console.export_text()
 
 
-@pytest.mark.parametrize("folder", ["lake", "landing", "truth"])
+@pytest.mark.parametrize("folder", ["lake", "landing", "restricted", "truth"])
 def test_a_tour_that_somebody_used_since_is_kept(settings: Settings, console: Console, folder: str) -> None:
     leave_marker(settings, "gym", own=True)
     (settings.root / folder / "gym" / "mine").write_text("x")
     assert not starts_afresh(settings, console, "gym")
     assert (settings.root / folder / "gym" / "mine").exists()
+
+
+def run(title: str, *flows: dict[str, Any]) -> Run:
+    return Run(title, reports={"silver": {"flows": list(flows)}})
+
+
+def test_rows_that_did_not_meet_a_rule_are_counted_by_table_rule_and_run(console: Console) -> None:
+    first = {"flow": "heart_rate", "rules": {"positive": 1_022, "plausible": 3}, "null_rules": {"positive": 2}}
+    again = {"flow": "heart_rate", "rules": {"plausible": 1}}
+    print_rules(console, [run("first days", first), run("one more day", again, {"flow": "bpm", "rules": {"positive": 1}})])
+    lines = console.export_text().splitlines()
+    assert [line.split() for line in lines if line.startswith(("bpm", "heart_rate"))] == [
+        ["bpm", "positive", "0", "1", "0"],
+        ["heart_rate", "plausible", "3", "1", "0"],
+        ["heart_rate", "positive", "1,022", "0", "2"],
+    ]
+    print_rules(console, [run("nothing new", {"flow": "bpm"})])
+    assert console.export_text().split()[-1] == "none"
+
+
+def test_a_table_that_as_a_whole_does_not_meet_a_rule_after_the_last_run_is_named(console: Console) -> None:
+    found = {
+        "known_member": {"met": False, "count": 4, "text": "4 rows refer to nobody"},
+        "one_row": {"met": True},
+        "fresh": {"met": None},
+    }
+    print_rules(
+        console, [run("first days", {"flow": "visits", "table_rules": found}), run("last", {"flow": "bpm", "table_rules": found})]
+    )
+    assert [line for line in console.export_text().splitlines() if "does not meet" in line] == [
+        "  bpm does not meet known_member: 4 rows refer to nobody"
+    ]
+
+
+def test_what_the_maker_wants_to_be_seen_is_printed_as_it_is(console: Console) -> None:
+    print_shown(console, "One member", [{"since": date(2026, 1, 1), "until": None, "city": "Łódź [of the lake]"}])
+    assert "Łódź [of the lake]" in console.export_text(), "no markup"
+    print_shown(console, "One member", [])
+    print_quarantine(console, [])
+    assert console.export_text().split() == ["One", "member", "nothing", "In", "quarantine", "nothing"]
+    print_quarantine(console, [{"table": "heart_rate", "reason": "positive", "rows": 1_022, "deliveries": 3}])
+    assert console.export_text().splitlines()[-1].split() == ["heart_rate", "positive", "1,022", "3"]
 
 
 A: dict[str, Any] = {"device_id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "mean": 0.1 + 0.2, "note": None}
@@ -96,7 +141,7 @@ def test_differences_are_counted(found: list[dict[str, Any]], missing: int, surp
 @pytest.fixture
 def toured(checkout: Checkout) -> Iterator[Settings]:
     yield checkout.settings
-    for name in ("lake", "landing", "truth", ".sluice/tours"):
+    for name in ("lake", "landing", "restricted", "truth", ".sluice/tours"):
         shutil.rmtree(checkout.settings.root / name, ignore_errors=True)
 
 

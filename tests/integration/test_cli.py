@@ -149,7 +149,9 @@ def test_what_a_failed_query_read_is_not_shown(call: Call) -> None:
 
 def test_quarantine_shows_what_rows_hold_only_when_asked(call: Call) -> None:
     reasons = as_json(call("quarantine", "list", "gym", "--json")[1])["reasons"]
-    assert {row["table"] for row in reasons} <= {"readings", "heart_rate", "workouts", "users", "bpm"}
+    assert {row["table"] for row in reasons} <= {
+        *("readings", "heart_rate", "workouts", "bpm", "members_changes", "members_history_changes"),
+    }
     assert reasons, "two days have some"
     name = reasons[0]["table"]
     assert "record" not in as_json(call("quarantine", "show", "gym", name, "--json")[1])["rows"][0]
@@ -172,6 +174,9 @@ def test_check_plans_says_what_a_change_makes_anew(call: Call) -> None:
     assert code == 0
     assert bounds == {
         "completed_workouts": {"user_id": "user_id", "session_id": "session_id"},
+        "members": {"user_id": "user_id"},
+        "members_history": {"user_id": "user_id"},
+        "member_bins": {"gender": "gender", "city": "city", "state": "state"},
         "device_day": {"device_id": "device_id", "date": "CAST(time AS DATE)"},
     }
 
@@ -247,7 +252,7 @@ def test_plans_finds_every_mistake_and_every_reach(spark: SparkSession, settings
         "'timed'": "current_timestamp()",
         "'keyless'": "Did you mean 'id'?",
         "'raising'": "KeyError",
-        "'no_such'": "`value`",
+        "'no_such'": "Did you mean 'value'?",
         "'not_alone'": "a window function",
         "'clock'": "now()",
     }

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice.declare import Pipeline, Source, expect_or_quarantine, table
+from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.graph import graph
+from sluice.erasure import requests
 from sluice.errors import UsageError
-from sluice.flows import readmission, readmission_journal, settlement
+from sluice.flows import fold, readmission, readmission_journal, settlement
 from sluice.lake.report import FlowReport
+from sluice.quality import verdicts
 from sluice.runs import reconciliation
 from sluice.runs.readmission import chosen, entry_of
 
@@ -263,3 +265,79 @@ def test_ids_that_are_none_are_wrong_use() -> None:
         ("orders", ((1, None),)),
         ("order", ((2, 3),)),
     ]
+
+
+SOLD = Source(name="orders", schema="id BIGINT, name STRING, who STRING", subject="who")
+
+
+def _sold(*rules: Any) -> Any:
+    """A table whose transform renames, changes and makes two rows of one."""
+
+    def order(orders: DataFrame) -> DataFrame:
+        """An order."""
+        return orders.selectExpr("id AS number", "upper(name) AS name", "who", "explode(array('a', 'b')) AS copy")
+
+    declared: Any = order
+    for rule in rules:
+        declared = rule(declared)
+    return table(reads="orders", keys=("number", "copy"), subject="who")(declared)
+
+
+NAMED, KNOWN = expect_or_quarantine("named", "name IS NOT NULL"), expect_or_quarantine("named", "name > 'A' OR name IS NULL")
+
+
+def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_with_its_subject(shop: Shop) -> None:
+    lake = shop(SOLD, _sold(NAMED))
+    lake.land(
+        "orders/1.jsonl", '{"id": 1, "who": "ann", "vat": 7}\n{"id": 2, "who": "bob", "name": "x"}\n{"id": 3, "who": "cat"}\n'
+    )
+    lake.run()
+    columns = ("_delivery", "_row", "_file", "_subject", "reasons", "record", "made", "rules_version")
+    found = lake.rows("order_quarantine", *columns)
+    assert [row[:5] for row in found] == [
+        (1, number, "1.jsonl", who, ["named"]) for number, who in ((0, "ann"), (2, "cat")) for _ in range(2)
+    ]
+    assert json.loads(found[0][5]) == {"id": 1, "who": "ann", "_rescued_data": '{"vat":7}'}
+    assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
+    assert {row[7] for row in found} == {verdicts.version(lake.graph.tables["order"].expectations)}
+    requests.receive(lake.settings, lake.graph, ["ann"], "who")
+    lake.run("propagate_deletions")
+    assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
+
+
+def test_a_quarantine_of_before_gets_its_columns_and_its_rows_are_found_by_what_they_have(
+    shop: Shop, spark: SparkSession
+) -> None:
+    """Before, `record` was what the transform had made."""
+    lake = shop(SOLD, _sold(NAMED))
+    lake.land("orders/1.jsonl", '{"id": 1, "who": "ann"}\n')
+    lake.run()
+    path = lake.workspace().quarantine("order")
+    old = spark.read.format("delta").load(path).withColumn("record", F.col("made")).drop("made", "rules_version")
+    old.localCheckpoint().write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
+    lake = shop(SOLD, _sold(KNOWN))
+    lake.run()
+    assert lake.rows("order_quarantine", "made") == [(None,), (None,)], "until it is judged again"
+    replay(lake, "order")
+    assert lake.rows("order", "number", "copy") == [(1, "a"), (1, "b")]
+    assert lake.rows("order_quarantine") == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    "rules", [pytest.param((KNOWN,), id="a milder rule"), pytest.param((), id="no rule", marks=pytest.mark.slow)]
+)
+def test_a_batch_that_is_tried_again_under_another_rule_leaves_no_row_on_both_sides(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, rules: tuple[Any, ...]
+) -> None:
+    lake = shop(SOLD, _sold(NAMED))
+    lake.land("orders/1.jsonl", '{"id": 1, "who": "ann"}\n{"id": 2, "who": "bob", "name": "x"}\n')
+    crash(monkeypatch, fold, "merge", False)
+    with pytest.raises(KeyboardInterrupt):
+        lake.run()
+    monkeypatch.undo()
+    assert len(aside(lake, "order")) == 2
+    lake = shop(SOLD, _sold(*rules))
+    lake.run()
+    assert [row[0] for row in lake.rows("order", "number")] == [1, 1, 2, 2]
+    assert aside(lake, "order") == []

@@ -25,6 +25,8 @@ from orchestration.rest import Client
 from orchestration.supervisor import session_members
 from pipelines.gym import maker
 from sluice.errors import SluiceError
+from sluice.privacy.pseudonyms import pseudonym
+from sluice.runs import ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
@@ -34,6 +36,7 @@ CANARIES = {
     "a connection's password": "canary-of-the-spark-connection",
     "another connection": "canary-of-another-connection",
     "the receiver of alerts": "canary-of-the-receiver",
+    "the key of pseudonyms, of Airflow's secret back end": "decade5" * 10,
 }
 OF_AIRFLOW = ("fernet_key", "secret_key", "jwt_secret", "password")
 
@@ -70,6 +73,8 @@ def gym(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         receiver.write_text(f"http://127.0.0.1:9/{CANARIES['the receiver of alerts']}")  # nobody listens there
         receiver.chmod(0o600)
         patch.setenv("SLUICE_ALERTS", "secrets/alerts")
+        pseudonyms = CANARIES["the key of pseudonyms, of Airflow's secret back end"]
+        patch.setenv("AIRFLOW_VAR_SLUICE_SECRET_PSEUDONYM_KEY", pseudonyms)
         connection = {**SPARK_CONNECTION, "login": "someone", "password": CANARIES["a connection's password"]}
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
         other = {"conn_type": "generic", "host": "localhost", "password": CANARIES["another connection"]}
@@ -131,6 +136,19 @@ def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Cl
     assert b"af-" in b"".join(told[path] for path in database)
     for what, secret in secrets_of(gym).items():
         assert not [path.name for path, text in told.items() if secret.encode() in text], what
+
+
+def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Place, seen: Seen) -> None:
+    key = CANARIES["the key of pseudonyms, of Airflow's secret back end"].encode()
+    members = ledger.rows(gym.settings, "gym", "member_keys")
+    assert members and all(row["pseudonym"] == pseudonym(key, "member", str(row["user_id"])) for row in members)
+    assert not (gym.settings.secrets / "pseudonym.key").exists()
+    assert any("SLUICE_SECRETS_GIVEN" in told for told in seen.of_spark.values())
+    assert not [
+        one for one in Path("/dev/shm").glob("sluice-given-*") if one.stat().st_ctime > gym.settings.landing.stat().st_ctime
+    ]
+    files = [path for path in gym.settings.root.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not [path for path in files if key in path.read_bytes()]
 
 
 def test_nothing_listens_for_other_machines(seen: Seen) -> None:

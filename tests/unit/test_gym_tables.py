@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.gym.bronze import readings
-from pipelines.gym.gold import completed_workouts, device_day
-from pipelines.gym.silver import fanned_out, heart_rate, visits
+from pipelines.gym.gold import device_day
+from pipelines.gym.silver import completed_workouts, fanned_out, heart_rate, member_bins, member_changes, member_keys, visits
 from pipelines.gym.truth import device_day as device_day_in_python
+from sluice.declare import treat
 from sluice.declare.expectations import Action
 
 pytestmark = pytest.mark.spark
@@ -46,7 +47,10 @@ def not_met(spark: SparkSession, *rows: tuple[int | None, float | None, float | 
 
 def test_a_reading_gets_its_types_and_keeps_every_microsecond(spark: SparkSession) -> None:
     frame = heart_rate(delivered(spark, (4_200_000_001, 1_793_491_200.123457, 71.5, 1_793_491_201.000003)))
-    assert frame.dtypes == [("device_id", "bigint"), ("time", "timestamp"), ("heartrate", "double"), ("received_at", "timestamp")]
+    assert frame.dtypes == [
+        *(("device_id", "bigint"), ("time", "timestamp"), ("heartrate", "double"), ("received_at", "timestamp")),
+        ("plausible", "boolean"),
+    ]
     (row,) = frame.select("device_id", F.unix_micros("time"), "heartrate", F.unix_micros("received_at")).collect()
     assert tuple(row) == (4_200_000_001, 1_793_491_200_123_457, 71.5, 1_793_491_201_000_003)
 
@@ -145,18 +149,22 @@ def test_each_table_of_the_loop_has_the_events_of_its_topic(spark: SparkSession)
         spark,
         ("7", "workout", '{"workout_id": 3, "session_id": 9, "action": "start", "time": 1793491200.123457}'),
         ("8", "user_info", '{"change": "new", "updated_at": 2.5, "birth_date": "1980-04-20", "city": "Køge"}'),
+        ("8", "user_info", '{"change": "delete", "updated_at": 3.5}'),
         ("7", "bpm", '{"device_id": 4200000001, "time": 1.5, "heartrate": 120.5}'),
         ("7", "weight", '{"kg": 70}'),
     )
     found = {name: made(whole) for name, made in FANNED_OUT.items()}
-    assert {name: frame.count() for name, frame in found.items()} == {"workouts": 1, "users": 1, "bpm": 1}
+    assert {name: frame.count() for name, frame in found.items()} == {"workouts": 1, "bpm": 1}
     (start,) = found["workouts"].withColumn("time", F.unix_micros("time")).collect()
     assert start.asDict() == {
         **{"user_id": 7, "workout_id": 3, "session_id": 9, "action": "start"},
         "time": 1_793_491_200_123_457,
     }
-    (user,) = found["users"].select("user_id", F.unix_micros("updated_at"), "birth_date", "city", "first_name").collect()
-    assert tuple(user) == (8, 2_500_000, date(1980, 4, 20), "Køge", None)
+    told = member_changes(whole).select("user_id", "change", F.unix_micros("updated_at"), "birth_date", "city", "first_name")
+    assert sorted(map(tuple, told.collect()), key=lambda row: row[2]) == [
+        (8, "new", 2_500_000, date(1980, 4, 20), "Køge", None),
+        (8, "delete", 3_500_000, None, None, None),
+    ]
     assert {made.comment for made in fanned_out} >= {"Starts and stops of workouts, one row each."}
 
 
@@ -169,7 +177,7 @@ def test_f1_a_start_and_a_stop_59_s_apart_stay_two_rows(spark: SparkSession) -> 
     assert rows.select(*made.keys).distinct().count() == 2
     assert rows.select(F.unix_seconds("time").cast("float")).distinct().count() == 1, "as FLOAT they would be one"
     (whole,) = completed_workouts(rows).collect()
-    assert (whole.user_id, whole.session_id, whole.workout_id, whole.seconds) == (7, 9, 3, 59.0)
+    assert (whole.user_id, whole.session_id, whole.workout_id, whole.seconds, whole.in_progress) == (7, 9, 3, 59.0, False)
 
 
 def test_a_value_that_cannot_be_read_is_set_aside_and_its_member_is_known(spark: SparkSession) -> None:
@@ -181,9 +189,39 @@ def test_a_value_that_cannot_be_read_is_set_aside_and_its_member_is_known(spark:
     assert [row.user_id for row in rows.where(f"NOT coalesce({rule.condition}, false)").collect()] == [7, 7, 7, 7]
 
 
-def test_a_workout_without_its_stop_is_not_completed(spark: SparkSession) -> None:
-    value = '{"workout_id": 3, "session_id": 9, "action": "start", "time": 5.0}'
-    assert completed_workouts(FANNED_OUT["workouts"](exported(spark, ("7", "workout", value)))).count() == 0
+def test_a_workout_is_in_progress_until_its_stop_is_known(spark: SparkSession) -> None:
+    value = '{"workout_id": %d, "session_id": %d, "action": "%s", "time": %.1f}'
+    told = ((3, 9, "start", 5.0), (4, 10, "stop", 7.0), (5, 11, "start", 8.0), (5, 11, "stop", 9.5))
+    actions = FANNED_OUT["workouts"](exported(spark, *(("7", "workout", value % one) for one in told)))
+    rows = completed_workouts(actions).withColumns({name: F.unix_seconds(name) for name in ("started_at", "stopped_at")})
+    assert sorted(map(tuple, rows.collect())) == [
+        *((7, 9, 3, 5, None, None, True), (7, 10, 4, None, 7, None, False)),
+        (7, 11, 5, 8, 9, 1.5, False),
+    ]
+    assert completed_workouts.sql is not None, "this one is declared by a text"
+
+
+def test_an_age_is_of_whole_years_and_of_the_day_of_the_last_change(spark: SparkSession) -> None:
+    told = [
+        *(
+            (1, "1961-11-03", "2026-11-02 23:59:59"),
+            (2, "1961-11-03", "2026-11-03 00:00:00"),
+            (3, "2004-02-29", "2026-02-28 12:00:00"),
+        ),
+        *((4, "2004-02-29", "2026-03-01 12:00:00"), (5, "2026-01-01", "2026-01-01 00:00:00"), (6, None, "2026-01-01 00:00:00")),
+    ]
+    members = spark.createDataFrame(
+        [(who, born, at, "other", "Graz", "Steiermark") for who, born, at in told],
+        "user_id BIGINT, birth_date STRING, updated_at STRING, gender STRING, city STRING, state STRING",
+    ).withColumns({"birth_date": F.col("birth_date").cast("date"), "updated_at": F.col("updated_at").cast("timestamp")})
+    ages = {row.pseudonym: row.age_band for row in member_bins(members).collect()}
+    assert ages == {1: 64, 2: 65, 3: 21, 4: 22, 5: 0, 6: None}, "before the treatments they are numbers, and no pseudonyms"
+
+
+def test_who_is_who_is_restricted_and_under_the_pseudonym_of_the_bins() -> None:
+    assert member_keys.restricted and not member_bins.restricted
+    assert member_keys.treatments["pseudonym"] == member_bins.treatments["pseudonym"] == treat.hmac("member")
+    assert member_bins.treatments["age_band"] == treat.bin(18, 25, 35, 45, 55, 65)
 
 
 @pytest.mark.parametrize("kind", ["string", "bigint", "double"])

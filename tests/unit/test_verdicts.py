@@ -45,15 +45,28 @@ def test_a_verdict_names_the_rules_that_are_not_met_in_order_and_is_never_null(s
 
 def test_a_condition_that_is_null_is_not_met_unless_it_may_be(spark: SparkSession) -> None:
     rules = (rule("strict", "v > 0 AND NULL", Action.DROP), rule("lenient", "CAST(NULL AS BOOLEAN)", Action.DROP, null_ok=True))
-    found = {tuple(row[verdicts.FAILED_RULES]) for row in judged(spark, rules).collect()}
-    assert found == {("strict",)}
+    found = {(tuple(row[verdicts.FAILED_RULES]), tuple(row[verdicts.NULL_RULES])) for row in judged(spark, rules).collect()}
+    assert found == {(("strict",), ("strict",)), (("strict",), ())}, "NULL AND false is false"
+
+
+def test_f2_a_null_is_in_neither_half_of_a_rule_and_its_negation_but_has_a_verdict(spark: SparkSession) -> None:
+    rows = judged(spark, (RULES[1],))
+    lost = [row.v for row in rows.where("NOT (v > 0 OR NOT (v > 0)) OR v > 0 IS NULL").collect()]
+    assert lost == [None], "split by `v > 0` and `NOT (v > 0)`, this row would be gone"
+    aside = rows.where(verdicts.failing((RULES[1],), Action.QUARANTINE))
+    assert sorted(((row.v, row[verdicts.NULL_RULES]) for row in aside.collect()), key=repr) == [
+        (-9, []),
+        (0, []),
+        (None, ["positive"]),
+    ]
+    assert rows.where(verdicts.accepted((RULES[1],))).count() == len(VALUES) - 3
 
 
 def test_without_rules_every_row_is_accepted(spark: SparkSession) -> None:
     frame = judged(spark, ())
     assert frame.where(verdicts.accepted(())).count() == len(VALUES)
     assert {tuple(row[verdicts.FAILED_RULES]) for row in frame.collect()} == {()}
-    assert dict(frame.dtypes)[verdicts.FAILED_RULES] == "array<string>"
+    assert {name: dict(frame.dtypes)[name] for name in verdicts.VERDICT} == dict.fromkeys(verdicts.VERDICT, "array<string>")
 
 
 def test_every_row_is_accepted_or_quarantined_or_dropped(spark: SparkSession) -> None:
@@ -80,6 +93,12 @@ def test_counts_add_up_and_a_row_that_is_quarantined_is_not_counted_as_dropped(s
         "rule:no_nine": 1,
         "rule:not_minus_nine": 1,
         "rule:no_666": 1,
+        "null:plausible": 1,
+        "null:positive": 1,
+        "null:no_nine": 0,
+        "null:not_minus_nine": 0,
+        "null:no_666": 0,
+        "rows": 7,
         "quarantined": 3,
         "dropped": 1,
     }
@@ -90,6 +109,48 @@ def test_a_rule_that_must_not_fail_fails_with_its_name_and_count_and_no_value() 
         verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 2, "rule:positive": 5})
     assert "666 " not in str(caught.value).replace("'no_666'", "")
     verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 0, "rule:positive": 5})
+
+
+@pytest.mark.parametrize(
+    ("at_most", "failed", "of", "stops"),
+    [
+        (0.02, 2, 100, False),
+        (0.02, 3, 100, True),
+        (0.29, 29, 100, False),
+        (0, 1, 10**9, True),
+        (0, 0, 1, False),
+        (0.5, 1, 1, True),
+    ],
+)
+def test_a_threshold_lets_so_many_rows_of_a_batch_fail_and_not_one_more(
+    at_most: float, failed: int, of: int, stops: bool
+) -> None:
+    rules = (Expectation(name="positive", condition="v > 0", action=Action.QUARANTINE, at_most=at_most),)
+    counted = {"rule:positive": failed, "rows": of}
+    if not stops:
+        verdicts.fail_if_asked("heart_rate", rules, counted)
+        return
+    text = rf"'heart_rate': {failed} of {of} rows do not meet 'positive'; at most {at_most * 100:g} % of a batch may"
+    with pytest.raises(SluiceError, match=text):
+        verdicts.fail_if_asked("heart_rate", rules, counted)
+
+
+def test_the_version_of_rules_is_of_what_they_decide_and_of_nothing_else() -> None:
+    base = rule("positive", "v > 0", Action.DROP)
+    same = Expectation(name="positive", condition=" v > 0 ", action=Action.DROP, tags=frozenset({"validity"}))
+    version = verdicts.version([base, RULES[0]])
+    assert version == verdicts.version([RULES[0], same])
+    assert len(version) == 12
+    assert int(version, 16) >= 0
+    others = [
+        [base],
+        [RULES[0], rule("above", "v > 0", Action.DROP)],
+        [RULES[0], rule("positive", "v >= 0", Action.DROP)],
+        [RULES[0], rule("positive", "v > 0", Action.QUARANTINE)],
+        [RULES[0], rule("positive", "v > 0", Action.DROP, null_ok=True)],
+        [RULES[0], Expectation(name="positive", condition="v > 0", action=Action.DROP, at_most=0.1)],
+    ]
+    assert len({version, *(verdicts.version(other) for other in others)}) == len(others) + 1
 
 
 def test_two_rules_that_read_a_column_of_text_do_not_turn_a_verdict_into_null(spark: SparkSession) -> None:

@@ -1,0 +1,122 @@
+"""Airflow's secret back end in the place of secret files: the job gets them in files of its own, and nothing of them stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.checkout import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+VALUE = "5ca1ab1e" * 8
+CONTEXT: dict[str, Any] = {
+    "params": {"mode": "increment", "from_date": None, "to_date": None, "tables": [], "upkeep_from": None},
+    "dag_run": SimpleNamespace(dag_id="gym", run_id="manual__1", run_type="manual"),
+    "ti": SimpleNamespace(try_number=1),
+}
+
+
+@pytest.fixture
+def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("AIRFLOW_VAR_SLUICE_SECRET_SUPPRESSION_KEY", VALUE)  # the back end that needs no server
+    checkout.records.unlink(missing_ok=True)
+    yield checkout.records
+    checkout.records.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def operator(checkout: Checkout) -> Any:
+    from orchestration.spark_submit import SluiceSparkSubmitOperator
+
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
+
+
+def told(records: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(records.read_text().splitlines()[0])
+    return found
+
+
+def test_a_job_gets_what_its_pipeline_needs_in_files_of_its_own_and_nothing_else(operator: Any, records: Path) -> None:
+    os.environ["AIRFLOW_VAR_SLUICE_SECRET_OTHER"] = "of another pipeline"
+    try:
+        operator.execute(CONTEXT)
+    finally:
+        del os.environ["AIRFLOW_VAR_SLUICE_SECRET_OTHER"]
+    found = told(records)
+    assert found["given"]["files"] == {"suppression.key": VALUE}
+    assert found["given"]["modes"] == ["0o600", "0o700"]
+    assert not Path(found["given"]["folder"]).exists(), "it goes with the job"
+    assert VALUE not in json.dumps([found["argv"], found["environment"]])
+    assert "SLUICE_SECRETS_GIVEN" not in os.environ
+
+
+def test_nothing_stays_where_the_job_fails(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    monkeypatch.setenv("STAND_IN_EXIT", "1")
+    with pytest.raises(AirflowException):
+        operator.execute(CONTEXT)
+    found = told(records)["given"]
+    assert found["files"] and not Path(found["folder"]).exists()
+
+
+def test_a_value_is_in_no_log_and_in_nothing_that_airflow_stores_of_a_task(
+    operator: Any, records: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG"):
+        report = operator.execute(CONTEXT)
+    printed = capfd.readouterr()
+    shown = printed.out + printed.err + caplog.text
+    assert "sluice_secret_suppression_key" in shown, "the search would find it"
+    rendered = {name: getattr(operator, name, None) for name in operator.template_fields}
+    for text in (shown, json.dumps(report), json.dumps(rendered, default=str), repr(vars(operator))):
+        assert VALUE not in text
+
+
+def test_a_file_comes_before_airflow(checkout: Checkout, operator: Any, records: Path) -> None:
+    file = checkout.settings.secrets / "suppression.key"
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    file.write_text("d0d0" * 10)
+    try:
+        operator.execute(CONTEXT)
+    finally:
+        file.unlink()
+    assert told(records)["given"]["files"] == {}
+
+
+def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestration import given_secrets
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    memory = Path(given_secrets._memory() or "/tmp")
+    left, running = (memory / f"sluice-given-{pid}-{datetime.now(UTC).timestamp():.0f}" for pid in (ended.pid, os.getppid()))
+    for folder in (left, running):
+        folder.mkdir(mode=0o700)
+    try:
+        operator.execute(CONTEXT)
+        assert not left.exists() and running.exists(), "another task's stays"
+    finally:
+        running.rmdir()
+
+
+def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestration import given_secrets
+
+    def broken(*_: object) -> None:
+        raise NameError("tabel")
+
+    monkeypatch.setattr(given_secrets, "load", broken)
+    operator.execute(CONTEXT)
+    assert told(records)["given"]["files"] == {}

@@ -1,0 +1,158 @@
+"""Targets of change feeds through bronze and silver: late changes, retractions, replay, feeds that are not there yet, erasure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import (
+    F,
+    Pipeline,
+    Source,
+    auto_cdc,
+    auto_cdc_from_snapshot,
+    expect_or_quarantine,
+    temporary_view,
+)
+from sluice.declare.graph import graph
+from sluice.erasure import requests
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+SCHEMA = "id BIGINT, name STRING, city STRING, at BIGINT, change STRING"
+PIPELINE = Pipeline(name="club", description="A club.", owner="tests", layers=("club.bronze", __name__))
+SILVER = __name__.rsplit(".", 1)[-1]
+LAYERS = ("bronze", SILVER)
+
+
+def source(name: str, schema: str | None = SCHEMA, **options: Any) -> Source:
+    return Source(name=name, format="json", path=name, pattern="*.jsonl", schema=schema, comment="Changes.", **options)
+
+
+@temporary_view(reads="people")
+def member_changes(people: DataFrame) -> DataFrame:
+    """Changes of members."""
+    return people.select("id", "name", "city", "at", "change")
+
+
+@temporary_view(reads="people", name="member_changes")
+def louder(people: DataFrame) -> DataFrame:
+    """The same, as later code has it."""
+    return people.select("id", F.upper("name").alias("name"), "city", "at", "change")
+
+
+OPTIONS: dict[str, Any] = {
+    "reads": "member_changes",
+    "keys": "id",
+    "sequence_by": "at",
+    "apply_as_deletes": "change = 'delete'",
+    "except_column_list": "change",
+    "subject": "id",
+}
+members = auto_cdc("members", **OPTIONS, expectations=(expect_or_quarantine("named", "name IS NOT NULL"),))
+members_history = auto_cdc("members_history", **OPTIONS, stored_as_scd_type=2)
+both = auto_cdc("both", reads=("first", "second"), keys="id", sequence_by=("at", "part"), column_list=("id", "name", "city"))
+stock = auto_cdc_from_snapshot("stock", reads="extracts", keys="item", snapshot_by="day", stored_as_scd_type=2)
+
+PEOPLE = source("people", redelivery="replace", subject="id", date_in_path="%Y-%m-%d")
+BEFORE, AFTER = (graph(PIPELINE, [PEOPLE, view, members, members_history]) for view in (member_changes, louder))
+FEEDS = graph(
+    PIPELINE,
+    [
+        source("first", "id BIGINT, name STRING, at BIGINT, part INT"),
+        source("second", None, schema_hints="part INT"),
+        source("extracts", "item STRING, number INT, day DATE"),
+        *(both, stock),
+    ],
+)
+
+
+def lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def changes(*rows: tuple[Any, ...]) -> str:
+    return lines(dict(zip(("id", "at", "change", "name", "city"), row, strict=False)) for row in rows)
+
+
+def day(number: int) -> date:
+    return date(2026, 1, number)
+
+
+def history(lake: Lakehouse) -> list[tuple[Any, ...]]:
+    return lake.rows("members_history", "id", "name", "city", "__START_AT", "__END_AT")
+
+
+@pytest.mark.spark
+def test_what_came_late_was_taken_back_replayed_or_erased_leaves_what_the_rest_comes_to(
+    settings: Settings, spark: SparkSession
+) -> None:
+    lake = Lakehouse(settings, spark, BEFORE)
+    lake.land(
+        "people/2026-01-02.jsonl", changes((1, 5, "delete"), (2, 1, "insert", "Bo", "Rome"), (3, 1, "insert", None, "Rome"))
+    )
+    lake.run(*LAYERS)
+    assert lake.rows("members", "id", "name") == [(2, "Bo")]
+    assert history(lake) == [(2, "Bo", "Rome", 1, None), (3, None, "Rome", 1, None)]
+
+    lake.land(
+        "people/2026-01-03.jsonl",
+        changes(
+            (1, 3, "update", "Al", "Oslo"), (1, None, "update", "Al"), (2, 4, "update", None), (2, 6, "update", "Ben", "Rome")
+        ),
+    )
+    lake.run(*LAYERS)
+    # An update from before the delete does not bring the member back; its time shows in the history.
+    assert lake.rows("members", "id", "name") == [(2, "Ben")]
+    assert (1, "Al", "Oslo", 3, 5) in history(lake)
+    aside = lake.rows("members_changes_quarantine", "_subject", "reasons")
+    assert aside == [("1", ["known_key_and_sequence"]), ("2", ["named"]), ("3", ["named"])]
+
+    # The delete is taken back by a new version of its file; then the late update stands.
+    lake.land("people/2026-01-02.jsonl", changes((2, 1, "insert", "Bo", "Rome"), (4, 1, "insert", "Di", "Rome")))
+    lake.run(*LAYERS)
+    assert lake.rows("members", "id", "name") == [(1, "Al"), (2, "Ben"), (4, "Di")]
+    assert set(history(lake)[:4]) == {
+        (1, "Al", "Oslo", 3, None),
+        (2, "Bo", "Rome", 1, 4),
+        (2, None, None, 4, 6),
+        (2, "Ben", "Rome", 6, None),
+    }
+
+    # One day again, with other code: whoever it tells of is made again, with what other days tell of them, and nobody else.
+    lake.graph = AFTER
+    lake.replay("2026-01-02", "2026-01-02")
+    assert lake.rows("members", "id", "name") == [(1, "Al"), (2, "BEN"), (4, "DI")]
+    assert {(1, "Al", "Oslo", 3, None), (2, "BO", "Rome", 1, 4), (2, "BEN", "Rome", 6, None)} <= set(history(lake))
+
+    requests.receive(settings, lake.graph, ["2"], "id")
+    lake.run("propagate_deletions")
+    for name, path in lake.workspace().tables().items():
+        frame = spark.read.format("delta").load(path)
+        column = "_subject" if name.endswith("_quarantine") else "id"
+        assert frame.where(F.col(column).cast("string") == "2").isEmpty(), name
+    assert lake.rows("members", "id", "name") == [(1, "Al"), (4, "DI")]
+
+
+@pytest.mark.spark
+def test_a_feed_that_has_not_come_yet_holds_up_nobody_and_extracts_make_histories(
+    settings: Settings, spark: SparkSession
+) -> None:
+    lake = Lakehouse(settings, spark, FEEDS)
+    lake.land("first/1.jsonl", lines([{"id": 1, "at": 1, "part": 1, "name": "a"}, {"id": 1, "at": 1, "part": 2, "name": "b"}]))
+    lake.land("extracts/1.jsonl", lines([{"item": "a", "number": 1, "day": "2026-01-01"}, {"item": "b", "day": "2026-01-01"}]))
+    lake.run(*LAYERS)
+    assert lake.rows("both") == [(1, "b")]
+    lake.land("second/1.jsonl", lines([{"id": 1, "at": 2, "part": 0, "city": "Rome"}]))
+    lake.land("extracts/2.jsonl", lines([{"item": "a", "number": 1, "day": "2026-01-02"}]))
+    lake.run(*LAYERS)
+    assert lake.rows("both", "id", "name", "city") == [(1, None, "Rome")]
+    assert lake.rows("stock", "item", "__START_AT", "__END_AT") == [("a", day(1), None), ("b", day(1), day(2))]

@@ -1,0 +1,183 @@
+"""`schema=`: bad rows go to quarantine, another type or column stops the run before any commit, and the table is the last guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import Pipeline, Source, materialized_view, table
+from sluice.declare.graph import graph
+from sluice.errors import DeclarationError, SluiceError
+from sluice.lake import log
+from sluice.runs import plans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+SOURCE = Source(name="orders", schema="id BIGINT, price DOUBLE, note STRING")
+SCHEMA = """
+    price DOUBLE COMMENT 'in euro, it''s with tax' CONSTRAINT positive CHECK (price > 0),
+    id BIGINT NOT NULL, -- whose order
+    note STRING
+"""
+Shop = Callable[..., Lakehouse]
+
+
+def orders(schema: str | None = SCHEMA, transform: Callable[[DataFrame], DataFrame] | None = None, doc: str = "An order.") -> Any:
+    def order(orders: DataFrame) -> DataFrame:
+        return transform(orders) if transform else orders.select("id", "price", "note")
+
+    return table(reads="orders", keys="id", sequence_by="price", schema=schema, comment=doc)(order)
+
+
+def totals(schema: str | None, divisor: int = 1) -> Any:
+    def total(order: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return order.groupBy("note").agg((F.sum("price") / divisor).alias("total"))
+
+    return materialized_view(reads="order", keys="note", schema=schema)(total)
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Shop:
+    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, [SOURCE, *declared]))
+
+
+def line(number: int | None, price: float | None, note: str = "x") -> str:
+    said = {"id": number, "price": price, "note": note}
+    return "{" + ", ".join(f'"{k}": {"null" if v is None else repr(v)}' for k, v in said.items()).replace("'", '"') + "}\n"
+
+
+def properties(lake: Lakehouse, name: str = "order") -> dict[str, str]:
+    return log.properties(lake.workspace().path(name))
+
+
+def refuses(lake: Lakehouse, row: str) -> str:
+    """The name of the constraint because of which Delta itself does not take a row."""
+    with pytest.raises(Exception, match="CONSTRAINT") as caught:
+        lake.spark.sql(f"INSERT INTO delta.`{lake.workspace().path('order')}` (id, price, note, _delivery, _row) VALUES {row}")
+    return str(caught.value)
+
+
+def test_rows_that_break_the_schema_are_set_aside_and_the_table_refuses_them_by_itself(shop: Shop) -> None:
+    lake = shop(orders())
+    lake.land("orders/1.jsonl", line(1, 5.0) + line(None, 5.0) + line(3, -5.0) + line(4, None))
+    report = lake.run()["order"]
+    assert lake.rows("order", "id", "price") == [(1, 5.0)]
+    assert report.rules == {"not_null_id": 1, "positive": 2}
+    assert lake.rows("order_quarantine", "_row", "reasons") == [(1, ["not_null_id"]), (2, ["positive"]), (3, ["positive"])]
+    fields = {field.name: field for field in lake.spark.read.format("delta").load(lake.workspace().path("order")).schema}
+    assert fields["price"].metadata == {"comment": "in euro, it's with tax"}
+    assert [fields[name].nullable for name in ("id", "price")] == [False, True]
+    assert properties(lake)["delta.constraints.positive"] == "price > 0"
+    assert log.description(lake.workspace().path("order")) == "An order."
+    assert "positive" in refuses(lake, "(7, -1, 'x', 1, 1)")
+    assert "id" in refuses(lake, "(NULL, 1, 'x', 1, 1)")
+    before = lake.versions()
+    lake.land("orders/2.jsonl", line(1, 6.0, "later") + line(2, 1.0))
+    lake.run()
+    assert lake.rows("order", "id", "price", "note") == [(1, 6.0, "later"), (2, 1.0, "x")] or lake.rows("order", "id") == [
+        (1,),
+        (2,),
+    ]
+    assert lake.versions()["order"] == (before["order"] or 0) + 1, "one merge, and no change of what is declared"
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (
+            lambda o: o.selectExpr("id", "CAST(price AS STRING) AS price", "note"),
+            ["column 'price' is double, its transform gives string"],
+        ),
+        (lambda o: o.select("id", "price"), ["names the column 'note' (string), which its transform does not give"]),
+        (lambda o: o.selectExpr("*", "1 AS more"), ["gives the column 'more' (int), which schema= does not name"]),
+        (
+            lambda o: o.selectExpr("id", "price AS prise", "note"),
+            ["'price' (double), which its transform does not give. Did you mean 'prise'?", "gives the column 'prise'"],
+        ),
+    ],
+)
+def test_other_columns_than_declared_fail_before_any_commit(shop: Shop, transform: Any, said: list[str]) -> None:
+    lake = shop(orders(transform=transform))
+    found = plans.examine(lake.spark, lake.settings, lake.graph).mistakes
+    lake.land("orders/1.jsonl", line(1, 5.0))
+    lake.run("bronze")
+    with pytest.raises(DeclarationError, match="Table 'order'") as caught:
+        lake.run("test_enforced_schema")
+    for part in said:
+        assert part in str(caught.value)
+        assert any(part in mistake for mistake in found), found
+    assert not log.exists(lake.workspace().path("order"))
+    assert not log.exists(lake.workspace().quarantine("order"))
+
+
+def test_a_schema_that_comes_later_or_changes_is_given_to_the_table_that_is_there(shop: Shop) -> None:
+    lake = shop(orders(schema=None))
+    lake.land("orders/1.jsonl", line(1, 5.0) + line(2, 7.0))
+    lake.run()
+    lake = shop(orders(doc="It's an \\ order."))
+    lake.run()
+    assert properties(lake)["delta.constraints.positive"] == "price > 0"
+    assert properties(lake)["delta.constraints.not_null_id"] == "`id` IS NOT NULL", "a column cannot become NOT NULL later"
+    assert log.description(lake.workspace().path("order")) == "It's an \\ order."
+    assert "positive" in refuses(lake, "(7, -1, 'x', 1, 1)")
+    assert "not_null_id" in refuses(lake, "(NULL, 1, 'x', 1, 1)")
+    before = lake.versions()
+    lake.run()
+    assert lake.versions() == before
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.workspace().path('order')}` ADD CONSTRAINT by_hand CHECK (id < 1000)")
+    lake = shop(orders(schema="id BIGINT, price DOUBLE CONSTRAINT positive CHECK (price > 1), note STRING COMMENT 'new'"))
+    lake.run()
+    kept = {name: value for name, value in properties(lake).items() if name.startswith("delta.constraints.")}
+    assert kept == {"delta.constraints.positive": "price > 1", "delta.constraints.by_hand": "id < 1000"}
+    lake = shop(orders(schema=None))
+    lake.run()
+    assert [name for name in properties(lake) if name.startswith("delta.constraints.")] == ["delta.constraints.by_hand"]
+
+
+def test_a_schema_that_rows_of_the_table_do_not_meet_is_refused_until_the_table_is_made_anew(shop: Shop) -> None:
+    lake = shop(orders(schema=None), totals(None))
+    lake.land("orders/1.jsonl", line(1, 5.0) + line(2, -7.0, "bad") + line(3, -8.0, "bad"))
+    lake.run()
+    before = lake.versions()
+    lake = shop(orders())
+    with pytest.raises(SluiceError, match=r"now says 'positive', which 2 rows .*--mode refresh --table order") as caught:
+        lake.run()
+    assert "-7" not in str(caught.value)
+    assert {name: number for name, number in before.items() if name != "total"} == lake.versions()
+    lake.run(mode="refresh", tables=["order"])
+    assert lake.rows("order", "id") == [(1,)]
+    assert len(lake.rows("order_quarantine", "_row")) == 2
+    assert "positive" in refuses(lake, "(7, -1, 'x', 1, 1)")
+    assert "not_null_id" in refuses(lake, "(NULL, 1, 'x', 1, 1)")
+    lake.land("orders/2.jsonl", line(5, 6.0) + line(1, 9.0))
+    lake.run()
+    assert lake.rows("order", "id", "price") == [(1, 9.0), (5, 6.0)]
+
+
+def test_a_view_with_a_schema_fails_where_a_row_breaks_it_and_is_made_anew_with_its_transform(shop: Shop) -> None:
+    schema = "note STRING, total DOUBLE CONSTRAINT small CHECK (total < 10)"
+    lake = shop(orders(schema=None), totals(schema))
+    lake.land("orders/1.jsonl", line(1, 5.0))
+    lake.run()
+    lake.land("orders/2.jsonl", line(2, 7.0))
+    with pytest.raises(SluiceError, match=r"'total': 1 rows do not meet 'small'"):
+        lake.run()
+    assert lake.rows("total", "total") == [(5.0,)]
+    lake = shop(orders(schema=None), totals(schema, divisor=2))
+    lake.run()
+    assert lake.rows("total", "total") == [(6.0,)]
+    lake = shop(orders(schema=None), totals(schema.replace("10", "5"), divisor=3))
+    lake.run()
+    assert lake.rows("total", "total") == [(4.0,)], "its old rows need not meet the new rule, as they are all made again"
+    assert properties(lake, "total")["delta.constraints.small"] == "total < 5"

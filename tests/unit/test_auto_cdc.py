@@ -1,0 +1,239 @@
+"""Targets of change feeds as declared: what they stand for, and what is wrong without any data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sluice.declare import (
+    Pipeline,
+    Source,
+    auto_cdc,
+    auto_cdc_from_snapshot,
+    expect,
+    expect_or_quarantine,
+    expect_unique,
+    materialized_view,
+    table,
+    temporary_view,
+    treat,
+)
+from sluice.declare.fingerprint import fingerprint
+from sluice.declare.graph import Graph, graph
+from sluice.declare.loading import _declarations
+from sluice.declare.tables import MaterializedView, Table
+from sluice.errors import DeclarationError
+from sluice.runs import modes, plans
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIPELINE = Pipeline(name="club", description="A club.", owner="t", layers=("club.bronze", __name__))
+LAYER = __name__.rsplit(".", 1)[-1]
+PEOPLE = Source(name="people", format="json", path="people", comment="People.", subject="id", personal="email")
+VISITORS = replace(PEOPLE, name="visitors", path="visitors")
+
+
+def changes(people: Any) -> Any:
+    """Changes of people."""
+    return people
+
+
+VIEW = temporary_view(reads="people")(changes)
+
+
+def target(name: str = "members", **options: Any) -> Any:
+    return auto_cdc(name, **{"reads": "people", "keys": "id", "sequence_by": "at", "subject": "id", **options})
+
+
+def of(*declared: Any, **options: Any) -> Graph:
+    return graph(replace(PIPELINE, **options), [PEOPLE, VISITORS, *declared])
+
+
+def test_a_target_is_a_view_over_a_change_log_that_lies_among_the_records_of_the_pipeline(tmp_path: Path) -> None:
+    at = Settings(tmp_path, "lake", *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth")))
+    found = of(target(apply_as_truncates="op = 't'", reads=("people", "visitors")), target("history", stored_as_scd_type=2))
+    assert found.views["members"].reads == (
+        "members_changes_people",
+        "members_changes_visitors",
+        "members_truncates_people",
+        "members_truncates_visitors",
+    )
+    assert found.views["members"].keys == ("id",)
+    assert found.views["history"].keys == ("id", "__START_AT")
+    assert found.location(at, "members_changes_people") == "lake/club/_sluice/changes/members__people"
+    assert found.location(at, "members_truncates_visitors") == "lake/club/_sluice/truncates/members__visitors"
+    assert found.location(at, "history_changes") == "lake/club/_sluice/changes/history"
+    assert found.location(at, "members") == f"lake/club/{LAYER}/members"
+    hidden = of(target(restricted=True))
+    assert hidden.location(at, "members_changes") == f"{tmp_path}/restricted/club/_sluice/changes/members"
+
+
+def test_a_log_has_the_subject_and_the_treatments_and_hides_what_is_made_of_personal_columns() -> None:
+    log = of(target(personal={"name": treat.null()}, reads="changes"), VIEW).tables["members_changes"]
+    assert log.subject == "id"
+    assert log.treatments == {"name": treat.null()}
+    assert {"id", "name", "email", "_content"} <= log.private
+    assert "_sequence" not in log.private
+    found = of(target(sequence_by="email", stored_as_scd_type=2))
+    assert "_sequence" in found.tables["members_changes"].private
+    assert {"__START_AT", "__END_AT"} <= found.views["members"].private
+
+
+def test_expectations_are_on_the_changes_of_the_feed_and_a_delete_need_not_meet_them() -> None:
+    rules = (expect("named", "name != ''"), expect_unique("once", "name"))
+    found = of(target(apply_as_deletes="op = 'd'", sequence_by=("at", "n"), expectations=rules))
+    assert {one.name: one.condition for one in found.tables["members_changes"].expectations} == {
+        "known_key_and_sequence": "`id` IS NOT NULL AND `at` IS NOT NULL AND `n` IS NOT NULL",
+        "named": "_change = 'delete' OR (name != '')",
+    }
+    assert found.views["members"].expectations == ()
+    assert len(found.views["members"].table_expectations) == 1
+
+
+def test_a_table_with_deletes_is_kept_by_a_change_log_too() -> None:
+    @table(reads="changes", keys="id", sequence_by="at", apply_as_deletes="op = 'd'", subject="id")
+    @expect_or_quarantine("named", "name != ''")
+    def latest(changes: Any) -> Any:
+        """The latest."""
+        return changes
+
+    found = of(latest, VIEW)
+    assert found.views["latest"].comment == "The latest."
+    assert found.views["latest"].reads == ("latest_changes",)
+    assert found.tables["latest_changes"].reads == ("people",)
+    assert [one.name for one in found.tables["latest_changes"].expectations] == ["known_key_and_sequence", "named"]
+
+
+def wrong_table(**options: Any) -> Any:
+    return table(reads="people", keys="id", subject="id", apply_as_deletes="op = 'd'", **options)(changes)
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: target(keys=()), "Table 'members': keys may not be empty"),
+        (lambda: target(sequence_by=()), "sequence_by may not be empty: without it the order in which changes come would decide"),
+        (lambda: target(stored_as_scd_type=3), "stored_as_scd_type is 1 or 2, not 3"),
+        (lambda: target(apply_as_deletes=" "), "apply_as_deletes is SQL over a row, as in \"change = 'delete'\""),
+        (lambda: target(column_list="id", except_column_list="op"), "exclude each other"),
+        (
+            lambda: target(column_list=("idd", "name")),
+            "keys names 'id', which is not in column_list. Did you mean 'idd'?",
+        ),
+        (lambda: target(except_column_list="id"), "keys names 'id', which except_column_list leaves out"),
+        (lambda: target(personal={"at": treat.hmac("x")}), "sequence_by names 'at', which is treated"),
+        (lambda: target(track_history_column_list="name"), "stored_as_scd_type=2"),
+        (
+            lambda: target(stored_as_scd_type=2, track_history_column_list="id"),
+            "track_history_... names the key 'id', which never changes",
+        ),
+        (
+            lambda: target(stored_as_scd_type=2, track_history_column_list="nam", column_list=("id", "name")),
+            "names 'nam', which is no column of the table. Did you mean 'name'?",
+        ),
+        (lambda: of(target(reads="peple")), "table 'members' reads 'peple', which is not declared. Did you mean 'people'?"),
+        (lambda: of(target(subject=None)), "table 'members' reads 'people', whose records have a subject"),
+        (lambda: of(target(), target()), "two declarations are named 'members'"),
+        (
+            lambda: of(target(), temporary_view(reads="people", name="members_changes")(changes)),
+            "'members_changes' is the name of what 'members' keeps for itself",
+        ),
+        (lambda: of(target(zorder_by="email")), "Table 'members': zorder_by names the personal column 'email'"),
+        (lambda: of(target(partition_by="id")), "Table 'members': partition_by names the personal column 'id'"),
+        (lambda: of(wrong_table()), "Table 'changes': apply_as_deletes needs sequence_by"),
+        (lambda: of(wrong_table(sequence_by="at", key_in_one_file=True)), "exclude each other"),
+        (lambda: target(expectations=(expect("a", "x"), expect("a", "y"))), "two expectations are named 'a'"),
+        (
+            lambda: of(target(), alert_when={"members.quarantined": 1}),
+            "judged in its change log: write 'members_changes.quarantined'",
+        ),
+        (
+            lambda: of(VIEW, materialized_view(reads="changes", keys="id", name="ages")(changes)),
+            "reads the temporary view 'changes'",
+        ),
+        (lambda: auto_cdc_from_snapshot("stock", reads="people", keys="id", snapshot_by=""), "not str"),
+    ],
+)
+def test_a_wrong_declaration_says_what_is_wrong(declare: Any, message: str) -> None:
+    with pytest.raises(DeclarationError) as error:
+        declare()
+    assert message in str(error.value)
+
+
+def test_a_module_declares_the_targets_that_it_makes_and_no_others() -> None:
+    here, elsewhere = target(), target("other")
+    module = ModuleType(__name__)
+    module.__dict__.update(members=here, more=[replace(elsewhere, declared_in="somewhere.else")])
+    assert _declarations(module) == [here]
+    assert here.module == __name__
+
+
+def test_what_decides_on_rows_changes_the_fingerprints_and_what_does_not_leaves_them() -> None:
+    def marks(**options: Any) -> tuple[str, str]:
+        found = of(target(**options))
+        return fingerprint(found.tables["members_changes"]), fingerprint(found.views["members"])
+
+    first = marks()
+    assert marks() == first
+    assert marks(comment="Another.", zorder_by="n") == first
+    log, view = marks(stored_as_scd_type=2)
+    assert (log == first[0], view == first[1]) == (True, False)
+    for options in ({"apply_as_deletes": "op = 'd'"}, {"except_column_list": "op"}, {"sequence_by": "n"}):
+        log, view = marks(**options)
+        assert (log == first[0], view == first[1]) == (False, False)
+
+
+def test_a_target_goes_by_the_feeds_that_are_there_and_waits_for_the_first() -> None:
+    view = of(target(reads=("people", "visitors"), apply_as_truncates="op = 't'")).views["members"]
+    assert view.over([]) is None
+    assert view.over(["members_truncates_people"]) is None
+    there = view.over(["members_truncates_people", "members_changes_visitors"])
+    assert there is not None
+    assert there.reads == ("members_changes_visitors", "members_truncates_people")
+    assert fingerprint(there) == fingerprint(view)
+    assert view.over(view.reads) is view
+
+
+def test_a_target_is_made_anew_from_its_feed_and_replayed_with_its_log() -> None:
+    found = of(target(), materialized_view(reads="members", keys="id", name="ages")(changes))
+    assert modes.concerned(found, "refresh", ["members"]) == {"members_changes", "members", "ages"}
+    assert modes.concerned(found, "replay", ["members"]) == {"people", "members_changes", "members"}
+
+
+def test_all_of_a_target_is_declared_as_tables_and_views() -> None:
+    found = of(auto_cdc_from_snapshot("stock", reads="people", keys="id", snapshot_by="day", subject="id"))
+    assert isinstance(found["stock_snapshots"], Table)
+    assert isinstance(found["stock"], MaterializedView)
+    assert found["stock_snapshots"].place == "snapshots/stock"
+
+
+@pytest.mark.spark
+def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: SparkSession, settings: Settings) -> None:
+    people = replace(PEOPLE, schema="id BIGINT, name STRING, email STRING, at BIGINT, op STRING")
+    visitors = replace(VISITORS, schema="id BIGINT, name INT, email STRING, at BIGINT")
+    declared = [
+        target("a", keys="idd", subject="idd"),
+        target("b", sequence_by="att"),
+        target("c", column_list=("id", "nam")),
+        target("d", apply_as_deletes="op"),
+        target("e", track_history_except_column_list="nam", stored_as_scd_type=2),
+        target("f", reads=("people", "visitors")),
+        target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
+    ]
+    found = plans.examine(spark, settings, graph(PIPELINE, [people, visitors, *declared]))
+    assert found.mistakes == [
+        "Table 'a': keys names 'idd', no column of what it reads. Did you mean 'id'?",
+        "Table 'b': sequence_by names 'att', no column of what it reads. Did you mean 'at'?",
+        "Table 'c': column_list names 'nam', no column of what it reads. Did you mean 'name'?",
+        "Table 'd': apply_as_deletes is a condition, as in \"change = 'delete'\"; this one is of type STRING.",
+        "Table 'e': track_history_except_column_list names 'nam', no column of what it reads. Did you mean 'name'?",
+        "Table 'f': column 'name' is string in 'f_changes_people' and int in 'f_changes_visitors'; give it one type in all feeds.",
+    ]
+    bounds = {(one["view"], one["input"]): set(one["columns"]) for one in found.bounds}
+    assert bounds == {("g", "g_changes"): {"id"}, ("g", "g_truncates"): set()}

@@ -1,0 +1,93 @@
+"""What the run ledger keeps of rules, in a lake of before as well, and what is told of them: by `sluice runs --rules` and by alerts."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from orchestration import alerts
+from sluice.cli import main
+from sluice.lake.report import FlowReport
+from sluice.runs import ledger, summary
+from sluice.settings import Settings
+
+BEFORE = ("interval_start", "interval_end", "fingerprint", "null_rules", "rules_version", "table_rules")
+AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
+FOUND = {"one_session": {"met": False, "count": 4, "text": "4 rows share their session with another", "at": ["x:1"], "rule": "f"}}
+
+
+def report() -> FlowReport:
+    found = FlowReport(flow="heart_rate", layer="silver", rows_in=9, rules_version="0123456789ab", table_rules=FOUND)
+    found.rules.update({"positive": 3, "plausible": 0})
+    found.null_rules.update({"positive": 1})
+    return found
+
+
+def row(run: str, flow: dict[str, Any]) -> dict[str, Any]:
+    objects = {name: json.dumps(flow[name]) for name in ledger.OBJECTS}
+    return {
+        **flow,
+        **objects,
+        "run": run,
+        "pipeline": "gym",
+        "stage": "silver",
+        "state": "done",
+        "started_at": AT,
+        "ended_at": AT,
+    }
+
+
+@pytest.fixture
+def recorded(settings: Settings) -> list[dict[str, Any]]:
+    """A ledger that an earlier Sluice began."""
+    flow = summary.of_flow(report())
+    old = pa.schema([field for field in ledger.RUNS if field.name not in BEFORE])
+    earlier = {**row("old", flow), "started_at": AT.replace(day=1)}
+    write_deltalake(settings.bookkeeping("gym", "runs"), pa.Table.from_pylist([earlier], schema=old))
+    assert [one["table_rules"] for one in ledger.runs(settings, "gym")] == [{}]
+    ledger.record(settings, "gym", [row("new", flow)])
+    return ledger.runs(settings, "gym")
+
+
+def test_a_ledger_of_before_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:
+    old, new = recorded
+    assert (old["rules"], old["null_rules"], old["rules_version"], old["table_rules"]) == ({"positive": 3}, {}, None, {})
+    assert (new["rules"], new["null_rules"], new["rules_version"]) == ({"positive": 3}, {"positive": 1}, "0123456789ab")
+    assert new["table_rules"] == FOUND
+
+
+def test_runs_lists_what_rules_found(
+    recorded: list[dict[str, Any]], settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLUICE_LAKE", settings.lake)
+    with pytest.raises(SystemExit):
+        main(["runs", "gym", "--rules", "--json"])
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])["rules"]
+    shown = [(one["run"], one["flow"], one["rule"], one["rows"], one.get("null"), one.get("met")) for one in found]
+    assert shown == [
+        ("new", "heart_rate", "positive", 3, 1, None),
+        ("new", "heart_rate", "one_session", 4, None, False),
+        ("old", "heart_rate", "positive", 3, 0, None),
+    ]
+    with pytest.raises(SystemExit):
+        main(["runs", "gym", "--rules"])
+    assert "4 rows share their session with another" in capsys.readouterr().out
+
+
+def test_the_summary_of_a_run_names_rules_counts_and_nulls() -> None:
+    shown = summary.shown(summary.of_run("r", "gym", "silver", "increment", 1.0, [report()]))
+    assert "positive: 3 rows (1 NULL); one_session: 4 rows share their session with another" in shown
+    assert "plausible" not in shown
+
+
+def test_an_alert_may_be_on_a_rule_of_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, int]] = []
+    monkeypatch.setattr(alerts, "send", lambda kind, text, **facts: sent.append((facts["rule"], facts["rows"])))
+    told = summary.of_run("r", "gym", "silver", "increment", 1.0, [report()])
+    alerts.rules_over("gym", "r", told, {"heart_rate.one_session": 0, "heart_rate.positive": 3, "other.one_session": 0})
+    assert sent == [("one_session", 4)]

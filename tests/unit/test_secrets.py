@@ -1,0 +1,192 @@
+"""`sluice secrets`: values come by standard input, are in files of their owner only, and are never printed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sluice.cli import main
+from sluice.errors import UsageError
+from sluice.privacy import secrets
+from sluice.settings import Settings
+
+VALUE = "c0ffee" * 8
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Run `sluice secrets` with this standard input: exit code, standard output, standard error."""
+
+    def run(*arguments: str, value: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False, buffer=io.BytesIO(value.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main(("secrets", *arguments))
+        printed = capsys.readouterr()
+        assert value.strip() not in printed.out + printed.err or not value.strip()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def test_a_secret_is_kept_as_it_came_for_its_owner_only(call: Call, settings: Settings) -> None:
+    before = os.umask(0)  # the least careful one
+    try:
+        code, out, _ = call("set", "research.key", value=VALUE + "\n")
+    finally:
+        os.umask(before)
+    path = settings.secrets / "research.key"
+    assert (code, out) == (0, f"Kept: {path}\n")
+    assert path.read_text() == VALUE
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert settings.secrets.stat().st_mode & 0o777 == 0o700
+    assert [one.name for one in settings.secrets.iterdir()] == ["research.key"], "nothing half-written is left"
+    assert secrets.key(settings, "research.key") == VALUE.encode()
+
+
+def test_a_value_of_several_lines_is_kept_as_it_is(call: Call, settings: Settings) -> None:
+    text = "sasl.username=a\nsasl.password=b\n"
+    call("set", "kafka.properties", value=text)
+    assert (settings.secrets / "kafka.properties").read_text() == text
+
+
+def test_a_secret_is_replaced_only_when_that_is_said(call: Call, settings: Settings) -> None:
+    call("set", "pseudonym.key", value=VALUE)
+    code, _, err = call("set", "pseudonym.key", value="d0d0" * 10)
+    assert code == 2 and "--replace" in err and "no new row gets the pseudonym" in err
+    assert secrets.key(settings, "pseudonym.key") == VALUE.encode()
+    assert call("set", "pseudonym.key", "--replace", value="d0d0" * 10)[0] == 0
+    assert secrets.key(settings, "pseudonym.key") == b"d0d0" * 10
+
+
+def test_a_write_that_breaks_off_leaves_the_old_value(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets.keep(settings, "research.key", VALUE.encode())
+
+    def full(_: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        secrets.keep(settings, "research.key", b"d0d0" * 10, replace=True)
+    assert [(one.name, one.read_text()) for one in settings.secrets.iterdir()] == [("research.key", VALUE)]
+
+
+@pytest.mark.parametrize("name", ["../intruder", "a/b", ".hidden", "A.key", "a..b", "a b", "x" * 65, "-n"])
+def test_a_name_that_is_no_file_s_is_refused(call: Call, settings: Settings, name: str) -> None:
+    code, _, err = call("set", "--", name, value=VALUE)
+    assert code == 2 and "a name has lower-case letters" in err
+    assert not settings.secrets.exists()
+
+
+@pytest.mark.parametrize(("value", "why"), [("", "No value"), (" \n", "No value"), ("s3cr3t-pass", "a key has 32")])
+def test_no_value_and_a_key_that_can_be_guessed_are_refused(call: Call, value: str, why: str) -> None:
+    code, _, err = call("set", "research.key", value=value)
+    assert code == 2 and why in err
+
+
+def test_the_list_shows_names_and_who_uses_them_and_no_value(call: Call, settings: Settings) -> None:
+    call("set", "research.key", value=VALUE)
+    (settings.secrets / "open").write_text(VALUE)
+    (settings.secrets / "open").chmod(0o644)
+    code, out, _ = call("list")
+    assert code == 0 and VALUE not in out
+    assert re.search(r"research\.key +kept", out) and "OPEN TO OTHERS" in out
+    assert re.search(r"suppression\.key +made when first needed +gym", out)
+    found = json.loads(call("list", "--json")[1])
+    assert found["folder"] == str(settings.secrets)
+    rows = {row["name"]: row for row in found["secrets"]}
+    assert rows["open"]["private"] is False and rows["research.key"]["private"] is True
+    assert rows["suppression.key"]["used_by"] == ["gym"] and not rows["suppression.key"]["there"]
+    assert VALUE not in json.dumps(found)
+
+
+def test_a_secret_is_deleted_only_by_who_says_yes_after_reading_what_is_lost(call: Call, settings: Settings) -> None:
+    call("init")
+    code, _, err = call("delete", "suppression.key")
+    assert code == 2 and "come back with the next delivery" in err and "It is used by gym." in err
+    assert (settings.secrets / "suppression.key").exists()
+    assert call("delete", "suppression.key", "--yes")[0] == 0
+    assert not (settings.secrets / "suppression.key").exists()
+    code, _, err = call("delete", "pseudonym.keys", "--yes")
+    assert code == 2 and "'pseudonym.key'" in err
+
+
+def test_init_makes_both_keys_and_never_another_one(call: Call, settings: Settings) -> None:
+    assert call("init")[1].count("Made: ") == 2
+    kept = {path.name: path.read_bytes() for path in settings.secrets.iterdir()}
+    assert set(kept) == set(secrets.MADE) and len(set(kept.values())) == 2
+    assert call("init")[1].count("Is there already: ") == 2
+    assert {path.name: path.read_bytes() for path in settings.secrets.iterdir()} == kept
+
+
+def test_a_value_is_asked_for_without_being_shown_where_a_person_types(settings: Settings) -> None:
+    """A real terminal: nothing of what is typed comes back."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    code = "from sluice.cli import main; main(['secrets', 'set', 'research.key'])"
+    running = subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    shown = b""
+    while b"not shown" not in shown:
+        shown += os.read(ours, 1000)
+    os.write(ours, (VALUE + "\n").encode())
+    running.wait(30)
+    with pytest.raises(OSError):  # the end of a terminal that nobody holds
+        while True:
+            shown += os.read(ours, 1000)
+    os.close(ours)
+    assert VALUE.encode() not in shown and b"Kept: " in shown
+    assert (settings.secrets / "research.key").read_text() == VALUE
+
+
+def test_a_key_that_others_may_read_or_that_is_lost_is_refused(settings: Settings) -> None:
+    path = secrets.keep(settings, "research.key", VALUE.encode())
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="can be read by others"):
+        secrets.key(settings, "research.key")
+    path.chmod(0o600)
+    path.write_text("")
+    with pytest.raises(UsageError, match="is empty"):
+        secrets.key(settings, "research.key")
+    path.write_text("short")
+    with pytest.raises(UsageError, match="has 5 characters") as caught:
+        secrets.key(settings, "research.key")
+    assert "short" not in str(caught.value)
+
+
+def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: Settings, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir(mode=0o700)
+    (given / "pseudonym.key").write_text(VALUE)
+    (given / "pseudonym.key").chmod(0o600)
+    told = replace(settings, secrets_given=given)
+    assert secrets.key(told, "pseudonym.key") == VALUE.encode()
+    assert not settings.secrets.exists()
+    secrets.keep(settings, "research.key", b"d0d0" * 10)
+    assert secrets.key(told, "research.key") == b"d0d0" * 10
+
+
+def test_what_was_given_is_said_by_a_variable_and_told_to_no_other_process(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_SECRETS_GIVEN", "/run/given")
+    current = Settings.current()
+    assert current.secrets_given == Path("/run/given")
+    assert "SLUICE_SECRETS_GIVEN" not in current.spark_environment()
