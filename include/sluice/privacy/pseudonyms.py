@@ -66,7 +66,7 @@ def canonical_column(identifier: Column, canonical: Canonical) -> Column:
         return F.regexp_replace(text, "[^0-9]", "")
     if canonical == "hex":
         return F.lower(F.regexp_replace(text, "[^0-9A-Fa-f]", ""))
-    stripped = F.trim(text, F.lit(_BLANKS))
+    stripped = F.btrim(text, F.lit(_BLANKS))  # trim() with two arguments logs a warning each time
     return F.lower(stripped) if canonical == "lower" else stripped
 
 

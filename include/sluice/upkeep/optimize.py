@@ -35,7 +35,10 @@ def table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
 
 
 def _since_last(path: str) -> int | None:
-    """The version of the last OPTIMIZE, -1 without one; None where no data came since."""
+    """The version of the last OPTIMIZE, -1 without one; None where no data came since, or all of it is in one file."""
+    state = log.state(path)
+    if state is not None and state.files <= 1:
+        return None
     new_data = False
     for commit in log.commits(path):
         if commit["operation"] == "OPTIMIZE":
