@@ -39,7 +39,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     stand_in.write_text(f"#!{sys.executable}\n" + (ROOT / "tests" / "airflow" / "stand_in.py").read_text())
     stand_in.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_"))]:
+        for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_")) and name != "SLUICE_SHARED"]:
             patch.delenv(name)
         patch.setenv("SLUICE_ROOT", str(root))
         patch.setenv("SLUICE_AIRFLOW_PORT", str(_free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests

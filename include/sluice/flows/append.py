@@ -11,10 +11,10 @@ from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.flows import intake, reread, streams
 from sluice.flows.checkpoints import Checkpoint, current
-from sluice.ingest import groups, ledger
+from sluice.ingest import groups, ledger, records
 from sluice.ingest.discovery import TAKEN
 from sluice.ingest.examination import Delivery, Examined, examine
-from sluice.lake import log, tables
+from sluice.lake import evaluation, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
@@ -89,6 +89,8 @@ def ingest(
     folder = intake.folder_of(workspace, source)
     for part in parts:
         workspace.note(checkpoint.flow, [row["delivery"] for row in part])
+        few = sum(row["size"] or 0 for row in part) <= records.HERE
+        evaluation.suit(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_of(row, folder) for row in part]
         intake.take(workspace, source, _looked_at(source, deliveries), report, transaction)
 

@@ -29,10 +29,10 @@ from sluice.flows.difference import (
 from sluice.flows.judgement import judge_and_ask
 from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
 from sluice.flows.ranges import Limits, bounds, within
-from sluice.flows.scope import Scope, feeding, live_deliveries, outcomes_of, scope_of
+from sluice.flows.scope import Scope, feeding, live_deliveries, outcomes_of, rows_of, scope_of
 from sluice.flows.winners import precedence, winners
 from sluice.ingest.ledger import Outcome
-from sluice.lake import log, tables
+from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -85,6 +85,7 @@ def fold(
     workspace.note(flow, scope.fresh)
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     path = workspace.path(table.name)
+    evaluation.suit(workspace.session, [path], rows_of(workspace, source, live))
     target = tables.read(workspace.session, path)
     bounding = targets.bounding(table, target.schema)
     with kept(judged(workspace, table, source, live)) as rows:

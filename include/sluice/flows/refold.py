@@ -21,7 +21,7 @@ from sluice.flows.made import TWO_FILES, AnyTable, accepted, check_one_file, jud
 from sluice.flows.ranges import bounds, within
 from sluice.flows.scope import feeding, live_deliveries
 from sluice.flows.winners import winners
-from sluice.lake import tables
+from sluice.lake import evaluation, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 
@@ -66,6 +66,7 @@ def of_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: Fl
 
 def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport) -> None:
     path = workspace.path(table.name)
+    evaluation.suit(workspace.session, [path, workspace.path(source.name)])
     target = tables.read(workspace.session, path)
     live = live_deliveries(workspace, source, _deliveries(origin) if table.key_in_one_file else None)
     with kept(of_keys(table, judged(workspace, table, source, live), keys, table.replayed_by)) as rows:

@@ -63,6 +63,14 @@ def outcomes_of(workspace: Workspace, source: Source) -> list[ledger.Outcome]:
     ]
 
 
+def rows_of(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
+    """How many rows bronze has of these deliveries, as they were counted; None where one was not."""
+    numbers = set(deliveries)
+    counts = {one.delivery: one.rows for one in outcomes_of(workspace, source) if one.delivery in numbers}
+    known = [counts.get(number) for number in numbers]
+    return None if None in known else sum(count for count in known if count)
+
+
 def feeding(workspace: Workspace, source: Source) -> tuple[Source, ...]:
     """The sources whose records are in a source's bronze table."""
     return workspace.graph.feeding(source.name)

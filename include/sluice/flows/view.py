@@ -31,7 +31,7 @@ from sluice.flows.difference import (
 from sluice.flows.judgement import judge
 from sluice.flows.probe import Reach, reaches
 from sluice.flows.ranges import Limits, bounds, within
-from sluice.lake import log, tables
+from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -105,6 +105,7 @@ def _attempt(
         report.notes.append(f"recomputed in full: {checkpoint.rebased}")
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
+        evaluation.suit(inside.session, map(inside.path, (view.name, *view.reads)))
         if checkpoint.rebased is not None and number == 0:
             replace(inside, view, report, shape) if shape else recompute(inside, view, report)
             targets.remember(inside, view)

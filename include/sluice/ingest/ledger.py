@@ -144,7 +144,7 @@ def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of a delivery: its last outcome. had_rows: whether bronze ever got rows of it."""
+    """What is known of a delivery: its last outcome. rows: how many bronze got of it; had_rows: whether it ever got any."""
 
     delivery: int
     file: str
@@ -152,6 +152,7 @@ class Outcome:
     had_rows: bool
     modified_at: datetime | None
     sha256: str | None
+    rows: int = 0
 
 
 def of_source(outcomes: str, source: str) -> list[Outcome]:
@@ -162,7 +163,15 @@ def of_source(outcomes: str, source: str) -> list[Outcome]:
     for row in sorted(of_it, key=lambda row: row["recorded_at"]):
         before = found.get(row["delivery"])
         had_rows = bool(row["rows"]) or (before is not None and before.had_rows)
-        found[row["delivery"]] = Outcome(row["delivery"], row["file"], row["state"], had_rows, row["modified_at"], row["sha256"])
+        found[row["delivery"]] = Outcome(
+            delivery=row["delivery"],
+            file=row["file"],
+            state=row["state"],
+            had_rows=had_rows,
+            modified_at=row["modified_at"],
+            sha256=row["sha256"],
+            rows=row["rows"] or 0,
+        )
     return list(found.values())
 
 
