@@ -71,7 +71,8 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         run_to_end(client, "gym", seconds=400)
         land(gym, 1)
         subject = str(ledger.rows(gym.settings, "gym", "device_day")[0]["device_id"])
-        requests.receive(gym.settings, load(gym.settings, "gym"), [subject], "device_id")
+        graph = load(gym.settings, "gym")
+        requests.receive(gym.settings, graph, [subject], "device_id")
 
         days = Interval.of_days(maker.FIRST_DAY.date(), maker.FIRST_DAY.date() + timedelta(days=1))
         asked = Asked("gym", days, (), tuple(starting_in(PIPELINE.schedule, days)))
