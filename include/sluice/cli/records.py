@@ -11,6 +11,7 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json
 from sluice.errors import UsageError, nearest
 from sluice.lake import log
 from sluice.runs import ledger as ledgers
+from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, known_pipeline, pipeline_names
 
 _STATES = (
@@ -94,7 +95,7 @@ def runs(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List what each run did, newest first."""
+    """List what each run did, newest first. Tables of a stage that had nothing new share a row; --json has them all."""
     settings = Settings.current()
     rows = ledgers.runs(settings, known_pipeline(settings, pipeline))[::-1]
     if rules:
@@ -103,7 +104,30 @@ def runs(
         _print_last([rule for row in rows for rule in _rules(row)], of_rules, limit, as_json, none, "rules")
         return
     columns = ("started_at", "run", "stage", "mode", "flow", "state", "deliveries", "rows_in", "rows_out", "quarantined")
-    _print_last(rows, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
+    shown = rows if as_json else _idle_together(rows)
+    _print_last(shown, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
+
+
+def _idle_together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, with those of a run's stage that had nothing new in the place of the first of them: else they would hide all others."""
+    idle: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if _was_idle(row):
+            idle.setdefault((row["run"], row["stage"]), []).append(row["flow"])
+    found = []
+    for row in rows:
+        flows = idle.pop((row["run"], row["stage"]), []) if _was_idle(row) else [row["flow"]]
+        if len(flows) == 1:
+            found.append(row)
+        elif flows:
+            # Its tables are done side by side: their seconds do not add up to anything.
+            found.append({**row, "flow": f"{len(flows)} tables", "seconds": None})
+    return found
+
+
+def _was_idle(row: dict[str, Any]) -> bool:
+    counts = ("deliveries", "rows_in", "rows_out", "quarantined")
+    return row["state"] == "done" and row["note"] == NOTHING_NEW and not any(row[name] for name in counts)
 
 
 def _rules(run: dict[str, Any]) -> list[dict[str, Any]]:

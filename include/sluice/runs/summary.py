@@ -7,6 +7,9 @@ from typing import Any
 
 from sluice.lake.report import FlowReport
 
+NOTHING_NEW = "nothing new"
+"""The note of a flow that found nothing to do."""
+
 
 def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     """Rows as aligned text that starts at the first column: Airflow's log view strips what leads a line."""
@@ -36,7 +39,7 @@ def of_flow(report: FlowReport) -> dict[str, Any]:
         found[name] = {rule: count for rule, count in counts.items() if count}
     found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
     found["quarantine_reasons"] = dict(report.quarantine_reasons)
-    found["note"] = "; ".join(report.notes) or ("" if report.committed else "nothing new")
+    found["note"] = "; ".join(report.notes) or ("" if report.committed else NOTHING_NEW)
     return found
 
 
