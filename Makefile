@@ -43,6 +43,10 @@ help: ## Tell the targets
 run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflow (PIPELINE=gym; or PIPELINE=italy FROM=archive)
 	@$(PY) -m sluice.cli tour "$$PIPELINE" $${FROM:+--from "$$FROM"}
 
+.PHONY: demo-erasure
+demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove it (some minutes, no Airflow)
+	@$(PY) -m sluice.cli demo-erasure
+
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
 test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
@@ -53,8 +57,8 @@ test-all: setup $(HOME_READY) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
-test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes
-	@$(PY) -m pytest -m system $(ARGS)
+test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
+	@$(PY) -m pytest -m "system and not slow" $(ARGS)
 
 .PHONY: up
 up: setup $(HOME_READY) ## Start Airflow with its UI on 127.0.0.1; address and login are printed

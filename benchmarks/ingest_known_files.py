@@ -63,7 +63,8 @@ class Bench:
     def run(self) -> float:
         """CPU seconds of a run of bronze."""
         places = {
-            f"SLUICE_{name.upper()}": str(self.root / name) for name in ("lake", "landing", "secrets", "restricted", "truth")
+            f"SLUICE_{name.upper()}": str(self.root / name)
+            for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
         }
         environment = {**os.environ, **places, "SLUICE_ROOT": str(self.root), "PYTHONPATH": str(self.root / "include")}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,23 @@ ROOT = Path(__file__).resolve().parents[1]
 # At exit py4j logs that its connections are closed, after pytest has closed the stream it logs to.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
+LIVES_LONG = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
+"""All compilers, more memory."""
+
+PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
+
+FEW_ROWS = {
+    # Of a run over a few rows nearly all is planning, starting jobs and compiling. One task does what there is to do, planned once and
+    # without code for whole stages: half of the jobs.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    # Each query's plan goes to Spark's listeners as text, which nobody reads here.
+    "spark.sql.ui.explainMode": "simple",
+}
+
 
 def settings_at(folder: Path) -> Settings:
     """Settings of this checkout's code over a lake of its own."""
@@ -40,16 +59,16 @@ def settings_at(folder: Path) -> Settings:
         secrets=folder / "secrets",
         restricted=folder / "restricted",
         truth=folder / "truth",
+        vault=folder / "vault",
     )
 
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """The process's session, configured as every job's but for a process that lives long: all compilers, more memory."""
+    """The process's session, configured as every job's but for a process that lives long and takes a few rows a thousand times."""
     from sluice import session
 
-    lives_long = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
-    return session.start(settings_at(ROOT), "tests", lives_long)
+    return session.start(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
 
 
 @pytest.fixture
@@ -125,6 +144,35 @@ class Lakehouse:
         """The data files of layers on disk."""
         root = Path(self.settings.lake) / self.name
         return {str(path) for layer in layers for path in (root / layer).rglob("*.parquet")}
+
+
+@pytest.fixture(scope="session")
+def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """The folder of a gym of two days, landed and run by the command line: to be copied, with `gym_at`. One for all test processes."""
+    from sluice.cli import main
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "gym_of_two_days"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "made").exists():
+            # What a process left that failed at it is not gone on with.
+            shutil.rmtree(folder / "gym", ignore_errors=True)
+            for name in PLACES:
+                patch.setenv(f"SLUICE_{name.upper()}", str(folder / "gym" / name))
+            for command in (("land", "gym", "--days", "2", "--scale", "0.2"), ("run", "gym")):
+                with pytest.raises(SystemExit) as ended:
+                    main(command)
+                assert ended.value.code == 0, command
+            (folder / "made").touch()
+    return folder / "gym"
+
+
+def gym_at(folder: Path, made: Path) -> Settings:
+    """The settings of a copy of `gym_of_two_days`. Its files keep their times, by which they are known."""
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    return settings_at(folder)
 
 
 @pytest.fixture(scope="session")

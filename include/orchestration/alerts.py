@@ -1,4 +1,4 @@
-"""Alerts by webhook: a task that failed for good, a late run, a stale table, a rule that too many rows fail.
+"""Alerts by webhook: a task that failed for good, a late run, a stale table, a rule that too many rows fail, an erasure that is due.
 
 SLUICE_ALERTS names the receiver: an http or https address, or a file that holds one, since such an address often is a secret. It is
 read when an alert is sent. Without it nothing is sent. An alert holds ids and counts only, and never makes a task fail.
@@ -73,6 +73,15 @@ def stale(pipeline: str, table: str, age: timedelta, freshness: str) -> None:
         f"{pipeline}.{table} has had no new data for {age.days} days and {age.seconds // 3600} hours; its target is {freshness}."
     )
     send("stale table", text, pipeline=pipeline, table=table, age_seconds=seconds, freshness=freshness)
+
+
+def erasure_open(pipeline: str, request: str, state: str, due_at: datetime, now: datetime) -> None:
+    """A request to erase somebody that is not done with, shortly before its deadline or after it."""
+    days = int((due_at - now) / timedelta(days=1))
+    late = "is overdue" if due_at < now else f"must be certified in {days} days at the latest"
+    text = f"The erasure {request} of {pipeline} {late}; it is '{state}'."
+    kind = "erasure late" if due_at < now else "erasure due"
+    send(kind, text, pipeline=pipeline, request=request, state=state, due_at=due_at.isoformat(), days_left=days)
 
 
 def rules_over(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:

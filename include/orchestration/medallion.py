@@ -1,4 +1,4 @@
-"""The DAG of a pipeline: its six stages in order, one spark-submit a task, and what it announces to other DAGs."""
+"""The DAG of a pipeline: its seven stages in order, one spark-submit a task, and what it announces to other DAGs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestration.deadline import deadline
 from orchestration.home import pool_name
 from orchestration.published import PublishOperator
 from orchestration.spark_submit import SluiceSparkSubmitOperator
-from orchestration.stages import DELETIONS, LAYERS, STAGES, UPKEEP, Stage
+from orchestration.stages import DELETIONS, LAYERS, STAGES, UPKEEP, VERIFY, Stage
 from orchestration.trigger_form import trigger_form
 from sluice.declare import Pipeline
 
@@ -57,7 +57,9 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
                     _publish(pipeline, table)
             chain(deletions, publish)  # not before: nobody is to copy the rows of erased people
         with TaskGroup("upkeep", prefix_group_id=False, tooltip="Keep files few, large and needed"):
-            chain(deletions, *(_task(pipeline, stage) for stage in UPKEEP))
+            upkeep = [_task(pipeline, stage) for stage in UPKEEP]
+            chain(deletions, *upkeep)
+        chain(upkeep[-1], _task(pipeline, VERIFY))  # the last one: where it fails, everything else is done
     return dag
 
 
@@ -81,6 +83,7 @@ def _publish(pipeline: Pipeline, table: str) -> PublishOperator:
         table=table,
         freshness=pipeline.freshness,
         execution_timeout=timedelta(minutes=5),
+        trigger_rule="none_failed",  # also where the layers are left to a process that is kept running
         doc_md=f"Tells the DAGs that wait for `{table}` of its new version. Skipped, and nobody is told, where there is none.",
     )
 
@@ -95,7 +98,10 @@ def _documentation(pipeline: Pipeline) -> str:
 A scheduled or a plain manual run takes what is new; with nothing new it changes nothing. Running it again is always safe.
 
 A **backfill** replays its interval: what the interval's deliveries touch becomes what today's code makes of them. To replay a range in
-one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, optimize and vacuum wait for its end.
+one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, optimize, vacuum and verify wait for its end.
+
+While a process keeps the pipeline running (`sluice run {pipeline.name} --keep-running`), it holds the lease and does all this: these tasks
+are skipped, and say so. Only new versions are still published. `sluice stop {pipeline.name}` ends it.
 
 Publishes {published}. Each task's XCom holds the report of its job.
 """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from orchestration.intervals import replayed
+from orchestration.stages import VERIFY_ALL
 from sluice.declare.interval import Interval, instant
 from sluice.errors import UsageError
 
@@ -20,11 +21,15 @@ WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
 
 @dataclass(frozen=True)
 class RunRequest:
-    """interval: what a replay takes, or what a scheduled run is for; None where a run has none. tables: empty means all."""
+    """interval: what a replay takes, or what a scheduled run is for; None where a run has none. tables: empty means all.
+
+    verify_all: whether the last task compares all tables, or the next one in turn.
+    """
 
     mode: str
     interval: Interval | None = None
     tables: tuple[str, ...] = ()
+    verify_all: bool = False
 
     @classmethod
     def of(cls, context: Context) -> RunRequest:
@@ -34,10 +39,11 @@ class RunRequest:
         """
         kind = run_type(context)
         if kind == "backfill":  # of a scheduled run that is processed again, too
-            return cls("replay", replayed(_data_interval(context)), tuple(context["params"]["tables"] or ()))
+            params = context["params"]
+            return cls("replay", replayed(_data_interval(context)), tuple(params["tables"] or ()), _verify_all(params))
         if kind in WITHOUT_FORM:
             return cls("increment", _data_interval(context) if kind == "scheduled" else None)
-        return _of_form(context["params"])
+        return replace(_of_form(context["params"]), verify_all=_verify_all(context["params"]))
 
 
 def run_type(context: Context) -> str:
@@ -57,7 +63,7 @@ def named(dag: str, run: str) -> str:
 
 
 def upkeep_postponed(context: Context) -> str | None:
-    """Why this run leaves optimize and vacuum to another; None where it does them.
+    """Why this run leaves optimize, vacuum and verify to another; None where it does them.
 
     Of a backfill's many runs only those do whose interval ends at `upkeep_from` or later. Raises UsageError.
     """
@@ -77,6 +83,10 @@ def _data_interval(context: Context) -> Interval:
     if start is None or end is None:
         raise UsageError("This run has no data interval. Trigger a run with mode 'replay' and the days instead.")
     return Interval(start.astimezone(UTC), end.astimezone(UTC))
+
+
+def _verify_all(form: Any) -> bool:
+    return bool(form.get("verify") == VERIFY_ALL)  # runs of before the field have none
 
 
 def _of_form(form: Any) -> RunRequest:

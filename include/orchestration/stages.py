@@ -30,6 +30,14 @@ UPKEEP = (
     Stage("optimize", "Optimize", "Rewrites small files into large ones and lays them out by the declared columns."),
     Stage("vacuum", "Vacuum", "Removes data files that no table has needed for the pipeline's retention time."),
 )
+VERIFY = Stage(
+    "verify",
+    "Verify against bronze",
+    "Recomputes one table, the next in turn, from bronze by plain batch code, and fails where a row differs. All tables, if asked.",
+)
 
-STAGES = (*LAYERS, DELETIONS, *UPKEEP)
+STAGES = (*LAYERS, DELETIONS, *UPKEEP, VERIFY)
 """All of them, in order."""
+
+VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
+"""What the trigger form offers for the last stage."""

@@ -9,6 +9,9 @@ import time
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+_FOR_A_JVM = 5.0
+"""Seconds that a JVM has to see that the process is gone whose session it has."""
+
 
 def stop_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
     """Return when the leader `pid` of a process group, and the group with it, is gone."""
@@ -21,6 +24,27 @@ def stop_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
         gone_within(leader, terminate_seconds)
     signal_group(pid, signal.SIGKILL)  # also what a leader left behind
     gone_within(leader, 5)
+
+
+def end_process(process: psutil.Process, terminate_seconds: float) -> None:
+    """Return when a process that was asked in vain is gone, and its JVM with it: SIGTERM, wait, SIGKILL.
+
+    It may be in a group with others, such as the shell's that started it. Its JVM ends by itself once it is gone, or is killed.
+    """
+    jvms = [one for one in (*process.children(recursive=True), *_parents(process)) if "java" in one.name()]
+    process.terminate()
+    if not gone_within(process, terminate_seconds):
+        process.kill()
+        gone_within(process, 5)
+    for jvm in jvms:
+        if not gone_within(jvm, _FOR_A_JVM):
+            jvm.kill()
+            gone_within(jvm, 5)
+
+
+def _parents(process: psutil.Process) -> list[psutil.Process]:
+    parent = process.parent()
+    return [] if parent is None else [parent]
 
 
 def gone_within(process: psutil.Process, seconds: float) -> bool:

@@ -6,6 +6,8 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import Param
 
+from orchestration.stages import VERIFY_ALL, VERIFY_NEXT
+
 # "$" alone would let a line break follow.
 TABLE = "^[a-z][a-z0-9_]{0,99}$(?!\n)"
 INSTANT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?$(?!" + "\n)"
@@ -41,6 +43,13 @@ def trigger_form() -> dict[str, Param]:
             title="Tables",
             description="Only these tables, one a line. A refresh needs at least one; for a replay, none means all.",
         ),
+        "verify": Param(
+            VERIFY_NEXT,
+            type="string",
+            enum=[VERIFY_NEXT, VERIFY_ALL],
+            title="Verify",
+            description="Which tables the last task recomputes from bronze and compares.",
+        ),
         "upkeep_from": Param(
             None,
             type=["null", "string"],
@@ -48,6 +57,6 @@ def trigger_form() -> dict[str, Param]:
             pattern=INSTANT,
             section="Set by backfills",
             title="Upkeep from",
-            description="In a backfill, optimize and vacuum run only where the interval ends then or later.",
+            description="In a backfill, optimize, vacuum and verify run only where the interval ends then or later.",
         ),
     }

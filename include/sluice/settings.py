@@ -22,7 +22,7 @@ LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
 
 DEFAULT_ENVIRONMENT = "dev"
-PLACES = ("lake", "landing", "secrets", "restricted", "truth")
+PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
 """What an environment's file says at its top; SLUICE_LAKE and so on say it instead."""
 SPARK = ("profile", "master")
 """What it says below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER say it instead."""
@@ -41,7 +41,10 @@ class Settings:
     """Roots of everything, and which Spark. Relative places count from the checkout, whoever asks.
 
     spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. secrets_given: a folder of
-    secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN).
+    secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN). vault: where the identifiers of people
+    lie who asked to be erased; beside the truth unless it is said. released: de-identified copies, for everybody to read; there, too.
+    retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
+    erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
     """
 
     root: Path
@@ -54,6 +57,16 @@ class Settings:
     spark_profile: str = "local"
     spark_master: str = "local[*]"
     secrets_given: Path | None = None
+    retain: str | None = None
+    erasure_approval: bool = False
+    vault: Path = Path()
+    released: Path = Path()
+
+    def __post_init__(self) -> None:
+        if self.released == Path():
+            object.__setattr__(self, "released", self.truth.parent / "released")
+        if self.vault == Path():
+            object.__setattr__(self, "vault", self.truth.parent / "vault")
 
     @classmethod
     def current(cls) -> Settings:
@@ -72,10 +85,14 @@ class Settings:
             secrets=root / said["secrets"],
             restricted=root / said["restricted"],
             truth=root / said["truth"],
+            vault=root / said["vault"],
+            released=root / given if (given := os.environ.get("SLUICE_RELEASED")) else Path(),
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
             secrets_given=Path(given) if (given := os.environ.get("SLUICE_SECRETS_GIVEN")) else None,
+            retain=_retain(name),
+            erasure_approval=_yes_or_no("SLUICE_ERASURE_APPROVAL"),
         )
         profiles = settings.spark_profiles()
         if settings.spark_profile not in profiles:
@@ -156,6 +173,10 @@ class Settings:
             "SLUICE_SECRETS": str(self.secrets),
             "SLUICE_RESTRICTED": str(self.restricted),
             "SLUICE_TRUTH": str(self.truth),
+            "SLUICE_VAULT": str(self.vault),
+            "SLUICE_RELEASED": str(self.released),
+            "SLUICE_ERASURE_APPROVAL": "yes" if self.erasure_approval else "no",
+            **({"SLUICE_RETAIN": self.retain} if self.retain else {}),
         }
         if not self.on_cluster:  # whose executors must reach the driver
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -198,6 +219,23 @@ def _environment(root: Path, name: str) -> dict[str, str]:
     said = _said(path, "", PLACES, read) | _said(path, "spark.", SPARK, spark if isinstance(spark, dict) else {})
     variables = {**{one: f"SLUICE_{one.upper()}" for one in PLACES}, **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK}}
     return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
+
+
+def _retain(environment: str) -> str | None:
+    """What stands in for every pipeline's retention time. A short one takes files from readers, so not where it matters."""
+    given = os.environ.get("SLUICE_RETAIN")
+    if given and environment == "prod":
+        raise UsageError(
+            "SLUICE_RETAIN is for demonstrations and tests, not for the environment 'prod'. Say `retain` in pipeline.py."
+        )
+    return given or None
+
+
+def _yes_or_no(variable: str) -> bool:
+    given = os.environ.get(variable) or "no"
+    if given not in ("yes", "no"):
+        raise UsageError(f"{variable} is 'yes' or 'no', not '{given}'.")
+    return given == "yes"
 
 
 def _said(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:

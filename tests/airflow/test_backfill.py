@@ -262,7 +262,7 @@ def jobs(records: Path) -> list[dict[str, str]]:
     return [{**dict(pairwise(call)), "stage": next(Path(word).stem for word in call if word.endswith(".py"))} for call in calls]
 
 
-STAGES = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
+STAGES = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify"]
 
 
 def test_local_does_the_stages_by_spark_submit(checkout: Checkout, records: Path) -> None:
@@ -275,7 +275,7 @@ def test_local_does_the_stages_by_spark_submit(checkout: Checkout, records: Path
         assert (job["--mode"], job["--tables"], job["--master"]) == ("replay", "heart_rate", "local[2]")
     assert len({job["--run-id"] for job in told}) == 1
     (run,) = json.loads(done.stdout.splitlines()[-1])["runs"]
-    assert (run["state"], run["rows"]) == ("success", 12)
+    assert (run["state"], run["rows"]) == ("success", 14)
 
 
 def test_local_per_interval_does_upkeep_once(checkout: Checkout, records: Path) -> None:

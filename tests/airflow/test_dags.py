@@ -25,6 +25,7 @@ EDGES = {
     ("gold", "propagate_deletions"),
     ("propagate_deletions", "optimize"),
     ("optimize", "vacuum"),
+    ("vacuum", "verify"),
 }
 """Of the tasks that run a job."""
 
@@ -62,7 +63,7 @@ def test_tasks_are_grouped_and_keep_their_names(dags: dict[str, DAG]) -> None:
     groups = {group: set(found.children) for group, found in dags["gym"].task_group.get_task_group_dict().items() if group}
     assert groups == {
         "layers": {"bronze", "silver", "gold"},
-        "publish": {"publish_device_day"},
+        "publish": {"publish_device_day", "publish_workout_summary", "publish_gym_stats"},
         "upkeep": {"optimize", "vacuum"},
     }
 
@@ -94,7 +95,8 @@ def test_policy_of_every_task(dags: dict[str, DAG]) -> None:
 
 def test_what_a_pipeline_publishes_has_a_task_that_announces_it(dags: dict[str, DAG]) -> None:
     outlets = {task.task_id: [asset.uri for asset in task.outlets] for task in dags["gym"].tasks}
-    assert outlets.pop("publish_device_day") == ["sluice://gym/device_day"]
+    for table in ("device_day", "workout_summary", "gym_stats"):
+        assert outlets.pop(f"publish_{table}") == [f"sluice://gym/{table}"]
     assert not any(outlets.values())
 
 
@@ -116,7 +118,7 @@ def test_thresholds_reach_the_tasks_and_the_deadline_the_dag(checkout: Checkout,
 
 def test_the_trigger_form_explains_itself(dags: dict[str, DAG]) -> None:
     form = {name: dags["gym"].params.get_param(name) for name in dags["gym"].params}
-    assert set(form) == {"mode", "from_date", "to_date", "tables", "upkeep_from"}
+    assert set(form) == {"mode", "from_date", "to_date", "tables", "verify", "upkeep_from"}
     assert all(param.description and param.schema["title"] for param in form.values())
 
 
@@ -125,6 +127,7 @@ def test_the_trigger_form_explains_itself(dags: dict[str, DAG]) -> None:
     [
         ("mode", "everything"),
         ("mode", None),
+        ("verify", "some tables"),
         ("from_date", "yesterday"),
         ("from_date", "2026-02-30"),
         ("to_date", "2026-01-01' OR '1'='1"),

@@ -31,7 +31,15 @@ CONTEXT: dict[str, Any] = {
 def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("AIRFLOW_VAR_SLUICE_SECRET_SUPPRESSION_KEY", VALUE)  # the back end that needs no server
     # Tests before this one may have started a Spark session, and with it named another checkout.
-    for name in ("SLUICE_LAKE", "SLUICE_LANDING", "SLUICE_SECRETS", "SLUICE_RESTRICTED", "SLUICE_TRUTH", "SLUICE_ENV"):
+    for name in (
+        "SLUICE_LAKE",
+        "SLUICE_LANDING",
+        "SLUICE_SECRETS",
+        "SLUICE_RESTRICTED",
+        "SLUICE_TRUTH",
+        "SLUICE_VAULT",
+        "SLUICE_ENV",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SLUICE_ROOT", str(checkout.settings.root))
     checkout.records.unlink(missing_ok=True)

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
-FORM: dict[str, Any] = {"mode": "increment", "from_date": None, "to_date": None, "tables": [], "upkeep_from": None}
+NEXT, ALL = "one table in turn", "all tables"
+FORM: dict[str, Any] = {
+    "mode": "increment",
+    "from_date": None,
+    "to_date": None,
+    "tables": [],
+    "upkeep_from": None,
+    "verify": NEXT,
+}
 DAY = {"data_interval_start": datetime(2026, 1, 1, 2, tzinfo=UTC), "data_interval_end": datetime(2026, 1, 2, 2, tzinfo=UTC)}
 
 
@@ -60,7 +68,13 @@ def test_a_manual_run_says_what_the_form_says(checkout: Checkout) -> None:
 
 
 def test_what_the_form_leaves_open_is_left_out(checkout: Checkout) -> None:
-    assert not {"--from", "--to", "--tables"} & arguments(context()).keys()
+    assert not {"--from", "--to", "--tables", "--verify"} & arguments(context()).keys()
+
+
+def test_all_tables_are_verified_where_the_form_asks_for_it(checkout: Checkout) -> None:
+    assert arguments(context(verify=ALL))["--verify"] == "all"
+    assert arguments(context("backfill", verify=ALL) | DAY)["--verify"] == "all"
+    assert "--verify" not in arguments(context("scheduled", verify=ALL) | DAY), "nobody filled in a form for it"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +123,7 @@ def test_a_run_that_data_started_takes_what_is_new(checkout: Checkout, run_type:
     assert not {"--from", "--to"} & found.keys()
 
 
-@pytest.mark.parametrize("stage", ["optimize", "vacuum"])
+@pytest.mark.parametrize("stage", ["optimize", "vacuum", "verify"])
 @pytest.mark.parametrize(
     ("run_type", "upkeep_from", "runs"),
     [
@@ -136,6 +150,39 @@ def test_a_backfill_does_its_upkeep_once(
         with pytest.raises(AirflowSkipException, match="backfill"):
             task.execute(given)
     assert bool(told(records)) == runs
+
+
+@pytest.mark.parametrize("seen", ["here", "by the job"])
+def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
+    checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
+
+    from sluice.runs import holder
+
+    folder = Path(checkout.settings.bookkeeping("gym"))
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = holder.describe(folder, "kept", kept_running=True)
+    try:
+        if seen == "by the job":  # of another host nobody here knows whether it lives; that the lease is refused says so
+            told_elsewhere = {**json.loads((folder / "lease.json").read_text()), "host": "elsewhere"}
+            (folder / "lease.json").write_text(json.dumps(told_elsewhere))
+            assert operator.execute(context())["stage"] == operator.stage, "what only may live is no reason to skip"
+            monkeypatch.setenv("STAND_IN_EXIT", "3")
+        before = len(told(records))
+        with pytest.raises(AirflowSkipException, match=r"'gym' is kept running by run kept .* sluice stop gym"):
+            operator.execute(context())
+        with pytest.raises(AirflowFailException, match="Mode 'refresh' is none of that: Pipeline 'gym' is kept running"):
+            operator.execute(context(mode="refresh", tables=["device_day"]))
+        assert len(told(records)) - before == (2 if seen == "by the job" else 0), "no job is started to find it out"
+        holder.describe(folder, "another")
+        if seen == "by the job":
+            with pytest.raises(AirflowException, match="another job writes this pipeline"):
+                operator.execute(context())
+    finally:
+        holder.ends(folder, mine)
+    monkeypatch.delenv("STAND_IN_EXIT", raising=False)
+    assert operator.execute(context())["stage"] == operator.stage
 
 
 def test_a_job_gets_nothing_of_airflow(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +224,7 @@ def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, l
     assert run.state == "success"
     calls = [entry["argv"] for entry in told(records)]
     spark_jobs = checkout.settings.root / "spark_jobs"
-    stages = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
+    stages = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify"]
     assert [call[8] for call in calls] == [str(spark_jobs / f"{stage}.py") for stage in stages]
     assert calls[0][:4] == ["--master", "local[2]", "--properties-file", str(spark_jobs / "conf" / "spark-defaults.conf")]
     assert calls[0][4:8] == ["--name", "sluice-gym-bronze", "--deploy-mode", "client"]
@@ -204,6 +251,20 @@ def test_exit_codes(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatc
         operator.execute(context())
     assert isinstance(failure.value, AirflowFailException) == (code == 2), "only exit code 2 rules out a retry"
     assert failure.value.__suppress_context__, "the command line and its stack trace are no news"
+
+
+@pytest.mark.parametrize("code", [1, 3, 137])
+def test_what_differs_from_its_recompute_is_not_tried_again(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    from orchestration.spark_submit import SluiceSparkSubmitOperator
+
+    monkeypatch.setenv("STAND_IN_EXIT", str(code))
+    with pytest.raises(AirflowException) as failure:
+        SluiceSparkSubmitOperator(task_id="verify", pipeline="gym", stage="verify").execute(context())
+    assert isinstance(failure.value, AirflowFailException) == (code == 1), "a lease that is held and a job that was killed are"
 
 
 def test_a_missing_connection_is_no_yarn(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:

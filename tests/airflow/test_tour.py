@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sluice.cli.tour import tour
 from sluice.cli.tour_folders import leave_marker, starts_afresh
-from sluice.cli.tour_report import Run, print_quarantine, print_rules, print_shown
+from sluice.cli.tour_report import Run, print_quarantine, print_recomputes, print_rules, print_shown
 from sluice.cli.truth import compare
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
@@ -108,6 +108,18 @@ def test_what_the_maker_wants_to_be_seen_is_printed_as_it_is(console: Console) -
     assert console.export_text().split() == ["One", "member", "nothing", "In", "quarantine", "nothing"]
     print_quarantine(console, [{"table": "heart_rate", "reason": "positive", "rows": 1_022, "deliveries": 3}])
     assert console.export_text().splitlines()[-1].split() == ["heart_rate", "positive", "1,022", "3"]
+
+
+def test_what_was_compared_with_a_recompute_is_told_for_each_table(console: Console) -> None:
+    flows = [
+        {"flow": name, "rows_in": 1_022, "seconds": 0.31, "note": note} for name, note in (("bpm", "equal"), ("visits", "stale"))
+    ]
+    last = Run("nothing new", reports={"verify": {"flows": flows}}, seconds={"verify": 9.0})
+    print_recomputes(console, last.compared())
+    lines = [line.split() for line in console.export_text().splitlines()]
+    assert lines[-2:] == [["bpm", "1,022", "0.3", "equal"], ["visits", "1,022", "0.3", "stale"]]
+    assert "2 tables compared" in last.line("verify")
+    assert "bpm: equal" in Run("a day", reports={"verify": {"flows": flows[:1]}}, seconds={"verify": 9.0}).line("verify")
 
 
 A: dict[str, Any] = {"device_id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "mean": 0.1 + 0.2, "note": None}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.lake import tables
@@ -46,7 +47,7 @@ def asked(capsys: pytest.CaptureFixture[str]) -> Counter[tuple[Any, ...]]:
 def test_changes_are_what_spark_reads_of_nested_and_partitioned_and_widened_tables(
     spark: SparkSession, settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+    for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     path = settings.table_path("gym", "silver", "heart_rate")
     shape = Shape(schema=tables.columns(COLUMNS), comment="", statistics=("id",), partition_by=("day",))

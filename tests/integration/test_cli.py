@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.conftest import PLACES, gym_at
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
@@ -37,18 +38,13 @@ def call(capsys: pytest.CaptureFixture[str], lake: Settings) -> Call:
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, gym_of_two_days: Path) -> Iterator[Settings]:
     """A gym of two days, landed and run by the command line."""
     folder = tmp_path_factory.mktemp("cli")
-    names = ("lake", "landing", "secrets", "restricted", "truth")
-    places = {name: folder / name for name in names}
+    gym_at(folder, gym_of_two_days)
     with pytest.MonkeyPatch.context() as patch:
-        for name, path in places.items():
-            patch.setenv(f"SLUICE_{name.upper()}", str(path))
-        for command in (("land", "gym", "--days", "2", "--scale", "0.1"), ("run", "gym")):
-            with pytest.raises(SystemExit) as ended:
-                main(command)
-            assert ended.value.code == 0
+        for name in PLACES:
+            patch.setenv(f"SLUICE_{name.upper()}", str(folder / name))
         yield Settings.current()
 
 
@@ -61,7 +57,8 @@ def test_run_again_finds_nothing_new_and_one_run_has_all_stages(call: Call, lake
     code, out, _ = call("run", "gym", "--json")
     reports = as_json(out)["reports"]
     assert code == 0
-    assert [report["stage"] for report in reports] == ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum"]
+    stages = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify"]
+    assert [report["stage"] for report in reports] == stages
     assert len({report["run"] for report in reports}) == 1
     assert not any(report["committed"] for report in reports[:3])
     last = as_json(call("status", "gym", "--json")[1])["pipelines"][0]
@@ -164,20 +161,40 @@ def test_show_and_the_ledgers(call: Call) -> None:
     assert len(shown["rows"]) == 3
     assert shown["columns"][:2] == ["device_id", "date"]
     assert as_json(call("ledger", "gym", "--state", "ingested", "--json", "--limit", "4")[1])["total"] == 18
-    assert as_json(call("runs", "gym", "--json")[1])["runs"][0]["stage"] == "vacuum"
+    assert as_json(call("runs", "gym", "--json")[1])["runs"][0]["stage"] == "verify"
     assert as_json(call("history", "gym", "--json")[1])["versions"]
+
+
+def test_verify_compares_with_a_recompute(call: Call) -> None:
+    code, out, _ = call("verify", "gym", "--table", "device_day", "--table", "members", "--json")
+    found = as_json(out)
+    assert code == 0 and found["equal"]
+    assert [(one["table"], one["equal"], one["missing"] + one["surplus"] + one["different"]) for one in found["tables"]] == [
+        ("device_day", True, 0),
+        ("members", True, 0),
+    ]
+    code, _, error = call("verify", "gym", "--table", "readings")
+    assert code == 2 and "'readings' is bronze" in error
 
 
 def test_check_plans_says_what_a_change_makes_anew(call: Call) -> None:
     code, out, _ = call("check", "gym", "--plans", "--json")
-    bounds = {bound["view"]: bound["columns"] for bound in as_json(out)["plans"][0]["bounds"]}
+    bounds = {(bound["view"], bound["input"]): bound["columns"] for bound in as_json(out)["plans"][0]["bounds"]}
     assert code == 0
     assert bounds == {
-        "completed_workouts": {"user_id": "user_id", "session_id": "session_id"},
-        "members": {"user_id": "user_id"},
-        "members_history": {"user_id": "user_id"},
-        "member_bins": {"gender": "gender", "city": "city", "state": "state"},
-        "device_day": {"device_id": "device_id", "date": "CAST(time AS DATE)"},
+        ("completed_workouts", "workouts"): {"user_id": "user_id", "session_id": "session_id"},
+        ("members", "members_changes"): {"user_id": "user_id"},
+        ("members_history", "members_history_changes"): {"user_id": "user_id"},
+        ("member_bins", "members"): {"gender": "gender", "city": "city", "state": "state"},
+        ("workout_heart_rate", "heart_rate"): {"device_id": "device_id", "time": "time"},
+        ("workout_heart_rate", "memberships"): {"device_id": "device_id"},
+        ("workout_heart_rate", "completed_workouts"): {"session_id": "session_id"},
+        ("workout_summary", "workout_heart_rate"): {"user_id": "user_id", "session_id": "session_id"},
+        ("workout_summary", "members_history"): {"user_id": "user_id"},
+        ("gym_stats", "visits"): {"mac_address": "mac_address", "gym": "gym", "date": "CAST(first_seen AS DATE)"},
+        ("gym_stats", "memberships"): {"mac_address": "mac_address"},
+        ("gym_stats", "completed_workouts"): {"user_id": "user_id"},
+        ("device_day", "heart_rate"): {"device_id": "device_id", "date": "CAST(time AS DATE)"},
     }
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
 ORDERS = Source(name="orders", schema="id BIGINT, who STRING, born DATE, spent INT", subject="who", personal="born")
-VISITS = Source(name="visits", schema="mac STRING, seen BIGINT, age INT", personal=("mac", "age"))
+VISITS = Source(name="visits", schema="mac STRING, seen BIGINT, age INT, who STRING", subject="who", personal=("mac", "age"))
 
 
 @table(reads="orders", keys="id", subject="who", personal="born")
@@ -58,12 +58,13 @@ def spending(order: DataFrame) -> DataFrame:
     reads="visits",
     keys="device",
     sequence_by="seen",
+    subject="who",
     personal={"device": treat.hmac("device", canonical="hex"), "age": treat.bin(18, 65)},
 )
 @expect_or_quarantine("of_age", "age >= 14")
 def device(visits: DataFrame) -> DataFrame:
     """The last visit of a device."""
-    return visits.select(F.col("mac").alias("device"), "seen", "age")
+    return visits.select(F.col("mac").alias("device"), "seen", "age", "who")
 
 
 Shop = Callable[..., Lakehouse]
@@ -128,7 +129,7 @@ def test_a_key_may_be_a_pseudonym_and_rules_see_the_row_before(shop: Shop) -> No
         ),
     )
     lake.run()
-    assert lake.rows("device") == [(of(lake, "00ab12000001", "device"), 3, ">=65", 1, 1)], "three ways to write one device"
+    assert lake.rows("device") == [(of(lake, "00ab12000001", "device"), 3, ">=65", None, 1, 1)], "three ways to write one device"
     assert len(lake.rows("device_quarantine")) == 1
     log_files = Path(lake.workspace().path("device"), "_delta_log").glob("*.json")
     added = [json.loads(line)["add"] for file in log_files for line in file.read_text().splitlines() if '"add"' in line]

@@ -156,7 +156,9 @@ class Deployment:
     def _of_this_place(self) -> dict[str, str]:
         """Addresses and folders that the containers' network and volumes give there."""
         data = self.folder / "data"
-        places = {f"SLUICE_{name.upper()}": str(data / name) for name in ("lake", "landing", "secrets", "restricted", "truth")}
+        places = {
+            f"SLUICE_{name.upper()}": str(data / name) for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
+        }
         return {
             **places,
             "SLUICE_SPARK_MASTER": f"spark://{LOOPBACK}:{self.ports['7077']}",

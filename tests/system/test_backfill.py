@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarning
 
 DAYS = ("--from", "2026-01-01", "--to", "2026-01-03")
 MIDNIGHTS = [f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2, 3, 4)]
-UPKEEP = ["optimize", "vacuum"]
+UPKEEP = ["optimize", "vacuum", "verify"]
 
 
 @pytest.fixture(scope="module")

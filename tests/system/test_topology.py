@@ -25,9 +25,9 @@ from orchestration.rest import Client
 from orchestration.rest_lines import client_of_this_line
 from sluice.settings import Settings
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
-STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum")
+STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify")
 
 
 @pytest.fixture(scope="module")

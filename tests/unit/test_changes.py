@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.settings import Settings
@@ -23,7 +24,7 @@ SECRET = "4711"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """gym with a table: made and filled at version 0, an update and a delete at 1 and 2, two rows more at 3."""
-    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+    for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     path = settings.table_path("gym", "silver", "heart_rate")
     write_deltalake(path, readings((2, 7), (1, 7), (1, 6)), configuration=FEED)

@@ -332,14 +332,65 @@ def test_what_may_be_told_of_members_names_nobody(four_days: Path) -> None:
 
 
 def test_a_visit_is_seen_by_the_phone_that_is_registered_on_its_day(four_days: Path) -> None:
-    phones: dict[str, set[str]] = {}
-    now: dict[int, str] = {}
-    for name, record in records(four_days, "registrations"):
-        now[record["device_id"]] = record["mac_address"]
-        phones[name.removeprefix("registrations-")[:10]] = set(now.values())
-    assert len(now) == 20 and len({record["mac_address"] for _, record in records(four_days, "registrations")}) == 23
+    registered = [record for _, record in records(four_days, "registrations")]
+    assert len({one["device_id"] for one in registered}) == 20 and len({one["mac_address"] for one in registered}) == 23
+    phones: dict[date, set[str]] = {}
+    for day in (date(2026, 11, 1) + timedelta(days=after) for after in range(4)):
+        until_then = sorted(
+            (one for one in registered if instant(one["registered_at"]).date() <= day), key=lambda one: one["registered_at"]
+        )
+        phones[day] = set({one["device_id"]: one["mac_address"] for one in until_then}.values())
     for row in expected(four_days / "truth")["visits"]:
-        assert row["mac_address"] in phones[row["first_seen"].date().isoformat()]  # type: ignore[attr-defined]
+        assert row["mac_address"] in phones[row["first_seen"].date()]  # type: ignore[attr-defined]
+
+
+def readings_in_workouts(root: Path) -> dict[tuple[int, datetime], tuple[int, int]]:
+    """Member and session of each reading in a workout, from what was delivered alone, reading by reading."""
+    registered = [record for _, record in records(root, "registrations")]
+    at: dict[tuple[int, int], dict[str, float]] = {}
+    for value in events(root, "workout"):
+        at.setdefault((value["user_id"], value["session_id"]), {})[value["action"]] = value["time"]
+    whole = [(*session, known["start"], known["stop"]) for session, known in at.items() if len(known) == 2]
+    found: dict[tuple[int, datetime], tuple[int, int]] = {}
+    for row in expected(root / "truth")["heart_rate"]:
+        time: Any = row["time"]
+        before = [one for one in registered if one["device_id"] == row["device_id"] and instant(one["registered_at"]) <= time]
+        who = max(before, key=lambda one: int(one["registered_at"]))["user_id"] if before else None
+        for user, session, start, stop in whole:
+            if user == who and instant(start) <= time <= instant(stop):
+                found[int(str(row["device_id"])), time] = (user, session)
+    return found
+
+
+def test_f7_the_expected_heart_rates_of_workouts_follow_from_what_was_delivered(four_days: Path) -> None:
+    tables = expected(four_days / "truth")
+    found: list[dict[str, Any]] = tables["workout_heart_rate"]
+    within = {(row["device_id"], row["time"]): (row["user_id"], row["session_id"]) for row in found}
+    assert within == readings_in_workouts(four_days) and len(within) == len(found) > 200
+    sessions = Counter((row["user_id"], row["session_id"]) for row in found)
+    assert {(row["user_id"], row["session_id"]): row["readings"] for row in tables["workout_summary"]} == sessions
+    assert {row["age_band"] is None for row in tables["workout_summary"]} == {True, False}, "some trained when they had left"
+
+
+def test_f7_whatever_belongs_together_comes_in_any_order(four_days: Path) -> None:
+    tables = expected(four_days / "truth")
+    found: list[dict[str, Any]] = tables["workout_heart_rate"]
+    delivered_on = {(one["device_id"], one["registered_at"]): one["file"] for one in told(four_days, "registrations")}
+    late = {device for (device, at), file in delivered_on.items() if f"{instant(at):%Y-%m-%d}" not in file}
+    assert late == {4_200_000_003, 4_200_000_013}
+    first_day = [row for row in found if row["time"].date() == date(2026, 11, 1)]
+    assert {row["device_id"] for row in first_day} & late, "taken in a workout, and registered only a day later"
+    late_readings = {(one["device_id"], instant(one["time"])) for one in told(four_days) if one["kind"] == "late"}
+    assert late_readings & {(row["device_id"], row["time"]) for row in found}, "readings that came after their workout"
+    at_night = [row for row in found if row["time"].date() > row["started_at"].date()]
+    assert at_night, "the stop of a workout that goes on after midnight is exported a day after its start"
+
+
+def test_who_trains_and_is_seen_in_a_gym_came_there_to_train(four_days: Path) -> None:
+    rows: list[dict[str, Any]] = expected(four_days / "truth")["gym_stats"]
+    assert len(rows) > 30 and sum(row["minutes_exercising"] > 10 for row in rows) > 10
+    assert all(0 <= row["minutes_exercising"] <= row["minutes_in_gym"] for row in rows)
+    assert sum(row["visits"] for row in rows) <= len(expected(four_days / "truth")["visits"])
 
 
 def test_the_expected_visits_follow_from_what_the_gyms_delivered(four_days: Path) -> None:

@@ -17,8 +17,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.gym.bronze import readings
-from pipelines.gym.gold import device_day
-from pipelines.gym.silver import completed_workouts, fanned_out, heart_rate, member_bins, member_changes, member_keys, visits
+from pipelines.gym.gold import (
+    device_counts,
+    device_day,
+    gym_stats,
+    heart_rate_10min,
+    workout_heart_rate,
+    workout_heart_rate_stream,
+    workout_summary,
+)
+from pipelines.gym.silver import (
+    completed_workouts,
+    fanned_out,
+    heart_rate,
+    member_bins,
+    member_changes,
+    member_keys,
+    memberships,
+    visits,
+)
 from pipelines.gym.truth import device_day as device_day_in_python
 from sluice.declare import treat
 from sluice.declare.expectations import Action
@@ -232,6 +249,164 @@ def test_visits_are_the_same_from_texts_and_from_numbers(spark: SparkSession, ki
     assert found.dtypes == [("mac_address", "string"), ("gym", "bigint"), ("first_seen", "timestamp"), ("last_seen", "timestamp")]
     (row,) = found.withColumns({name: F.unix_micros(name) for name in ("first_seen", "last_seen")}).collect()
     assert tuple(row) == ("02:aa", 5, 1_793_491_200_000_000, 1_793_491_260_000_000)
+
+
+MEMBERSHIPS = "device_id BIGINT, registered_at STRING, user_id BIGINT, mac_address STRING"
+SESSIONS = "user_id BIGINT, session_id BIGINT, workout_id BIGINT, started_at STRING, stopped_at STRING"
+VISITS = "mac_address STRING, gym BIGINT, first_seen STRING, last_seen STRING"
+HISTORY = "user_id BIGINT, birth_date DATE, __START_AT STRING, __END_AT STRING"
+READINGS = (
+    "device_id BIGINT, time STRING, user_id BIGINT, session_id BIGINT, workout_id BIGINT, started_at STRING, heartrate DOUBLE"
+)
+
+
+def at(spark: SparkSession, columns: str, *rows: tuple[Any, ...]) -> DataFrame:
+    """Rows whose instants are written as hours and minutes of 2026-11-01, or of the day before as -22:30."""
+    frame = spark.createDataFrame([tuple(map(_instant, row)) for row in rows], columns)
+    instants = [
+        name for name in ("time", "registered_at", "started_at", "stopped_at", "first_seen", "last_seen") if name in columns
+    ]
+    instants += [name for name in ("__START_AT", "__END_AT") if name in columns]
+    return frame.withColumns({name: F.col(name).cast("timestamp") for name in instants})
+
+
+def _instant(value: Any) -> Any:
+    if not (isinstance(value, str) and re.fullmatch(r"-?\d\d:\d\d", value)):
+        return value
+    return f"2026-10-31 {value[1:]}:00Z" if value[0] == "-" else f"2026-11-01 {value}:00Z"
+
+
+def readings_of_workouts(spark: SparkSession, times: list[tuple[int, str]], worn: list[Any], sessions: list[Any]) -> list[Any]:
+    """The device, hour and minute, member and session of each reading that is found in a workout."""
+    taken = at(spark, "device_id BIGINT, time STRING, heartrate DOUBLE", *((device, time, 60.0) for device, time in times))
+    found = workout_heart_rate(taken, at(spark, MEMBERSHIPS, *worn), at(spark, SESSIONS, *sessions))
+    shown = found.select("device_id", F.date_format("time", "HH:mm"), "user_id", "session_id").collect()
+    return sorted(map(tuple, shown))
+
+
+def test_f7_a_reading_is_of_the_workout_that_its_member_was_in(spark: SparkSession) -> None:
+    times = [
+        (1, "07:59"),
+        (1, "08:00"),
+        (1, "08:30"),
+        (1, "09:00"),
+        (1, "09:01"),
+        (2, "08:30"),
+        (1, "11:00"),
+        (1, "12:30"),
+        (9, "08:30"),
+    ]
+    worn = [(1, "07:00", 7, "a"), (2, "07:00", 8, "b")]
+    sessions = [(7, 10, 3, "08:00", "09:00"), (7, 11, 3, "10:30", None), (7, 12, 3, None, "13:00"), (8, 13, 4, "08:00", "08:30")]
+    found = [(1, "08:00", 7, 10), (1, "08:30", 7, 10), (1, "09:00", 7, 10), (2, "08:30", 8, 13)]
+    assert readings_of_workouts(spark, times, worn, sessions) == found
+    stopped = [*sessions, (7, 14, 3, "10:30", "11:00"), (8, 15, 3, "00:00", "12:01")]
+    assert readings_of_workouts(spark, times, worn, stopped) == sorted([*found, (1, "11:00", 7, 14)]), "no workout has 12 hours"
+
+
+def test_f7_a_device_that_changes_hands_belongs_to_whom_it_was_registered_last_when_it_measured(spark: SparkSession) -> None:
+    times = [(1, "07:00"), (1, "08:30"), (1, "09:00"), (1, "10:00"), (1, "11:00")]
+    sessions = [(7, 10, 3, "06:30", "12:00"), (8, 11, 3, "06:30", "12:00")]
+    first, again = (1, "08:00", 7, "a"), (1, "11:00", 7, "c")
+    handed_on = (1, "09:00", 8, "b")
+    assert readings_of_workouts(spark, times, [first], sessions) == [
+        (1, f"{time}", 7, 10) for time in ("08:30", "09:00", "10:00", "11:00")
+    ]
+    # A registration that comes later, of an instant between two others, changes whose the readings after it are.
+    assert readings_of_workouts(spark, times, [again, first, handed_on], sessions) == [
+        *((1, "08:30", 7, 10), (1, "09:00", 8, 11), (1, "10:00", 8, 11), (1, "11:00", 7, 10))
+    ]
+
+
+def test_a_workout_is_summed_up_with_the_age_that_was_known_at_its_start(spark: SparkSession) -> None:
+    born = date(1961, 11, 1)
+    taken = [(1, f"08:{minute}", 7, 10, 3, "08:00", beats) for minute, beats in (("05", 60.0), ("10", 90.5), ("15", 240.0))]
+    taken += [
+        (1, "00:05", 7, 11, 3, "-23:50", 70.0),
+        (2, "08:05", 8, 12, 4, "08:00", 80.0),
+        (2, "10:05", 8, 13, 4, "10:00", 81.0),
+    ]
+    # The first was known by another date of birth before; the second left at nine.
+    history = [(7, date(1999, 1, 1), "-00:00", "-12:00"), (7, born, "-12:00", None), (8, born, "-12:00", "09:00")]
+    frame = workout_summary(at(spark, READINGS, *taken), at(spark, HISTORY, *history))
+    columns = ("user_id", "session_id", "workout_id", "age_band", "readings", "lowest", "average", "highest")
+    assert sorted(map(tuple, frame.select(*columns).collect())) == [
+        *((7, 10, 3, 65, 3, 60.0, 130.1666666667, 240.0), (7, 11, 3, 64, 1, 70.0, 70.0, 70.0)),
+        *((8, 12, 4, 65, 1, 80.0, 80.0, 80.0), (8, 13, 4, None, 1, 81.0, 81.0, 81.0)),
+    ]
+    assert workout_summary.treatments["age_band"] == member_bins.treatments["age_band"]
+    assert set(frame.columns) == {*columns, "started_at"}, "nothing else of a member"
+
+
+def test_minutes_in_the_gym_and_minutes_of_exercise_there(spark: SparkSession) -> None:
+    seen = [("a", 5, "08:00", "09:30"), ("a", 5, "12:00", "12:45"), ("a", 2, "18:00", "19:00"), ("b", 5, "-23:30", "00:30")]
+    seen += [("b", 5, "08:00", "09:00"), ("x", 5, "08:00", "09:00"), ("a", 2, "06:00", "06:30")]
+    owned = [(1, "-07:00", 8, "b"), (2, "07:00", 7, "a"), (2, "07:30", 7, "c")]
+    sessions = [
+        (7, 10, 3, "08:15", "09:00"),
+        (7, 11, 3, "09:15", "10:00"),
+        (7, 12, 3, "12:30", None),
+        (8, 13, 3, "09:00", "10:00"),
+    ]
+    sessions += [(8, 14, 3, "-23:45", "00:15"), (8, 15, 3, None, "08:30")]
+    frame = gym_stats(at(spark, VISITS, *seen), at(spark, MEMBERSHIPS, *owned), at(spark, SESSIONS, *sessions))
+    sunday, day_before = date(2026, 11, 1), date(2026, 10, 31)
+    assert sorted(map(tuple, frame.collect())) == [
+        (7, "a", 2, sunday, 1, 60.0, 0.0),  # at six the phone was nobody's
+        (7, "a", 5, sunday, 2, 135.0, 60.0),  # of the workout in progress nothing is known
+        (8, "b", 5, day_before, 1, 60.0, 30.0),
+        (8, "b", 5, sunday, 1, 60.0, 0.0),
+    ]
+
+
+def test_a_phone_that_changes_hands_is_whose_it_was(spark: SparkSession) -> None:
+    seen = [("a", 5, "08:00", "09:00"), ("a", 5, "12:00", "12:30")]
+    owned = [(1, "07:00", 7, "a"), (2, "10:00", 8, "a")]
+    frame = gym_stats(at(spark, VISITS, *seen), at(spark, MEMBERSHIPS, *owned), at(spark, SESSIONS, (7, 1, 1, "20:00", "21:00")))
+    assert sorted((row.user_id, row.minutes_in_gym) for row in frame.collect()) == [(7, 60.0), (8, 30.0)]
+
+
+def test_a_reading_is_in_two_windows_of_ten_minutes(spark: SparkSession) -> None:
+    taken = at(
+        spark, "device_id BIGINT, time STRING, heartrate DOUBLE", (1, "08:04", 60.0), (1, "08:05", 71.0), (2, "08:05", 80.0)
+    )
+    found = heart_rate_10min(taken).select(
+        "device_id", F.date_format("begin", "HH:mm"), F.date_format("end", "HH:mm"), "readings", "average"
+    )
+    assert sorted(map(tuple, found.collect())) == [
+        *((1, "07:55", "08:05", 1, 60.0), (1, "08:00", "08:10", 2, 65.5), (1, "08:05", "08:15", 1, 71.0)),
+        *((2, "08:00", "08:10", 1, 80.0), (2, "08:05", "08:15", 1, 80.0)),
+    ]
+    assert sorted(map(tuple, device_counts(taken).collect())) == [(1, 2), (2, 1)]
+
+
+def test_a_stream_of_heart_rates_is_joined_with_the_starts_of_two_hours_before(spark: SparkSession) -> None:
+    starts = "user_id BIGINT, workout_id BIGINT, session_id BIGINT, action STRING, time STRING"
+    told = [(7, 3, 10, "start", "08:00"), (7, 3, 10, "stop", "08:30"), (7, 3, 11, "start", "09:30"), (8, 4, 12, "start", "08:00")]
+    beats = [(7, 1, time, 60.0) for time in ("07:59", "08:00", "10:00", "10:01", "11:31")]
+    sent = at(spark, "user_id BIGINT, device_id BIGINT, time STRING, heartrate DOUBLE", *beats)
+    found = workout_heart_rate_stream(sent, at(spark, starts, *told))
+    assert sorted((row[0], row[1]) for row in found.select(F.date_format("time", "HH:mm"), "session_id").collect()) == [
+        *(("08:00", 10), ("10:00", 10), ("10:00", 11), ("10:01", 11))
+    ]
+
+
+def test_there_is_a_stream_of_each_kind() -> None:
+    assert [one.output for one in (device_counts, heart_rate_10min, workout_heart_rate_stream)] == [
+        "complete",
+        "append",
+        "append",
+    ]
+    assert heart_rate_10min.closes_when_idle and heart_rate_10min.late == "heart_rate_10min_late"
+    assert not set(workout_heart_rate_stream.keys) - set(workout_heart_rate.keys), "keys as those of the view"
+
+
+def test_gold_reads_memberships_and_nothing_restricted() -> None:
+    assert not memberships.restricted and memberships.keys == ("device_id", "registered_at")
+    assert memberships.private == {"device_id", "user_id", "mac_address"}
+    read = {name for view in (workout_heart_rate, workout_summary, gym_stats, device_day) for name in view.reads}
+    assert "memberships" in read and "member_keys" not in read
+    assert workout_heart_rate.subject == workout_summary.subject == gym_stats.subject == "user_id"
 
 
 def test_what_is_declared() -> None:

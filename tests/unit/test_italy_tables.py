@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.italy.bronze import regional_reports
-from pipelines.italy.gold import national_day, region_week
+from pipelines.italy.gold import national_7_days, national_day, region_7_days, region_week
 from pipelines.italy.silver import COUNTS, region_day
 from sluice.declare.expectations import Action
 
@@ -213,6 +213,59 @@ def test_a_week_ends_on_its_last_reported_day(spark: SparkSession) -> None:
     assert found.columns == [
         *("iso_year", "iso_week", "region_name", "new_cases", "peak_intensive_care", "deaths", "total_cases"),
     ]
+
+
+MONDAY = date(2020, 3, 2)
+
+
+def later(days: int) -> date:
+    return MONDAY + timedelta(days=days)
+
+
+def test_seven_days_are_counted_by_the_calendar_and_not_by_reports(spark: SparkSession) -> None:
+    told = {0: (10, 1), 1: (None, 2), 6: (5, 3), 7: (7, 6), 13: (1, 9), 14: (2, 9)}
+    rows = [region(later(day), 1, "Piemonte", new_cases=cases, deaths=deaths) for day, (cases, deaths) in told.items()]
+    rows.append(region(later(7), 2, "Valle d'Aosta", new_cases=100, deaths=50))
+    frame = region_days(spark, *rows)
+    found = [tuple(row) for row in region_7_days(frame).orderBy("region_name", "report_date").collect()]
+    assert found == [
+        (later(0), "Piemonte", 1, 10, None, None, None),
+        (later(1), "Piemonte", 2, 10, None, None, None),
+        (later(6), "Piemonte", 3, 15, None, None, None),
+        (later(7), "Piemonte", 3, 12, 10, 2, 5),  # not of the seventh row before, which there is none of
+        (later(13), "Piemonte", 2, 8, 15, -7, 6),
+        (later(14), "Piemonte", 2, 3, 12, -9, 3),
+        (later(7), "Valle d'Aosta", 1, 100, None, None, None),
+    ]
+    nation = {row.report_date: row for row in national_7_days(national_day(frame)).collect()}
+    assert tuple(nation[later(7)]) == (later(7), 3, 112, 10, 102, 55)
+    assert tuple(nation[later(13)]) == (later(13), 2, 108, 15, 93, 6)
+
+
+def test_a_region_with_two_codes_on_a_day_has_one_row(spark: SparkSession) -> None:
+    twice = region_days(
+        spark,
+        region(MONDAY, 4, "P.A. Bolzano", new_cases=3, deaths=8),
+        region(MONDAY, 21, "P.A. Bolzano", new_cases=4, deaths=7),
+        region(later(7), 21, "P.A. Bolzano", new_cases=1, deaths=9),
+    )
+    found = {row.report_date: (row.new_cases, row.week_before, row.new_deaths) for row in region_7_days(twice).collect()}
+    assert found == {MONDAY: (7, None, None), later(7): (1, 7, 2)}
+
+
+@pytest.mark.parametrize("view", [region_7_days, national_7_days])
+def test_a_change_reaches_as_far_as_declared_and_no_further(spark: SparkSession, view: Any) -> None:
+    """One report more: every row that differs is within the reach, and its first and last day differ indeed."""
+    days = [region(later(day), 1, "Piemonte", new_cases=day, deaths=day) for day in range(30) if day != 10]
+    more = [*days, region(later(10), 1, "Piemonte", new_cases=1000, deaths=1000)]
+    before, after = (
+        {tuple(row) for row in view(frame if view is region_7_days else national_day(frame)).collect()}
+        for frame in (region_days(spark, *days), region_days(spark, *more))
+    )
+    touched = {row[0] for row in before ^ after}
+    (reach,) = view.reach.values()
+    assert (reach.column, reach.before, reach.after) == ("report_date", "0 days", "13 days")
+    assert (min(touched), max(touched)) == (later(10), later(10 + 13))
 
 
 def test_what_is_declared() -> None:

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, table
@@ -24,7 +26,7 @@ from sluice.declare.loading import load
 from sluice.flows import checkpoints
 from sluice.ingest import ledger as tables
 from sluice.lake import log
-from sluice.runs import changes, gaps, lag, ledger, plan, positions, reconciliation, stale
+from sluice.runs import changes, gaps, kept, lag, ledger, plan, positions, reconciliation, stale
 from sluice.runs.books import Books
 from sluice.runs.positions import Position
 from sluice.settings import Settings
@@ -36,7 +38,7 @@ START = datetime(2026, 1, 1, 2, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+    for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
 
 
@@ -190,6 +192,22 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
     assert len(gaps.of(settings, shop, now)) == 1
     record(settings, "shop", both_layers(START + 6 * DAY, **third))
     assert gaps.of(settings, shop, now) == []
+
+
+def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
+    record(settings, "shop", scheduled(1))
+    looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
+    monkeypatch.setattr(kept, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
+    span = kept.Span(settings, "shop")
+    span.write()
+    assert not (Path(settings.bookkeeping("shop")) / "kept_running.json").exists(), "nothing was taken yet"
+    for _ in range(3):
+        span.looked()
+    monkeypatch.undo()
+    open_ones = [gap.interval for gap in gaps.of(settings, shop, now)]
+    before, after = Interval(START + 1 * DAY, START + 3 * DAY), Interval(START + 5.5 * DAY, START + 8 * DAY)
+    assert open_ones == [before, after], "its first look took all of its day, its last one what had come until then"
 
 
 def checkpoint(settings: Settings, flow: str, inputs: dict[str, str], *offsets: tuple[int, int], done: int) -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -9,12 +12,15 @@ from pyspark.sql import functions as F
 from sluice.declare.tables import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.probe import reaches
+from sluice.flows.truncation import truncated
+from sluice.lake import tables
 from sluice.lake.tables import columns
 
 pytestmark = pytest.mark.spark
 
 INPUTS = {
     "regions": "d DATE, region STRING, n BIGINT",
+    "steps": "device INT, at TIMESTAMP, n INT",
     "readings": "device INT, t INT, d DATE, bpm INT",
     "trackers": "device INT, who INT",
     "members": "who INT, age INT",
@@ -187,6 +193,54 @@ def test_a_self_join_that_shifts_rows_is_not_bounded_by_what_it_shifts(spark: Sp
         return regions.join(before, ["region", "d"], "left")
 
     assert asked(spark, ("region", "d"), ("regions",), with_the_day_before) == {"regions": {"region": "region"}}
+
+
+def windowed(*size: str) -> Callable[[DataFrame], DataFrame]:
+    def counted(steps: DataFrame) -> DataFrame:
+        per = steps.groupBy("device", F.window("at", *size)).agg(F.sum("n").alias("n"))
+        return per.select("device", F.col("window.start").alias("since"), F.col("window.end").alias("until"), "n")
+
+    return counted
+
+
+@pytest.mark.parametrize("end", ["since", "until"])
+def test_a_tumbling_window_is_bounded_by_its_start_and_its_end(spark: SparkSession, end: str) -> None:
+    expression = asked(spark, (end,), ("steps",), windowed("10 minutes"))["steps"][end]
+    assert truncated(expression) == ("at", 600)
+    rows = tables.inline(spark, [(1, datetime(2026, 3, 1, 12, 34, tzinfo=UTC), 1)], INPUTS["steps"])
+    given = rows.select(F.expr(expression).alias("given")).union(windowed("10 minutes")(rows).select(end))
+    assert given.distinct().count() == 1, "what SQL gives is what the window gives"
+
+
+def test_a_sliding_window_and_a_session_are_bounded_by_their_other_keys(spark: SparkSession) -> None:
+    device = {"steps": {"device": "device"}}
+    assert asked(spark, ("device", "since"), ("steps",), windowed("10 minutes", "5 minutes")) == device
+
+    def sessions(steps: DataFrame) -> DataFrame:
+        per = steps.groupBy("device", F.session_window("at", "5 minutes").alias("s")).agg(F.sum("n").alias("n"))
+        return per.select("device", F.col("s.start").alias("since"), "n")
+
+    assert asked(spark, ("device", "since"), ("steps",), sessions) == device
+
+
+def test_a_whole_window_bounds_nothing_and_is_no_mistake(spark: SparkSession) -> None:
+    found = asked(spark, ("device", "w"), ("steps",), lambda s: s.groupBy("device", F.window("at", "1 hour").alias("w")).count())
+    assert found == {"steps": {"device": "device"}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("date_trunc('hour', at)", ("at", 3600)),
+        ("date_trunc('MONTH', `at`)", ("`at`", 31 * 86400)),
+        ("date_trunc('century', at)", None),
+        ("date_trunc('hour', (at + INTERVAL '9' DAY))", None),
+        ("timestamp_micros((unix_micros(at) % 600000000L))", None),
+        ("at", None),
+    ],
+)
+def test_what_cuts_an_instant_is_known_by_its_text(expression: str, expected: tuple[str, int] | None) -> None:
+    assert truncated(expression) == expected
 
 
 def test_a_limit_is_bounded_by_nothing(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.ingest import ledger
@@ -23,7 +24,7 @@ SECRET = "4711"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A lake of gym with a file and two rows in quarantine, and their deliveries."""
-    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+    for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     rows = [
         {"_delivery": 1, "_file": "a", "_row": None, "reasons": ["the file holds NUL bytes"], "content": b"\0"},

@@ -16,7 +16,8 @@ from sluice.lake.report import FlowReport
 from sluice.runs import ledger, summary
 from sluice.settings import Settings
 
-BEFORE = ("interval_start", "interval_end", "fingerprint", "null_rules", "rules_version", "table_rules")
+OF_GOLD = ("recomputed", "late", "unfollowed", "state_rows", "state_bytes")
+BEFORE = ("interval_start", "interval_end", "fingerprint", "null_rules", "rules_version", "table_rules", *OF_GOLD)
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 FOUND = {"one_session": {"met": False, "count": 4, "text": "4 rows share their session with another", "at": ["x:1"], "rule": "f"}}
 
@@ -25,6 +26,7 @@ def report() -> FlowReport:
     found = FlowReport(flow="heart_rate", layer="silver", rows_in=9, rules_version="0123456789ab", table_rules=FOUND)
     found.rules.update({"positive": 3, "plausible": 0})
     found.null_rules.update({"positive": 1})
+    found.recomputed, found.late = "keys: 12 of 80 rows", 7
     return found
 
 
@@ -59,6 +61,8 @@ def test_a_ledger_of_before_is_read_and_goes_on(recorded: list[dict[str, Any]]) 
     assert (old["rules"], old["null_rules"], old["rules_version"], old["table_rules"]) == ({"positive": 3}, {}, None, {})
     assert (new["rules"], new["null_rules"], new["rules_version"]) == ({"positive": 3}, {"positive": 1}, "0123456789ab")
     assert new["table_rules"] == FOUND
+    assert [old[name] for name in OF_GOLD] == [None] * 5
+    assert [new[name] for name in OF_GOLD] == ["keys: 12 of 80 rows", 7, 0, 0, 0]
 
 
 def test_runs_lists_what_rules_found(
@@ -83,6 +87,7 @@ def test_the_summary_of_a_run_names_rules_counts_and_nulls() -> None:
     shown = summary.shown(summary.of_run("r", "gym", "silver", "increment", 1.0, [report()]))
     assert "positive: 3 rows (1 NULL); one_session: 4 rows share their session with another" in shown
     assert "plausible" not in shown
+    assert "recomputed keys: 12 of 80 rows; late: 7 rows;" in shown and "not followed" not in shown
 
 
 def test_an_alert_may_be_on_a_rule_of_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from sluice.errors import DeclarationError
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="t", layers=("shop.bronze", __name__))
 SOURCE = Source(name="orders")
+PEOPLE = Source(name="people", subject="id")
 
 
 def order(schema: str, **options: Any) -> Any:
@@ -23,7 +24,7 @@ def order(schema: str, **options: Any) -> Any:
 
 
 def declared(*items: Any) -> Any:
-    return graph(PIPELINE, [SOURCE, *items])
+    return graph(PIPELINE, [SOURCE, PEOPLE, *items])
 
 
 def test_commas_in_types_texts_conditions_and_comments_do_not_split() -> None:
@@ -131,5 +132,5 @@ def test_of_a_change_feed_bad_rows_are_set_aside_before_they_reach_the_log() -> 
 
 def _members(schema: str, **options: Any) -> Any:
     personal = {"mail": treat.hmac("mail")}
-    options = {"keys": "id", "sequence_by": "seq", "personal": personal, "schema": schema, **options}
-    return replace(auto_cdc("members", reads="orders", **options), declared_in=__name__)
+    options = {"keys": "id", "sequence_by": "seq", "subject": "id", "personal": personal, "schema": schema, **options}
+    return replace(auto_cdc("members", reads="people", **options), declared_in=__name__)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.errors import UsageError
@@ -26,7 +27,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("lake", "landing", "secrets", "restricted", "truth"):
+    for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
 
 

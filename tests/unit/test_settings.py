@@ -59,8 +59,8 @@ def test_no_two_environments_share_a_place(nothing_said: pytest.MonkeyPatch) -> 
         nothing_said.setenv("SLUICE_ENV", name)
         settings = Settings.current()
         assert settings.environment == name
-        places += [str(getattr(settings, place)) for place in ("lake", "landing", "secrets", "restricted", "truth")]
-    assert len(places) == len(set(places)) == 15
+        places += [str(getattr(settings, place)) for place in ("lake", "landing", "secrets", "restricted", "truth", "vault")]
+    assert len(places) == len(set(places)) == 18
 
 
 def test_dev_and_test_lie_below_the_checkout_whoever_asks(root: Path, nothing_said: pytest.MonkeyPatch, tmp_path: Path) -> None:

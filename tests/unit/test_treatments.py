@@ -177,7 +177,10 @@ def forms_of(value: bytes) -> list[str]:
 
 
 def test_neither_the_key_nor_a_pad_is_in_a_plan(settings: Settings, spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(1, "a")], "id INT, name STRING")
+    as_in_jobs = spark.newSession()
+    for what in ("adaptive.enabled", "codegen.wholeStage"):
+        as_in_jobs.conf.set(f"spark.sql.{what}", "true")
+    frame = as_in_jobs.createDataFrame([(1, "a")], "id INT, name STRING")
     found = treatments.applied(settings, frame, {"id": treat.hmac("user"), "name": treat.hmac("name")})
     found.collect()
     shown = everything_shown(found)

@@ -16,6 +16,7 @@ readings = Source(
     date_in_path="%Y-%m-%d",
     schema="device_id BIGINT, time DOUBLE, heartrate DOUBLE, received_at DOUBLE",
     subject="device_id",
+    subject_at="timestamp_micros(try_cast(time * 1e6 AS BIGINT))",
     comment="Heart rate readings in beats per minute; time and received_at in seconds since 1970-01-01 UTC.",
 )
 
@@ -25,6 +26,7 @@ events = Source(
     date_in_path="%Y-%m-%d",
     schema="key STRING, value STRING, topic STRING, partition INT, offset BIGINT, timestamp BIGINT",
     subject="key",
+    domain="user_id",
     personal=("value",),
     comment="Exports of the topics bpm, workout and user_info; key: the member's number; timestamp in milliseconds since 1970-01-01 UTC.",
 )
@@ -35,16 +37,20 @@ registrations = Source(
     pattern="*.csv",
     date_in_path="%Y-%m-%d",
     schema="device_id BIGINT, mac_address STRING, user_id BIGINT, registered_at BIGINT",
-    subject="device_id",
-    personal=("mac_address", "user_id"),
+    subject="user_id",
+    personal=("device_id", "mac_address"),
     comment="Which device and which phone belong to which member; registered_at in seconds since 1970-01-01 UTC.",
 )
+
+SEEN = "timestamp_micros(try_cast(try_cast(first_timestamp AS DOUBLE) * 1e6 AS BIGINT))"
+"""When a phone was seen first: a phone may be somebody else's before and after."""
 
 gym_visits = Source(
     name="gym_visits",
     pattern="*.jsonl",
     date_in_path="%Y-%m-%d",
     subject="mac_address",
+    subject_at=SEEN,
     comment="Which phones the gyms saw, as each gym tells it; the times in seconds since 1970-01-01 UTC.",
 )
 
@@ -54,6 +60,7 @@ gym_visits_north = Source(
     pattern="*.csv",
     date_in_path="%Y-%m-%d",
     subject="mac_address",
+    subject_at=SEEN,
     into="gym_visits",
     comment="The same from the gym in the north, which has another system.",
 )

@@ -77,14 +77,22 @@ def _sent(seed: int, scale: float, day: int) -> Iterator[Event]:
             yield from (event for event in _training(seed, begun, member) if end - 86_400 <= event.sent < end)
 
 
+def training(seed: int, day: int, member: int) -> tuple[float, float, Random] | None:
+    """From when to when a workout goes that a member begins on a day (seconds since 1970), and what the rest of it is made up by."""
+    rng = Random(f"{seed}/{day}/{member}/workout")
+    if rng.random() >= TRAINING:
+        return None
+    hour = rng.uniform(23.2, 24) if rng.random() < AT_NIGHT else rng.uniform(6, 20)
+    begin = round((FIRST_DAY + timedelta(days=day)).timestamp() + hour * 3600, 3)
+    end = begin + (ABORTED_AFTER if rng.random() < ABORTED else round(rng.uniform(20, 80) * 60, 3))
+    return begin, round(end, 3), rng
+
+
 def _training(seed: int, day: int, member: int) -> Iterator[Event]:
     """What is sent of a member's workout that begins on a day, if there is one."""
-    rng = Random(f"{seed}/{day}/{member}/workout")
-    if rng.random() < TRAINING:
-        hour = rng.uniform(23.2, 24) if rng.random() < AT_NIGHT else rng.uniform(6, 20)
-        begin = round((FIRST_DAY + timedelta(days=day)).timestamp() + hour * 3600, 3)
-        end = begin + (ABORTED_AFTER if rng.random() < ABORTED else round(rng.uniform(20, 80) * 60, 3))
-        yield from _workout(member, day, begin, round(end, 3), rng)
+    made_up = training(seed, day, member)
+    if made_up:
+        yield from _workout(member, day, *made_up)
 
 
 def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> Iterator[Event]:

@@ -1,25 +1,154 @@
-"""What is asked of the readings: each device's day."""
+"""What is asked of the readings: the heart rates of each workout, how members use the gyms, each device's day; and streams.
+
+A reading is somebody's through the registration that was valid when it was taken, whichever of both came first.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.declare import F, materialized_view
+from pipelines.gym.instants import age
+from pipelines.gym.silver import BANDS
+from sluice.declare import F, TimeReach, Watermark, Window, materialized_view, treat, windowed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+LONGEST = "12 hours"
+"""A workout that is stopped later was forgotten: nobody knows when it ended, and no reading is counted as taken in it."""
+
+
+@materialized_view(
+    reads=("heart_rate", "memberships", "completed_workouts"),
+    keys=("device_id", "time", "session_id"),
+    zorder_by="time",
+    subject="user_id",
+    reach={"completed_workouts": TimeReach("time", after=LONGEST, input="started_at")},
+)
+def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
+    """The readings (beats per minute) that a member's device took during a workout, from its start to its stop, both included (UTC)."""
+    worn, reading = _until_the_next(memberships, "device_id").alias("worn"), heart_rate.alias("reading")
+    session = completed_workouts.where(f"stopped_at <= started_at + INTERVAL {LONGEST}").alias("session")
+    mine = "reading.device_id = worn.device_id AND time >= registered_at AND (time < until) IS NOT FALSE"
+    within = "worn.user_id = session.user_id AND time BETWEEN started_at AND stopped_at"
+    return (
+        reading
+        .join(worn, F.expr(mine))
+        .join(session, F.expr(within))
+        .select("reading.device_id", "time", "session.user_id", "session_id", "workout_id", "started_at", "heartrate")
+    )
+
+
+@materialized_view(
+    reads=("workout_heart_rate", "members_history"),
+    keys=("user_id", "session_id"),
+    subject="user_id",
+    personal={"age_band": treat.bin(*BANDS)},
+)
+def workout_summary(workout_heart_rate: DataFrame, members_history: DataFrame) -> DataFrame:
+    """The readings of each workout that has any, in beats per minute, with the member's age at its start as it was known then."""
+    sessions = workout_heart_rate.groupBy("user_id", "session_id", "workout_id", "started_at").agg(*_summary("heartrate"))
+    known = members_history.select(F.col("user_id").alias("who"), "birth_date", "__START_AT", "__END_AT")
+    then = F.expr("user_id = who AND started_at >= __START_AT AND (started_at < __END_AT) IS NOT FALSE")
+    with_age = sessions.join(known, then, "left").withColumn("age_band", age("birth_date", "started_at"))
+    return with_age.drop("who", "birth_date", "__START_AT", "__END_AT")
+
+
+@materialized_view(
+    reads=("visits", "memberships", "completed_workouts"),
+    keys=("user_id", "mac_address", "gym", "date"),
+    zorder_by="date",
+    subject="user_id",
+)
+def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
+    """Of a member's day (UTC) in a gym, by phone: visits, minutes in the gym, and in how many of them the member exercised.
+
+    A visit is of the day on which it began. A phone that nobody has registered is nobody's.
+    """
+    owned = _until_the_next(memberships, "mac_address").alias("owned")
+    visit, session = visits.alias("visit"), completed_workouts.alias("session")
+    mine = (
+        "visit.mac_address = owned.mac_address AND visit.first_seen >= registered_at AND (visit.first_seen < until) IS NOT FALSE"
+    )
+    during = "owned.user_id = session.user_id AND started_at < last_seen AND stopped_at > first_seen"
+    # Where there is no workout, least and greatest would leave the NULLs out, and all of the visit would be exercise.
+    begun, ended = F.greatest("first_seen", "started_at"), F.least("last_seen", "stopped_at")
+    exercised = F.when(F.col("session.user_id").isNotNull(), F.unix_micros(ended) - F.unix_micros(begun))
+    each = ("owned.user_id", "visit.mac_address", "gym", "first_seen", "last_seen")
+    with_workouts = visit.join(owned, F.expr(mine)).join(session, F.expr(during), "left")
+    of_visit = with_workouts.groupBy(*each).agg(F.sum(exercised).alias("exercised"))
+    # Microseconds are whole numbers, so that the sums do not depend on the order of the rows.
+    return of_visit.groupBy("user_id", "mac_address", "gym", F.to_date("first_seen").alias("date")).agg(
+        F.count(F.lit(1)).alias("visits"),
+        (F.sum(F.unix_micros("last_seen") - F.unix_micros("first_seen")) / 6e7).alias("minutes_in_gym"),
+        (F.coalesce(F.sum("exercised"), F.lit(0)) / 6e7).alias("minutes_exercising"),
+    )
+
+
+@windowed(reads="heart_rate", keys="device_id", output="complete", subject="device_id")
+def device_counts(heart_rate: DataFrame) -> DataFrame:
+    """How many readings each device has taken so far."""
+    return heart_rate.groupBy("device_id").agg(F.count(F.lit(1)).alias("readings"))
+
+
+@windowed(
+    reads="heart_rate",
+    keys=("device_id", "begin"),
+    watermark=Watermark("time", "30 minutes"),
+    closes_when_idle="2 days",
+    zorder_by="begin",
+    subject="device_id",
+)
+def heart_rate_10min(heart_rate: DataFrame) -> DataFrame:
+    """Each device's average heart rate of ten minutes, every five minutes (UTC); a window is final half an hour after its end."""
+    sliding = F.window("time", "10 minutes", "5 minutes")
+    counted = heart_rate.groupBy("device_id", sliding.alias("sliding")).agg(
+        F.count(F.lit(1)).alias("readings"), _average("heartrate").alias("average")
+    )
+    return counted.select(
+        "device_id", F.col("sliding.start").alias("begin"), F.col("sliding.end").alias("end"), "readings", "average"
+    )
+
+
+@windowed(
+    reads=("bpm", "workouts"),
+    keys=("device_id", "time", "session_id"),
+    watermark={"bpm": Watermark("time", "1 day"), "workouts": Watermark("time", "1 day")},
+    subject="user_id",
+)
+def workout_heart_rate_stream(bpm: DataFrame, workouts: DataFrame) -> DataFrame:
+    """What devices sent (beats per minute) within two hours of the start of their member's workout, as a join of two streams (UTC).
+
+    `workout_heart_rate` knows when a workout stopped, and of what comes late; this one drops what is a day late.
+    """
+    starts = workouts.where("action = 'start'").select(
+        F.col("user_id").alias("who"), "session_id", F.col("time").alias("started_at")
+    )
+    sent = bpm.select("user_id", "device_id", "time", "heartrate")
+    within = "user_id = who AND time >= started_at AND time <= started_at + INTERVAL 2 HOURS"
+    return sent.join(starts, F.expr(within)).select("device_id", "time", "user_id", "session_id", "started_at", "heartrate")
 
 
 @materialized_view(reads="heart_rate", keys=("device_id", "date"), zorder_by="date", subject="device_id")
 def device_day(heart_rate: DataFrame) -> DataFrame:
     """How many readings a device took on a day (UTC); their lowest, average and highest in beats a minute."""
+    return heart_rate.groupBy("device_id", F.to_date("time").alias("date")).agg(*_summary("heartrate"))
+
+
+def _summary(heartrate: str) -> list[Column]:
+    lowest, highest = F.min(heartrate).alias("lowest"), F.max(heartrate).alias("highest")
+    return [F.count(F.lit(1)).alias("readings"), lowest, _average(heartrate).alias("average"), highest]
+
+
+def _average(heartrate: str) -> Column:
     # A sum of DOUBLEs depends on the order of the rows in its last bits, and a view must equal its recompute.
     # A sum of DECIMALs does not: the average is taken of millionths of a beat. (A sensor that reports a
     # thousand billion beats has no such DECIMAL; it shows in `highest` and stays out of the average.)
-    exact = F.col("heartrate").try_cast("decimal(18,6)")
-    return heart_rate.groupBy("device_id", F.to_date("time").alias("date")).agg(
-        F.count(F.lit(1)).alias("readings"),
-        F.min("heartrate").alias("lowest"),
-        F.avg(exact).cast("double").alias("average"),
-        F.max("heartrate").alias("highest"),
-    )
+    return F.avg(F.col(heartrate).try_cast("decimal(18,6)")).cast("double")
+
+
+def _until_the_next(memberships: DataFrame, of: str) -> DataFrame:
+    """Each membership with the instant `until` which it is valid: of a device, or of a phone. NULL: it still is."""
+    # Of two in one instant the one that comes first here is valid for no time at all.
+    following = Window.partitionBy(of).orderBy("registered_at", "device_id", "user_id")
+    return memberships.withColumn("until", F.lead("registered_at").over(following))

@@ -20,6 +20,8 @@ LEAVING = {0: 1, 3: 2}
 """On which day, counted from 0, a member leaves, by the last digit of the member's place. Two days later the member is back."""
 KNOWN_LATE = 1
 """The last digit of the places of those members whose first change is exported a day before it is told that they are new."""
+REGISTERED_LATE = 2
+"""That of those whose tracker and phone are registered on the first day, which is exported the day after: after their readings and visits."""
 HOUR = 3600.0
 
 Change: TypeAlias = tuple[float, dict[str, object]]
@@ -66,12 +68,21 @@ def registrations(seed: int, scale: float, day: int) -> File:
     columns = ("device_id", "mac_address", "user_id", "registered_at")
     file = File(name=f"registrations-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=5))
     file.header = ",".join(columns)
-    for member in range(devices(scale)) if day == 0 else [day % devices(scale)]:
-        phone = mac_address(seed, member, phone_of(scale, member, day))
-        at = int(start.timestamp()) + 3600 * 7 + 60 * member
+    for kind, member, registered_on in _registered(scale, day):
+        phone = mac_address(seed, member, phone_of(scale, member, registered_on))
+        at = int(_start(registered_on) + 7 * HOUR) + 60 * member
         record = dict(zip(columns, (device_id(member), phone, user_id(member), at), strict=True))
-        file.add("fine", ",".join(str(value) for value in record.values()), **record)
+        file.add(kind, ",".join(str(value) for value in record.values()), **record)
     return file
+
+
+def _registered(scale: float, day: int) -> Iterator[tuple[str, int, int]]:
+    """Whose registrations are exported on a day: late or not, the member, and the day of the registration."""
+    first = [("late" if member % 10 == REGISTERED_LATE else "fine", member, 0) for member in range(devices(scale))]
+    if day < 2:
+        yield from (one for one in first if one[0] == ("late" if day else "fine"))
+    if day:
+        yield "fine", day % devices(scale), day
 
 
 def changes(seed: int, scale: float, day: int) -> Iterator[Change]:

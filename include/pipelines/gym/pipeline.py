@@ -8,7 +8,7 @@ PIPELINE = Pipeline(
     name="gym",
     description="Heart rates, workouts and visits of a gym's members.",
     owner="sluice",
-    publishes=("device_day",),
+    publishes=("device_day", "workout_summary", "gym_stats"),
     layers=("pipelines.gym.bronze", "pipelines.gym.silver", "pipelines.gym.gold"),
     maker="pipelines.gym.maker",
 )

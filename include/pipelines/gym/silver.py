@@ -8,6 +8,7 @@ from pipelines.gym.instants import age, instant
 from pipelines.gym.topics import TOPICS, USER_INFO, Fanned, values
 from sluice.declare import (
     F,
+    Link,
     Rules,
     auto_cdc,
     expect_or_quarantine,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from sluice.declare.tables import Table
 
 RULES = Rules.read("rules.csv")
+BANDS = (18, 25, 35, 45, 55, 65)
+"""Where the bands of ages begin."""
 
 
 @table(
@@ -32,6 +35,7 @@ RULES = Rules.read("rules.csv")
     sequence_by="received_at",
     zorder_by=("time",),
     subject="device_id",
+    subject_at="time",
 )
 @expect_or_quarantine("known_device_and_time", "device_id IS NOT NULL AND time IS NOT NULL AND received_at IS NOT NULL")
 @RULES.tagged("heart_rates")
@@ -125,8 +129,8 @@ members_history = auto_cdc(
     reads="registrations",
     keys=("device_id", "mac_address"),
     sequence_by="registered_at",
-    subject="device_id",
-    personal={"user_id": None, "mac_address": None, "pseudonym": treat.hmac("member")},
+    subject="user_id",
+    personal={"device_id": None, "mac_address": None, "pseudonym": treat.hmac("member")},
     restricted=True,
 )
 @expect_or_quarantine("known_device_and_member", "device_id IS NOT NULL AND mac_address IS NOT NULL AND user_id IS NOT NULL")
@@ -141,11 +145,32 @@ def member_keys(registrations: DataFrame) -> DataFrame:
     )
 
 
+# Gold reads this one and not `member_keys`: it needs to know who wore a device when, all of it, and nobody's pseudonym. Whoever may run
+# gold, copy it or look at it then needs no way into the restricted tables.
+@table(
+    reads="registrations",
+    keys=("device_id", "registered_at"),
+    subject="user_id",
+    personal=("device_id", "mac_address"),
+)
+@expect_or_quarantine("known_device_and_member", "device_id IS NOT NULL AND user_id IS NOT NULL AND registered_at IS NOT NULL")
+def memberships(registrations: DataFrame) -> DataFrame:
+    """From when on (UTC) a device and a phone belong to a member: until the next registration of the device, or of the phone."""
+    return registrations.select("device_id", instant("registered_at").alias("registered_at"), "user_id", "mac_address")
+
+
+# Devices and phones change hands. An erasure goes from any of them to the member, and takes of each what was told while it was the member's.
+links = [
+    Link("memberships", person=("user_id", "user_id"), identifier=(kind, kind), since="registered_at")
+    for kind in ("device_id", "mac_address")
+]
+
+
 @materialized_view(
     reads="members",
     keys="pseudonym",
     subject="pseudonym",
-    personal={"pseudonym": treat.hmac("member"), "age_band": treat.bin(18, 25, 35, 45, 55, 65)},
+    personal={"pseudonym": treat.hmac("member"), "age_band": treat.bin(*BANDS)},
 )
 def member_bins(members: DataFrame) -> DataFrame:
     """What may be told of members without naming them. The age is that at the member's last change: a clock would make every day differ."""
@@ -160,6 +185,7 @@ def member_bins(members: DataFrame) -> DataFrame:
     sequence_by="last_seen",
     zorder_by="first_seen",
     subject="mac_address",
+    subject_at="first_seen",
     schema="""
         mac_address STRING NOT NULL COMMENT 'the address of the phone that was seen',
         gym BIGINT COMMENT 'the number of the gym that saw it',

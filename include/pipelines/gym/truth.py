@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
@@ -12,6 +12,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLIONTH = Decimal("1e-6")
 AVERAGE_PLACES = Decimal("1e-10")
 BANDS = (18, 25, 35, 45, 55, 65)
+LONGEST = timedelta(hours=12)
+"""How long a workout is at most; what is stopped later was forgotten."""
 
 
 def heart_rate(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
@@ -40,17 +42,11 @@ def device_day(rates: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     days: defaultdict[tuple[int, date], list[float]] = defaultdict(list)
     for rate in rates:
         days[rate["device_id"], rate["time"].date()].append(rate["heartrate"])
-    return [
-        {
-            "device_id": device,
-            "date": day,
-            "readings": len(beats),
-            "lowest": min(beats),
-            "average": _average(beats),
-            "highest": max(beats),
-        }
-        for (device, day), beats in sorted(days.items())
-    ]
+    return [{"device_id": device, "date": day, **_summary(beats)} for (device, day), beats in sorted(days.items())]
+
+
+def _summary(beats: list[float]) -> dict[str, object]:
+    return {"readings": len(beats), "lowest": min(beats), "average": _average(beats), "highest": max(beats)}
 
 
 def topic(told: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -143,6 +139,82 @@ def completed_workouts(actions: Iterable[dict[str, Any]]) -> list[dict[str, obje
         seconds = (stop - start).total_seconds() if start and stop else None
         found.append({**row, "started_at": start, "stopped_at": stop, "seconds": seconds, "in_progress": stop is None})
     return found
+
+
+def memberships(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """Each registration once."""
+    columns = ("device_id", "registered_at", "user_id", "mac_address")
+    found = sorted({tuple(one[name] for name in columns) for one in told})
+    return [{**dict(zip(columns, one, strict=True)), "registered_at": _instant(one[1])} for one in found]
+
+
+def _whose(memberships: Iterable[dict[str, Any]], of: str, thing: object, at: datetime) -> int | None:
+    """The member whose a device or phone was at an instant: by its latest registration until then."""
+    known = [(one["registered_at"], one["device_id"], one["user_id"]) for one in memberships if one[of] == thing]
+    return max((one for one in known if one[0] <= at), default=(at, 0, None))[2]
+
+
+def workout_heart_rate(
+    rates: Iterable[dict[str, Any]], memberships: list[dict[str, Any]], sessions: Iterable[dict[str, Any]]
+) -> list[dict[str, object]]:
+    """The readings of each finished workout, of the device that was the member's when they were taken."""
+    of_device: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for rate in rates:
+        of_device[rate["device_id"]].append(rate)
+    found: list[dict[str, object]] = []
+    for session in sessions:
+        start, stop = session["started_at"], session["stopped_at"]
+        if start is None or stop is None or stop - start > LONGEST:
+            continue
+        about = {name: session[name] for name in ("user_id", "session_id", "workout_id", "started_at")}
+        for device in {one["device_id"] for one in memberships if one["user_id"] == session["user_id"]}:
+            for rate in of_device[device]:
+                if start <= rate["time"] <= stop and _whose(memberships, "device_id", device, rate["time"]) == session["user_id"]:
+                    found.append({**{name: rate[name] for name in ("device_id", "time", "heartrate")}, **about})
+    return found
+
+
+def workout_summary(readings: Iterable[dict[str, Any]], history: list[dict[str, Any]]) -> list[dict[str, object]]:
+    """The readings of each workout, counted and averaged, with the age band as it was known at its start. No band of whoever had left."""
+    sessions: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
+    columns = ("user_id", "session_id", "workout_id", "started_at")
+    for one in readings:
+        sessions[tuple(one[name] for name in columns)].append(one["heartrate"])
+    found = []
+    for session, beats in sorted(sessions.items()):
+        user, _, _, start = session
+        known = [one for one in history if one["user_id"] == user and one["__START_AT"] <= start]
+        born = next((one["birth_date"] for one in known if one["__END_AT"] is None or start < one["__END_AT"]), None)
+        band = _band(born, start.date()) if born else None
+        found.append({**dict(zip(columns, session, strict=True)), "age_band": band, **_summary(beats)})
+    return found
+
+
+def gym_stats(
+    visits: Iterable[dict[str, Any]], memberships: list[dict[str, Any]], sessions: list[dict[str, Any]]
+) -> list[dict[str, object]]:
+    """Of each member's day in a gym, by phone: visits, and the minutes there and those of workouts meanwhile."""
+    days: defaultdict[tuple[Any, ...], list[tuple[timedelta, timedelta]]] = defaultdict(list)
+    for visit in visits:
+        first, last = visit["first_seen"], visit["last_seen"]
+        user = _whose(memberships, "mac_address", visit["mac_address"], first)
+        mine = [one for one in sessions if one["user_id"] == user and one["started_at"] and one["stopped_at"]]
+        meanwhile = [min(last, one["stopped_at"]) - max(first, one["started_at"]) for one in mine]
+        exercised = sum((time for time in meanwhile if time > timedelta(0)), timedelta(0))
+        if user is not None:
+            days[user, visit["mac_address"], visit["gym"], first.date()].append((last - first, exercised))
+    found = []
+    for day, spent in sorted(days.items()):
+        there, exercising = (sum(times, timedelta(0)) / timedelta(minutes=1) for times in zip(*spent, strict=True))
+        about = dict(zip(("user_id", "mac_address", "gym", "date"), day, strict=True))
+        found.append({**about, "visits": len(spent), "minutes_in_gym": there, "minutes_exercising": exercising})
+    return found
+
+
+def device_counts(rates: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
+    """How many readings each device took."""
+    counts = Counter(rate["device_id"] for rate in rates)
+    return [{"device_id": device, "readings": count} for device, count in sorted(counts.items())]
 
 
 def visits(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:

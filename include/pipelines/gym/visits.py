@@ -1,5 +1,7 @@
 """Made-up visits: which phones the gyms' access points saw, and when. The gym in the north delivers CSV, the others JSON lines.
 
+Who trains on a day and is seen in a gym comes there to train.
+
 Each member's day has a random generator of its own. Later days tell more of a visit than the first ones did.
 """
 
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
 
+from pipelines.gym.events import training
 from pipelines.gym.files import File
 from pipelines.gym.members import mac_address, phone_of
 from pipelines.gym.trackers import FIRST_DAY, devices
@@ -54,10 +57,19 @@ def _visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, 
         if rng.random() < VISITING:
             kind = rng.choices(("unfinished", "twice", "fine"), weights=(UNFINISHED, TWICE, 1 - UNFINISHED - TWICE))[0]
             phone = mac_address(seed, member, phone_of(scale, member, day))
-            first = start + rng.randrange(8 * 3600, 21 * 3600)
+            first = _before_training(seed, day, member) or start + rng.randrange(8 * 3600, 21 * 3600)
             last = first + rng.randrange(30 * 60, 120 * 60)
             gym = NORTH if rng.random() < 0.5 else rng.choice(OTHERS)
             yield kind, dict(zip((*_COLUMNS, "place"), (phone, gym, first, last, rng.randint(1, 4)), strict=True))
+
+
+def _before_training(seed: int, day: int, member: int) -> int | None:
+    """When a member comes to train: some minutes before the workout. Nobody comes at night."""
+    workout = training(seed, day, member)
+    midnight = (FIRST_DAY + timedelta(days=day + 1)).timestamp()
+    if workout is None or workout[0] > midnight - 3 * 3600:
+        return None
+    return int(workout[0]) - Random(f"{seed}/{day}/{member}/way").randrange(5 * 60, 20 * 60)
 
 
 def _so_far(visit: dict[str, object]) -> dict[str, object]:

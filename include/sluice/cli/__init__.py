@@ -10,9 +10,13 @@ import typer
 
 from sluice.cli import (
     backfill,
+    certificates,
     changes,
     check,
     checkpoint,
+    clone,
+    diff,
+    erasing,
     land,
     machine,
     people,
@@ -20,10 +24,13 @@ from sluice.cli import (
     quarantine,
     read,
     records,
+    release,
+    restore,
     run,
     secrets,
     status,
     stop,
+    verify,
 )
 from sluice.errors import SluiceError
 
@@ -44,17 +51,28 @@ app.command()(land.land)
 app.command()(read.sql)
 app.command()(read.show)
 app.command()(changes.changes)
+app.command()(verify.verify)
+app.command()(diff.diff)
+app.command()(clone.clone)
+app.command()(restore.restore)
 app.command()(status.status)
 app.command()(records.history)
 app.command()(records.ledger)
 app.command()(records.runs)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(checkpoint.app, name="checkpoint")
+people.erase.command()(erasing.run)
+people.erase.command()(erasing.approve)
+people.erase.command()(certificates.certificate)
+people.erase.command()(certificates.verify)
+people.erase.command()(certificates.scan)
 app.add_typer(people.erase, name="erase")
+app.add_typer(release.app, name="release")
 app.add_typer(secrets.app, name="secrets")
 app.command()(machine.doctor)
 app.add_typer(machine.new, name="new")
 app.command()(machine.tour)
+app.command()(machine.demo_erasure)
 app.command()(machine.up)
 app.command()(machine.down)
 

@@ -18,7 +18,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings, known_pipeline
 
 INTERRUPTED = 130
-UPKEEP = ("optimize", "vacuum")
+UPKEEP = ("optimize", "vacuum", "verify")
 SHOWN = 31
 
 

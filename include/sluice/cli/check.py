@@ -1,4 +1,4 @@
-"""`sluice check`: do declarations fit each other; with --plans, are the transforms what their decorators promise."""
+"""`sluice check`: do declarations fit each other; with --plans, are the transforms what their decorators promise; with --tables, are the tables."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sluice.cli.places import chosen
 from sluice.cli.printing import AsJson, console, print_json, print_rows
 from sluice.declare.graph import Graph
 from sluice.declare.loading import load
+from sluice.erasure import prevention
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -19,6 +20,10 @@ from sluice.settings import Settings
 def check(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
     plans: Annotated[bool, typer.Option("--plans", help="Also look into the query plans. Starts Spark, reads no data.")] = False,
+    tables: Annotated[
+        bool,
+        typer.Option("--tables", help="Also read the logs of all tables: is anything of anybody where no erasure reaches it?"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find mistakes in declarations. All at once, before anything is run; exit code 2 where there are some."""
@@ -36,6 +41,9 @@ def check(
     found = _planned(settings, graphs) if plans and graphs else []
     mistakes += [mistake for plan in found for mistake in plan["mistakes"]]
     wrong = {plan["pipeline"] for plan in found if plan["mistakes"]}
+    unsafe = {name: prevention.of_lake(settings, graph) for name, graph in graphs.items()} if tables else {}
+    mistakes += [f"{name}: {finding}" for name, findings in unsafe.items() for finding in findings]
+    wrong |= {name for name, findings in unsafe.items() if findings}
     rows = [_row(name, graphs.get(name), name not in wrong) for name in names]
     _print(rows, found, mistakes, as_json)
     if mistakes:
@@ -51,7 +59,7 @@ def _row(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
     counts = {
         "sources": len(graph.sources),
         "tables": len(tables) + len(targets),
-        "views": len(graph.views) - len(targets),
+        "views": len(graph.views) - len(targets) + len(graph.computed),
     }
     return {"pipeline": name, **counts, "ok": fits}
 
@@ -79,7 +87,7 @@ def _print(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: li
 
 def _print_plan(plan: dict[str, Any]) -> None:
     bounds = [
-        {"view": bound["view"], "changes of": bound["input"], "recompute": ", ".join(_bound(bound["columns"]))}
+        {"view": bound["view"], "changes of": bound["input"], "recompute": ", ".join(_bound(bound["columns"], bound["reach"]))}
         for bound in plan["bounds"]
     ]
     if bounds:
@@ -88,9 +96,17 @@ def _print_plan(plan: dict[str, Any]) -> None:
         console().print(f"{plan['pipeline']}: {note}")
 
 
-def _bound(columns: dict[str, str]) -> list[str]:
+def _bound(columns: dict[str, str], reach: dict[str, str] | None) -> list[str]:
     same = {column: expression.strip("`") == column for column, expression in columns.items()}
-    return [column if same[column] else f"{column} = {columns[column]}" for column in columns] or ["full recompute"]
+    found = [column if same[column] else f"{column} = {columns[column]}" for column in columns]
+    return [*found, *([_in_time(**reach)] if reach else [])] or ["full recompute"]
+
+
+def _in_time(column: str, before: str, after: str, input: str) -> str:
+    """As in "day from d to d + 6 days"."""
+    at = input.strip("`")
+    ends = [at if end.startswith("0 ") else f"{at} {sign} {end}" for sign, end in (("-", before), ("+", after))]
+    return f"{column} = {at}" if ends == [at, at] else f"{column} from {ends[0]} to {ends[1]}"
 
 
 def _raised(error: Exception, name: str) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import os
-import socket
 import sys
 import uuid
 from collections.abc import Iterator
@@ -19,7 +16,6 @@ import typer
 
 from sluice.cli.places import chosen
 from sluice.cli.printing import AsJson, console, print_json, print_rows, size, span
-from sluice.cli.stop import holder
 from sluice.declare.graph import Graph
 from sluice.declare.loading import load
 from sluice.declare.source import Source
@@ -27,7 +23,7 @@ from sluice.declare.tables import Table
 from sluice.errors import LeaseHeld, UsageError
 from sluice.flows import checkpoints
 from sluice.lake import log
-from sluice.runs import lag, positions
+from sluice.runs import holder, lag, positions
 from sluice.runs.books import Books
 from sluice.runs.positions import Progress
 from sluice.settings import Settings, known_pipeline
@@ -187,11 +183,11 @@ def _lease(settings: Settings, pipeline: str) -> Iterator[None]:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise LeaseHeld(
-                f"Pipeline '{pipeline}' is being written by {holder(settings, pipeline) or 'another job'}. Reset when it has ended."
-            ) from None
-        told = {"run": f"reset-{uuid.uuid4().hex[:8]}", "pid": os.getpid(), "host": socket.gethostname()}
-        temporary = folder / ".lease.json.tmp"
-        temporary.write_text(json.dumps({**told, "since": datetime.now(UTC).isoformat(timespec="seconds")}))
-        temporary.replace(folder / "lease.json")
-        yield
+            found = holder.of(settings, pipeline)
+            told = found.held(f"Pipeline '{pipeline}'") if found else f"Pipeline '{pipeline}' is being written by another job."
+            raise LeaseHeld(f"{told} Reset when it has ended.") from None
+        mine = holder.describe(folder, f"reset-{uuid.uuid4().hex[:8]}")
+        try:
+            yield
+        finally:
+            holder.ends(folder, mine)

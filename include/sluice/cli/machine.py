@@ -54,6 +54,13 @@ def tour(
     touring.tour(Settings.current(), console(), pipeline, from_path)
 
 
+def demo_erasure() -> None:
+    """Erase one member of a made-up gym, within minutes, and show the proof. In a lake of its own, without Airflow."""
+    from sluice.cli import erasure_demo
+
+    erasure_demo.demo(Settings.current(), console())
+
+
 def up() -> None:
     """Start Airflow with its UI on 127.0.0.1. It is left running."""
     from sluice.cli import airflow_home

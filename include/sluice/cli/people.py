@@ -1,10 +1,12 @@
-"""`sluice erase`. Identifiers come by a file or standard input, not as arguments; none is printed."""
+"""`sluice erase`: requests, and what became of them. Identifiers come by a file or standard input, not as arguments; none is printed."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,90 +16,200 @@ from sluice.declare.loading import load
 from sluice.errors import UsageError
 from sluice.settings import Settings, known_pipeline
 
+if TYPE_CHECKING:
+    from sluice.erasure.requests import ErasureRequest
+
 erase = typer.Typer(help="Erase people: requests, and what became of them.", no_args_is_help=True)
+
+_PIPELINE = "A folder of include/pipelines."
+_FILE = "Identifiers, one a line or as JSON; otherwise standard input."
 
 
 @erase.command()
 def request(
-    pipeline: PipelineName,
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
+    of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
     identifier: Annotated[
-        str | None, typer.Option(metavar="DOMAIN", help="Which kind: the subject's column in the source.")
+        str | None, typer.Option(metavar="DOMAIN", help="Of identifiers that come one a line: which kind they are.")
     ] = None,
-    subject_file: Annotated[Path | None, typer.Option(help="Identifiers, one a line; otherwise standard input.")] = None,
+    subject_file: Annotated[Path | None, typer.Option(help=_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for the erasure of people. Their identifiers are read one a line, from --subject-file or standard input."""
-    from sluice.erasure import requests
+    """Ask for the erasure of people, by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
+
+    An identifier that several people had in turn comes with an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
+    """
+    from sluice.erasure import requests, subject_files
+
+    if (pipeline is None) == (of is None):
+        raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
+    settings = Settings.current()
+    graph = load(settings, pipeline or of or "")
+    text = _from_file(subject_file, "--subject-file") if subject_file else _from_input()
+    made = requests.receive(settings, graph, subject_files.of_text(graph, text, identifier), said="asked by command")
+    if as_json:
+        print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
+        return
+    printed, name = console(), graph.pipeline.name
+    printed.print(
+        f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}. Due on {made.due_at[:10]}."
+    )
+    printed.print(f"The next run of '{name}' carries it out, or: sluice erase run {name}")
+
+
+@erase.command("import")
+def import_requests(
+    pipeline: PipelineName,
+    file: Annotated[Path, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the erasure of many people. Those who asked at the same time make one request; lines that are wrong are set aside.
+
+    Exit code 1 where lines were set aside; they are told by their number.
+    """
+    from sluice.erasure import requests, subject_files
 
     settings = Settings.current()
     graph = load(settings, pipeline)
-    lines = _from_file(subject_file) if subject_file else _from_input()
-    made = requests.receive(settings, graph, lines, identifier)
+    good, bad = subject_files.of_csv(graph, _from_file(file, "The file"))
+    together = subject_files.by_receipt(good)
+    made = [requests.receive(settings, graph, people, received_at=at, said="imported") for at, people in together.items()]
     if as_json:
-        print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms)})
-        return
-    printed = console()
-    printed.print(f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}.")
-    printed.print(f"The next run of '{pipeline}' carries it out, or: sluice run {pipeline} --stage propagate_deletions")
+        aside = [{"line": one.line, "why": one.why} for one in bad]
+        print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})
+    else:
+        for one in made:
+            console().print(f"Request {one.request}: identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}.")
+        console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
+        for wrong in bad:
+            console().print(f"Line {wrong.line}: {wrong.why}.")
+    if bad:
+        raise typer.Exit(1)
 
 
 @erase.command("list")
 def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's requests, oldest first."""
     settings = Settings.current()
-    rows = _requests(settings, known_pipeline(settings, pipeline))
+    rows = [_row(found) for found in _requests(settings, known_pipeline(settings, pipeline))]
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
     elif rows:
-        print_rows(rows, ("request", "identifier", "people", "received_at", "done_at"))
+        print_rows(rows, ("request", "identifier", "people", "state", "received_at", "due_at", "done_at", "physical_due_at"))
     else:
         console().print(f"Nobody has asked to be erased from '{pipeline}'.")
 
 
 @erase.command("status")
-def status_of_requests(as_json: AsJson = False) -> None:
-    """Say how many requests wait and how many are done, per pipeline."""
+def status_of_requests(
+    request: Annotated[str | None, typer.Argument(metavar="[REQUEST]", help="A request's id: its state and history.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many requests wait, are done, failed or overdue, per pipeline; or what happened to one of them."""
     settings = Settings.current()
-    rows = []
-    for pipeline in chosen(settings, None):
-        found = _requests(settings, pipeline)
-        waiting = sum(row["done_at"] is None for row in found)
-        rows.append({"pipeline": pipeline, "waiting": waiting, "done": len(found) - waiting})
+    if request:
+        _print_request(*_one(settings, request), as_json)
+        return
+    rows = [{"pipeline": pipeline, **_counts(_requests(settings, pipeline))} for pipeline in chosen(settings, None)]
     if as_json:
         print_json({"pipelines": rows})
     else:
-        print_rows(rows, ("pipeline", "waiting", "done"))
+        print_rows(rows, ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at"))
+
+
+@erase.command()
+def lift(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let the people of a request come back, by new data only: what had come before stays out."""
+    from sluice.erasure import lifting
+
+    settings = Settings.current()
+    pipeline, _ = _one(settings, request)
+    lifted = lifting.lift(settings, pipeline, request)
+    if as_json:
+        print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
+    else:
+        console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
 
 
 def waiting(settings: Settings, pipeline: str) -> int:
     """How many requests are not carried out yet."""
-    return sum(row["done_at"] is None for row in _requests(settings, pipeline))
+    return int(_counts(_requests(settings, pipeline))["waiting"])
 
 
-def _requests(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+def _requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
     from sluice.erasure import requests
 
-    return [
-        {
-            "request": found.request,
-            "identifier": found.domain,
-            "people": len(found.pseudonyms),
-            "received_at": found.received_at,
-            "done_at": found.done_at,
-        }
-        for found in requests.all_of(settings, pipeline)
-    ]
+    return requests.all_of(settings, pipeline)
 
 
-def _from_file(path: Path) -> list[str]:
+def _one(settings: Settings, request: str) -> tuple[str, ErasureRequest]:
+    """Whose pipeline's request has that id. Raises UsageError with the nearest id."""
+    from sluice.errors import nearest
+
+    every = {one.request: (pipeline, one) for pipeline in chosen(settings, None) for one in _requests(settings, pipeline)}
+    if request not in every:
+        raise UsageError(f"There is no erasure request '{request}'.{nearest(request, every)}")
+    return every[request]
+
+
+def _row(found: ErasureRequest) -> dict[str, Any]:
+    return {
+        "request": found.request,
+        "identifier": found.domain,
+        "people": len(found.pseudonyms),
+        "state": found.state,
+        "received_at": found.received_at,
+        "due_at": found.due_at,
+        "done_at": found.done_at,
+        "physical_due_at": found.physical_due_at,
+        "lifted_at": found.lifted_at,
+    }
+
+
+def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
+    from sluice.erasure import requests
+
+    states = Counter(one.state for one in found)
+    going = [one.due_at for one in found if one.state != requests.CERTIFIED]
+    now = datetime.now(UTC)
+    return {
+        "waiting": states[requests.RECEIVED],
+        "done": sum(states[state] for state in requests.DONE),
+        "certified": states[requests.CERTIFIED],
+        "failed": states[requests.FAILED],
+        "overdue": sum(datetime.fromisoformat(due) < now for due in going),
+        "next_due_at": min(going, default=None),
+    }
+
+
+def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
+    history = [vars(event) for event in found.history]
+    if as_json:
+        print_json({
+            "pipeline": pipeline,
+            **_row(found),
+            "subjects": Counter(one.domain for one in found.subjects),
+            "history": history,
+        })
+        return
+    console().print(f"Request {found.request} of '{pipeline}': {found.state}. Due on {found.due_at[:10]}.")
+    if found.physical_due_at:
+        console().print(f"The bytes go from {found.physical_due_at[:16]} UTC on.")
+    print_rows(history, ("at", "state", "note"))
+
+
+def _from_file(path: Path, called: str) -> str:
     try:
-        return path.expanduser().read_text(encoding="utf-8").splitlines()
+        return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UsageError(f"--subject-file {path}: {why}.") from None
+        raise UsageError(f"{called} {path}: {why}.") from None
 
 
-def _from_input() -> list[str]:
+def _from_input() -> str:
     if sys.stdin.isatty():
-        print("Write identifiers, one a line; end with Ctrl-D.", file=sys.stderr, flush=True)
-    return sys.stdin.read().splitlines()
+        print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
+    return sys.stdin.read()

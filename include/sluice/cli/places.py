@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sluice.declare.graph import Graph
 from sluice.declare.loading import load
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest
 from sluice.lake import log
@@ -26,12 +27,33 @@ def table(settings: Settings, name: str) -> tuple[str, str, str]:
     kept = _kept(settings, pipeline)
     if wanted in kept and log.exists(kept[wanted]):
         return pipeline, wanted, kept[wanted]
+    if view(settings, name) is not None:
+        raise UsageError(
+            f"'{name}' is a @view: computed when it is read, it has no table, no versions and no changes. Read it: sluice show {name}"
+        )
     declared = _declared(settings, pipeline)
     if wanted in declared:
         raise SluiceError(
             f"Table '{name}' has not been made yet: nothing has been run that writes it. Run: sluice run {pipeline}"
         )
     raise UsageError(f"There is no table '{name}'.{nearest(wanted, present | declared)}")
+
+
+def view(settings: Settings, name: str) -> Graph | None:
+    """The pipeline of 'pipeline.view' where this names a view that is computed when it is read; None where it does not."""
+    pipeline, _, wanted = name.partition(".")
+    if pipeline not in pipeline_names(settings):
+        return None
+    graph = readable(settings, pipeline)
+    return graph if graph and wanted in graph.computed else None
+
+
+def readable(settings: Settings, pipeline: str) -> Graph | None:
+    """A pipeline's declarations; None where they cannot be loaded: what is in the lake can be read nevertheless."""
+    try:
+        return load(settings, pipeline)
+    except Exception:
+        return None
 
 
 def replacing(settings: Settings, pipeline: str) -> frozenset[str]:
@@ -63,7 +85,7 @@ def _declared(settings: Settings, pipeline: str) -> set[str]:
     except DeclarationError:
         return set()
     quarantines = (f"{name}_quarantine" for name in (*graph.sources, *graph.tables))
-    return {*(graph.table_of(declared.name) for declared in graph), *quarantines}
+    return {*graph.computed, *(graph.table_of(declared.name) for declared in graph), *quarantines}
 
 
 def _all(settings: Settings) -> list[str]:

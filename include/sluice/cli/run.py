@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.cli import kept
+from sluice.cli.interrupts import as_stop_requests
 from sluice.cli.printing import AsJson, PipelineName, print_json
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested, UsageError
+from sluice.runs.triggers import trigger
 from sluice.settings import Settings, known_pipeline
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 _FROM = "For --mode replay: the first day, or an instant (UTC)."
 _TO = "For --mode replay: the last day, or an instant that is not included (UTC)."
+_TRIGGER = "available-now, once, or processing-time=10s, which keeps running."
 
 
 def run(
@@ -27,13 +31,15 @@ def run(
     start: Annotated[str | None, typer.Option("--from", metavar="DATE", help=_FROM)] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="DATE", help=_TO)] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
+    when: Annotated[str | None, typer.Option("--trigger", metavar="TRIGGER", help=_TRIGGER)] = None,
+    keep_running: Annotated[bool, typer.Option("--keep-running", help="Look again every 10 seconds, until stopped.")] = False,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a pipeline's tables up to date. Stops at the first failure."""
+    """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it at the next batch's boundary."""
     settings = Settings.current()
     known_pipeline(settings, pipeline)
-    interval = _interval(mode, start, end)
+    interval, looks = _interval(mode, start, end), trigger(when, keep_running)
     # Spark's modules only now: a wrong name is answered at once.
     from sluice.declare.loading import load
     from sluice.runs import job, modes
@@ -42,13 +48,25 @@ def run(
     wanted = [stage] if stage else modes.names(graph)
     for name in wanted:
         modes.check(graph, name, mode, table or (), interval)
+    if looks.every is not None:
+        kept.check(graph, stage, mode, bool(table))
+    asked = job.Request(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
+    if looks.note:
+        print(f"sluice: {looks.note}", flush=True)
+    with as_stop_requests(settings, asked, f"sluice {pipeline} run"):
+        if looks.every is not None:
+            kept.run(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
+        else:
+            _run_once(settings, wanted, asked, as_json)
+
+
+def _run_once(settings: Settings, wanted: list[str], asked: job.Request, as_json: bool) -> None:
     reports: list[dict[str, Any]] = []
     try:
-        asked = job.Request(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
         _perform(settings, wanted, asked, reports)
     finally:
         if as_json:
-            print_json({"pipeline": pipeline, "done": len(reports) == len(wanted), "reports": reports})
+            print_json({"pipeline": asked.pipeline, "done": len(reports) == len(wanted), "reports": reports})
 
 
 def _perform(settings: Settings, wanted: list[str], asked: job.Request, reports: list[dict[str, Any]]) -> None:

@@ -9,19 +9,34 @@ from typing import Any
 from sluice.cli.printing import console, print_rows, second, size, span
 from sluice.declare.loading import load
 from sluice.errors import SluiceError
-from sluice.runs import freshness, gaps, lag, reconciliation, stale
+from sluice.runs import freshness, gaps, lag, plan, reconciliation, stale
 from sluice.runs.books import Books
 from sluice.settings import Settings
 
 
 def of(settings: Settings, pipeline: str) -> dict[str, Any]:
     """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
-    found: dict[str, Any] = {"flows": [], "freshness": [], "stale": [], "gaps": [], "accounts": [], "problems": []}
+    found: dict[str, Any] = {
+        "flows": [],
+        "freshness": [],
+        "stale": [],
+        "restored": [],
+        "gaps": [],
+        "accounts": [],
+        "problems": [],
+    }
     try:
         books = Books(settings, load(settings, pipeline))
     except SluiceError as error:
         return found | {"adds_up": True, "problems": [str(error)]}
-    parts = {"flows": _flows, "freshness": _freshness, "stale": _stale, "gaps": _gaps, "accounts": _accounts}
+    parts = {
+        "flows": _flows,
+        "freshness": _freshness,
+        "stale": _stale,
+        "restored": _restored,
+        "gaps": _gaps,
+        "accounts": _accounts,
+    }
     for name, part in parts.items():
         try:
             found[name] = part(books)
@@ -37,6 +52,9 @@ def show(state: dict[str, Any]) -> None:
     if state["stale"]:
         rows = [{"table": one["table"], "dates": one["shown"]} for one in state["stale"]]
         print_rows(rows, ("table", "dates"), title="Made by earlier code")
+    if state["restored"]:
+        rows = [{"table": one["table"], "to version": one["version"], "at": one["at"]} for one in state["restored"]]
+        print_rows(rows, ("table", "to version", "at"), title="Restored, without what was taken since (UTC)")
     if state["gaps"]:
         print_rows(state["gaps"], ("scheduled", "its runs", "command"), title="Gaps in the schedule")
     _show_accounts(state["accounts"])
@@ -83,6 +101,13 @@ def _stale(books: Books) -> list[dict[str, Any]]:
         {"table": name, "intervals": [asdict(one) for one in dates], "shown": ", ".join(map(stale.shown, dates))}
         for name, dates in found.items()
         if dates
+    ]
+
+
+def _restored(books: Books) -> list[dict[str, Any]]:
+    return [
+        {"table": name, "version": mark.version, "at": second(mark.at), "shown": plan.restored_note(books, name, mark)}
+        for name, mark in plan.restored_tables(books).items()
     ]
 
 

@@ -10,8 +10,7 @@ import typer
 from sluice.cli import people, standing
 from sluice.cli.places import chosen, replacing
 from sluice.cli.printing import AsJson, console, print_json, print_rows, second
-from sluice.cli.stop import holder
-from sluice.runs import ledger
+from sluice.runs import holder, ledger
 from sluice.settings import Settings
 
 
@@ -34,7 +33,7 @@ def status(
 
 
 def _of(settings: Settings, pipeline: str) -> dict[str, Any]:
-    writing = holder(settings, pipeline)
+    writing = holder.of(settings, pipeline)
     deliveries = ledger.deliveries(settings, pipeline, replacing=replacing(settings, pipeline))
     return {
         "pipeline": pipeline,
@@ -52,7 +51,9 @@ def _last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
     last: dict[str, dict[str, Any]] = {}
     for row in ledger.runs(settings, pipeline):
         known = last.get(row["stage"])
-        failed = row["state"] == "failed" or (known is not None and known["run"] == row["run"] and known["state"] == "failed")
+        # A process that is kept running is one run of many rounds.
+        same = known is not None and (known["run"], known["started_at"]) == (row["run"], second(row["started_at"]))
+        failed = row["state"] == "failed" or (same and known is not None and known["state"] == "failed")
         last[row["stage"]] = {
             "stage": row["stage"],
             "run": row["run"],
@@ -80,6 +81,7 @@ def _print(state: dict[str, Any]) -> None:
     standing.show(state)
     if state["lease"]:
         lease = state["lease"]
-        printed.print(f"Writing now: run {lease['run']}, process {lease['pid']} on {lease['host']}, since {lease['since']}")
+        doing = "Kept running by" if lease["kept_running"] else "Writing now:"
+        printed.print(f"{doing} run {lease['run']}, process {lease['pid']} on {lease['host']}, since {lease['since']}")
     if state["erasure_requests_waiting"]:
         printed.print(f"Erasure requests waiting: {state['erasure_requests_waiting']}")

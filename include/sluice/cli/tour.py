@@ -20,6 +20,7 @@ from sluice.cli.tour_report import (
     STAGES,
     Run,
     print_quarantine,
+    print_recomputes,
     print_rules,
     print_runs,
     print_shown,
@@ -41,8 +42,10 @@ LEGS: tuple[Leg, ...] = (("first days", {"days": 3}), ("one more day", {"days": 
 LEGS_WITHOUT_DAYS: tuple[Leg, ...] = (("all there is", {}), ("nothing new", None))
 
 START_SECONDS = 15
-TASK_SECONDS = 12
+TASK_SECONDS = 18
 LOG_LINES = 15
+VERIFY_ALL = "all tables"
+"""What the trigger form is told for the last run."""
 
 
 def tour(settings: Settings, console: Console, name: str, from_path: Path | None) -> None:
@@ -69,6 +72,7 @@ def tour(settings: Settings, console: Console, name: str, from_path: Path | None
     print_tables(console, ledger.tables(settings, name))
     _show(settings, console, name, maker)
     differs = _against_truth(settings, console, name, maker)
+    print_recomputes(console, runs[-1].compared())
     _print_next(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
         if landing is None and (changed := run.changed(*LAYERS)):
@@ -99,7 +103,8 @@ def _runs(
                 _land_leg(settings, console, pipeline, maker, leg, from_path)
             run = f"tour-{started}-{number}"
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
-            client.trigger(pipeline.name, run, {"mode": "increment"})
+            last = {"verify": VERIFY_ALL} if number == len(legs) else {}
+            client.trigger(pipeline.name, run, {"mode": "increment", **last})
             runs.append(_follow(client, console, pipeline.name, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
         return runs

@@ -13,7 +13,7 @@ from rich.text import Text
 from sluice.cli.truth import Verdict
 
 LAYERS = ("bronze", "silver", "gold")
-STAGES = (*LAYERS, "propagate_deletions", "optimize", "vacuum")
+STAGES = (*LAYERS, "propagate_deletions", "optimize", "vacuum", "verify")
 
 
 @dataclass
@@ -51,6 +51,10 @@ class Run:
         """The flows of these stages that committed something."""
         return [flow["flow"] for flow in self._flows(*stages) if flow.get("version_before") != flow.get("version_after")]
 
+    def compared(self) -> list[dict[str, Any]]:
+        """What was found of each table that was compared with its recompute: its name as `flow`, its rows as `rows_in`, the verdict as `note`."""
+        return self._flows("verify")
+
     def line(self, stage: str) -> str:
         """What a stage did, in a line."""
         counts = {
@@ -60,7 +64,13 @@ class Run:
         }
         told = ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
         changed = f"new versions of {', '.join(self.changed(stage))}" if self.changed(stage) else "nothing to do"
+        if stage == "verify":
+            told, changed = "", self._told_of_recomputes()
         return f"  {stage:<20}{self.seconds[stage]:>6.1f} s   {told or changed}"
+
+    def _told_of_recomputes(self) -> str:
+        notes = [f"{flow['flow']}: {flow.get('note') or ''}" for flow in self.compared()]
+        return notes[0] if len(notes) == 1 else f"{len(notes)} tables compared with their recompute"
 
     def _flows(self, *stages: str) -> list[dict[str, Any]]:
         return [flow for stage in stages for flow in self.reports.get(stage, {}).get("flows", [])]
@@ -140,6 +150,17 @@ def print_verdicts(console: Console, verdicts: list[Verdict]) -> None:
         words = "equal" if verdict.equal else f"{verdict.missing:,} missing, {verdict.surplus:,} too many"
         table.add_row(verdict.table, f"{verdict.expected:,}", f"{verdict.found:,}", words)
     console.print(table)
+
+
+def print_recomputes(console: Console, compared: list[dict[str, Any]]) -> None:
+    """Print how each table compares with what a batch over all of bronze gives."""
+    _heading(console, "Against a full recompute from bronze")
+    table = _table("table", "rows", "seconds", "verdict", text_columns=1)
+    for found in compared:
+        table.add_row(
+            found["flow"], f"{found.get('rows_in') or 0:,}", f"{found.get('seconds') or 0:.1f}", Text(found.get("note") or "")
+        )
+    console.print(table if compared else "nothing was compared")
 
 
 def _heading(console: Console, text: str) -> None:

@@ -58,6 +58,7 @@ class AutoCdc:
     track_history_except_column_list: tuple[str, ...] = ()
     from_snapshots: bool = False
     subject: str | None = None
+    subject_at: str | None = None
     personal: tuple[str, ...] = ()
     treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     zorder_by: tuple[str, ...] = ()
@@ -152,6 +153,7 @@ def auto_cdc(
     track_history_column_list: Names = (),
     track_history_except_column_list: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
     partition_by: Names = (),
@@ -176,6 +178,7 @@ def auto_cdc_from_snapshot(
     track_history_column_list: Names = (),
     track_history_except_column_list: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
     partition_by: Names = (),

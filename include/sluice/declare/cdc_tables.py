@@ -83,6 +83,7 @@ def _target(cdc: AutoCdc, folded: Folded) -> MaterializedView[Any]:
         zorder_by=cdc.zorder_by,
         partition_by=cdc.partition_by,
         subject=cdc.subject,
+        subject_at=cdc.subject_at,
         personal=cdc.personal,
         table_expectations=cdc.table_expectations,
         schema=cdc.schema,
@@ -109,7 +110,18 @@ def of_table(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
     rows = TemporaryView(
         name=f"{table.name}__rows", function=table.function, reads=table.reads, declared_in=table.declared_in, sql=table.sql
     )
-    shared = ("name", "keys", "apply_as_deletes", "subject", "personal", "treatments", "zorder_by", "partition_by", "schema")
+    shared = (
+        "name",
+        "keys",
+        "apply_as_deletes",
+        "subject",
+        "subject_at",
+        "personal",
+        "treatments",
+        "zorder_by",
+        "partition_by",
+        "schema",
+    )
     given = {
         of: getattr(table, of) for of in (*shared, "restricted", "expectations", "table_expectations", "comment", "declared_in")
     }
@@ -127,6 +139,7 @@ def _log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
         keys=(*cdc.keys, SEQUENCE, CHANGE, CONTENT),
         replayed_by=cdc.keys,
         subject=cdc.subject,
+        subject_at=cdc.subject_at,
         personal=(*cdc.personal, CONTENT),
         treatments=cdc.treatments,
         expectations=expectations(cdc.expectations, marked),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,7 +11,8 @@ from sluice.declare import sql_text
 from sluice.declare.expectations import Action, Adds, Declared, Expected, P, flattened, of_rows, of_table
 from sluice.declare.names import names
 from sluice.declare.sql_tokens import meaning
-from sluice.declare.tables import Dataset, MaterializedView, Names, Personal, Table, TemporaryView, treated
+from sluice.declare.tables import Dataset, MaterializedView, Names, OnErasure, Personal, Recompute, Table, TemporaryView, treated
+from sluice.declare.time_reach import TimeReach
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -61,8 +62,10 @@ def table(
     zorder_by: Names = (),
     partition_by: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     key_in_one_file: bool = False,
+    on_erasure: OnErasure = "delete",
     schema: str | None = None,
     restricted: bool = False,
     name: str | None = None,
@@ -81,8 +84,10 @@ def table(
     zorder_by: Names = (),
     partition_by: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     key_in_one_file: bool = False,
+    on_erasure: OnErasure = "delete",
     schema: str | None = None,
     restricted: bool = False,
     comment: str = "",
@@ -99,8 +104,8 @@ def table(
     found = {**options, **treated(personal)}
     if sql is None:
         return _TableDecorator(found, flattened(expectations))
-    declared = {**found, **_of_text(sql, found)}
-    return _TableDecorator(declared, flattened(expectations))(_selecting(sql, found, "Table"))
+    declared = {**found, **of_text(sql, found)}
+    return _TableDecorator(declared, flattened(expectations))(selecting(sql, found, "Table"))
 
 
 @overload
@@ -111,9 +116,14 @@ def materialized_view(
     zorder_by: Names = (),
     partition_by: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     schema: str | None = None,
     restricted: bool = False,
+    reach: Mapping[str, TimeReach] | None = None,
+    recompute: Recompute = "auto",
+    at_least: int | None = None,
+    subjects: str | None = None,
     name: str | None = None,
     comment: str = "",
     expectations: tuple[Adds, ...] = (),
@@ -128,21 +138,31 @@ def materialized_view(
     zorder_by: Names = (),
     partition_by: Names = (),
     subject: str | None = None,
+    subject_at: str | None = None,
     personal: Personal = (),
     schema: str | None = None,
     restricted: bool = False,
+    reach: Mapping[str, TimeReach] | None = None,
+    recompute: Recompute = "auto",
+    at_least: int | None = None,
+    subjects: str | None = None,
     comment: str = "",
     expectations: tuple[Adds, ...] = (),
 ) -> MaterializedView[...]: ...
 def materialized_view(
-    *, sql: str | None = None, expectations: tuple[Adds, ...] = (), personal: Personal = (), **options: Any
+    *,
+    sql: str | None = None,
+    expectations: tuple[Adds, ...] = (),
+    personal: Personal = (),
+    reach: Mapping[str, TimeReach] | None = None,
+    **options: Any,
 ) -> _ViewDecorator | MaterializedView[...]:
     """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
-    found = {**options, **treated(personal)}
+    found = {**options, **treated(personal), "reach": reach or {}}
     if sql is None:
         return _ViewDecorator(found, flattened(expectations))
-    declared = {**found, **_of_text(sql, found)}
-    return _ViewDecorator(declared, flattened(expectations))(_selecting(sql, found, "View"))
+    declared = {**found, **of_text(sql, found)}
+    return _ViewDecorator(declared, flattened(expectations))(selecting(sql, found, "View"))
 
 
 @overload
@@ -158,8 +178,8 @@ def temporary_view(
     """
     if sql is not None:
         options = {"name": name, "reads": reads}
-        module = _of_text(sql, options)["declared_in"]
-        function = _selecting(sql, options, "Temporary view")
+        module = of_text(sql, options)["declared_in"]
+        function = selecting(sql, options, "Temporary view")
         return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
@@ -177,7 +197,8 @@ def calling_module() -> str:
     return str(outer.f_globals.get("__name__", "")) if outer else ""
 
 
-def _of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
+def of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What a text alone says of a declaration. Raises DeclarationError where it, or the name, is missing."""
     if not sql.strip() or not options.get("name"):
         raise DeclarationError(
             "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
@@ -185,7 +206,8 @@ def _of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"sql": sql, "declared_in": calling_module(), "made_by": (meaning(sql),)}
 
 
-def _selecting(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+def selecting(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+    """The function that a text stands for. kind: of the declaration, for messages."""
     owner = f"{kind} '{options['name']}'"
     return sql_text.transform(sql, names(options["reads"], "reads", owner), owner)
 

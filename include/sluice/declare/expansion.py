@@ -1,4 +1,4 @@
-"""Declarations that stand for others: a table that reads a temporary view reads its source, and runs both transforms."""
+"""Declarations that stand for others: what reads a view that is not stored reads what that one reads, and runs both transforms."""
 
 from __future__ import annotations
 
@@ -8,33 +8,36 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare import cdc_tables
 from sluice.declare.auto_cdc import AutoCdc
+from sluice.declare.computed import View
 from sluice.declare.schema_rules import of_feed, ruled
 from sluice.declare.source import Source
 from sluice.declare.sql_tokens import meaning
-from sluice.declare.tables import Dataset, Table, TemporaryView
+from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.time_reach import TimeReach
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AnyDataset = Dataset[Any]
-Declared = Source | AnyDataset | TemporaryView | AutoCdc
+Declared = Source | AnyDataset | TemporaryView | AutoCdc | View[Any]
 
 
 def expanded(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
-    """The declarations as sources, tables and views: without temporary views, with the logs that `auto_cdc` keeps and the rules of schemas.
+    """The declarations that are stored: without views that are not, with the logs that `auto_cdc` keeps and the rules of schemas.
 
-    Raises DeclarationError where temporary views read each other in a circle.
+    Raises DeclarationError where views that are not stored read each other in a circle.
     """
     everything = [part for item in declared for part in _by_log(item)]
     views = {item.name: item for item in everything if isinstance(item, TemporaryView)}
+    computed = {item.name: item for item in everything if isinstance(item, View)}
     sources = {item.name: item for item in everything if isinstance(item, Source)}
     found: list[Source | AnyDataset] = []
     for item in everything:
         if isinstance(item, AutoCdc):
             found += [_inlined(part, views) for part in cdc_tables.tables(of_feed(item), _private(item, views, sources))]
-        elif not isinstance(item, TemporaryView):
-            found.append(_inlined(item, views))
+        elif not isinstance(item, TemporaryView | View):
+            found.append(_over_computed(item, computed) if isinstance(item, MaterializedView) else _inlined(item, views))
     return [item if isinstance(item, Source) else ruled(item) for item in found]
 
 
@@ -78,3 +81,54 @@ def _inlined(item: Source | AnyDataset, views: Mapping[str, TemporaryView]) -> S
     made_by = (*(meaning(view.sql) if view.sql else view.function for view in passed), *(item.made_by or (item.function,)))
     # What a SQL text reads stays a name that it knows: its function takes the frame by position.
     return replace(item, reads=(source,), function=composed(passed, item.function), made_by=made_by, sql=item.sql)
+
+
+def passing(computed: Mapping[str, View[Any]], reads: Iterable[str]) -> tuple[View[Any], ...]:
+    """The views that are computed when `reads` are read, each after those that it reads. Raises DeclarationError for a circle."""
+    found: dict[str, View[Any]] = {}
+
+    def add(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise DeclarationError(f"Views read each other in a circle: {' > '.join((*above[above.index(name) :], name))}.")
+        if name in computed and name not in found:
+            for below in computed[name].reads:
+                add(below, (*above, name))
+            found[name] = computed[name]
+
+    for name in reads:
+        add(name, ())
+    return tuple(found.values())
+
+
+def _over_computed(item: MaterializedView[Any], computed: Mapping[str, View[Any]]) -> MaterializedView[Any]:
+    """The view over what the computed views that it reads are made of, so that it follows changes of that."""
+    passed = passing(computed, item.reads)
+    if not passed:
+        return item
+    read = [*(name for view in passed for name in view.reads), *item.reads]
+    stored = tuple(dict.fromkeys(name for name in read if name not in computed))
+
+    def run(*frames: DataFrame) -> DataFrame:
+        known = dict(zip(stored, frames, strict=True))
+        for view in passed:
+            known[view.name] = view(*(known[name] for name in view.reads))
+        return item.function(*(known[name] for name in item.reads))
+
+    made_by = (*passed, repr(item.reads), *(item.made_by or (item.function,)))
+    personal = tuple(sorted({*item.personal, *(name for view in passed for name in view.personal)}))
+    reach = _reach(item, computed, stored)
+    return replace(item, reads=stored, function=run, made_by=made_by, personal=personal, reach=reach)
+
+
+def _reach(item: MaterializedView[Any], computed: Mapping[str, View[Any]], stored: tuple[str, ...]) -> dict[str, TimeReach]:
+    """The declared reach of a computed view, as that of the one table that it is made of."""
+    found = {}
+    for name, reach in item.reach.items():
+        made_of = {read for view in passing(computed, (name,)) for read in view.reads if read not in computed} or {name}
+        if len(made_of) > 1:
+            raise DeclarationError(
+                f"View '{item.name}': reach names '{name}', a @view of several tables ({', '.join(sorted(made_of))}); how far a change of "
+                "each of them reaches cannot be said by it. Read these tables instead."
+            )
+        found[made_of.pop()] = reach
+    return {name: found[name] for name in stored if name in found}

@@ -11,10 +11,13 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from sluice.declare.auto_cdc import AutoCdc
+from sluice.declare.computed import View
 from sluice.declare.expectations import Expected
+from sluice.declare.sql_tokens import meaning
 from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.windowed import Windowed
 
-_DECLARED = (ModuleType, Dataset, TemporaryView, AutoCdc, Expected)
+_DECLARED = (ModuleType, Dataset, TemporaryView, AutoCdc, View, Expected)
 """What a transform may name without using it."""
 
 
@@ -26,14 +29,27 @@ def fingerprint(dataset: Dataset[Any]) -> str:
     declared = (reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
     # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
     # Of a schema what counts is among the expectations; its types are the transform's.
-    later = (None, sorted(dataset.treatments.items()))
+    later = (None, sorted(dataset.treatments.items()), *_of_kind(dataset))
     seen: set[str] = set()
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _of(made_by, seen))
     text = repr(declared) + (repr(later) if any(later) else "") + code
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _of_kind(dataset: Dataset[Any]) -> tuple[object, ...]:
+    """What else counts of a kind of declaration. How cheaply a view is kept does not."""
+    if isinstance(dataset, Windowed):
+        return (dataset.output, sorted((name, repr(one)) for name, one in dataset.watermarks.items()))
+    if not isinstance(dataset, MaterializedView):
+        return ()
+    groups = ((dataset.at_least, dataset.subjects),) if dataset.at_least else ()
+    return (*((sorted((name, repr(one)) for name, one in dataset.reach.items()),) if dataset.reach else ()), *groups)
+
+
 def _of(made_by: Callable[..., Any] | str, seen: set[str]) -> list[str]:
+    if isinstance(made_by, View):
+        # For itself: views that are made in a loop share the name of their function.
+        return [f"{made_by.name}{made_by.reads}", *([meaning(made_by.sql)] if made_by.sql else _sources(made_by.function, set()))]
     return [made_by] if isinstance(made_by, str) else _sources(made_by, seen)
 
 

@@ -3,34 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare import into, rule_checks
-from sluice.declare.change_log import of_truncates
-from sluice.declare.expansion import Declared, expanded
+from sluice.declare import inputs, into, lifetimes, prevention, role_views, rule_checks, subject_checks
+from sluice.declare.computed import View
+from sluice.declare.expansion import Declared, expanded, passing
+from sluice.declare.inputs import called
+from sluice.declare.links import ErasureRequests, Link
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView, with_private
+from sluice.declare.treat import Hmac
+from sluice.declare.windowed import Windowed
 from sluice.errors import DeclarationError, UsageError, nearest
 from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
+PSEUDONYM = "pseudonym"
+"""The domain of what `treat.hmac` stores in the place of an identifier."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers."""
+    """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers.
+
+    streams: what @windowed declares. computed: what @view declares, which is not stored and so not among those that are iterated.
+    links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views.
+    """
 
     pipeline: Pipeline
     sources: Mapping[str, Source]
     tables: Mapping[str, Table[Any]]
     views: Mapping[str, MaterializedView[Any]]
+    streams: Mapping[str, Windowed[Any]] = field(default_factory=dict)
+    computed: Mapping[str, View[Any]] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    asking: tuple[ErasureRequests, ...] = ()
+    unstored: Mapping[str, TemporaryView] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Source | AnyDataset]:
         yield from self.sources.values()
         yield from self.tables.values()
+        yield from self.streams.values()
         yield from self.views.values()
 
     def __getitem__(self, name: str) -> Source | AnyDataset:
@@ -38,6 +54,10 @@ class Graph:
         for declared in self:
             if declared.name == name:
                 return declared
+        if name in self.computed:
+            raise UsageError(
+                f"'{name}' of pipeline '{self.pipeline.name}' is a @view: computed when it is read, it has no table."
+            )
         known = [declared.name for declared in self]
         raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest(name, known)}")
 
@@ -59,16 +79,42 @@ class Graph:
             return settings.bookkeeping(pipeline, declared.place, restricted=restricted)
         return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=restricted)
 
+    def location_of_late(self, settings: Settings, name: str) -> str:
+        """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
+        stream = self.streams[name]
+        restricted = any(getattr(self[one], "restricted", False) for one in (name, *stream.reads))
+        return settings.table_path(self.pipeline.name, self.layer(stream), stream.late, restricted=restricted)
+
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; of a source, the lowest."""
         module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
         return module.rsplit(".", 1)[-1]
 
     def domain(self, declared: Source | AnyDataset) -> str | None:
-        """What kind of identifier a table's subject is: the name of the subject's column in its source. None where it has no subject."""
+        """What kind of identifier a table's subject is: the domain of its source. None where that has no subject."""
         if isinstance(declared, Table):
-            return self.sources[declared.reads[0]].subject
-        return declared.subject if isinstance(declared, Source) else None
+            return self.sources[declared.reads[0]].domain or None
+        return declared.domain or None if isinstance(declared, Source) else None
+
+    def domains(self) -> list[str]:
+        """All kinds of identifiers that a person can be asked for by."""
+        found = {source.domain for source in self.sources.values() if source.domain}
+        found |= {domain for link in self.links for _, domain in (link.person, link.identifier)}
+        return sorted(found | ({PSEUDONYM} if found and self.pseudonyms() else set()))
+
+    def pseudonyms(self) -> list[tuple[str, Hmac]]:
+        """The treatments that make pseudonyms, with the name of the table."""
+        treated = (one for one in self if isinstance(one, Dataset))
+        return [(one.name, how) for one in treated for how in one.treatments.values() if isinstance(how, Hmac)]
+
+    def changing_hands(self) -> frozenset[str]:
+        """The domains whose identifiers are one person's for a time."""
+        return frozenset(link.identifier[1] for link in self.links if link.since)
+
+    def former(self, domain: str) -> frozenset[str]:
+        """What a domain was called before sources could say one: people who were erased then are listed under the subject's name."""
+        domains = {source.domain for source in self.sources.values()}
+        return frozenset(one.subject for one in self.sources.values() if one.domain == domain and one.subject) - domains
 
     def in_layer(self, layer: str) -> list[Source | AnyDataset]:
         """The declarations of a layer, inputs before readers."""
@@ -82,21 +128,30 @@ class Graph:
         """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
         found: set[str] = set()
         read = self.table_of(name)
-        for dataset in (*self.tables.values(), *self.views.values()):
+        for dataset in (*self.tables.values(), *self.streams.values(), *self.views.values()):
             if set(dataset.reads) & ({read} | found):
                 found.add(dataset.name)
         return found
 
 
-def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
+def graph(
+    pipeline: Pipeline, declared: Iterable[Declared], links: Iterable[Link] = (), asking: Iterable[ErasureRequests] = ()
+) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
     given = list(declared)
+    _refuse_circle(pipeline, given)
     everything = expanded(given)
+    computed = [item for item in given if isinstance(item, View)]
     sources = {item.name: item for item in everything if isinstance(item, Source)}
     shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
     unstored = [item for item in given if isinstance(item, TemporaryView)]
-    inputs = _inputs(everything, [view.name for view in unstored])
-    mistakes = [*_duplicates([*everything, *unstored]), *shared, *inputs, *_layers(pipeline, everything)]
+    wrong_inputs = inputs.mistakes(everything, given)
+    mistakes = [
+        *_duplicates([*everything, *unstored, *computed]),
+        *shared,
+        *wrong_inputs,
+        *_layers(pipeline, [*everything, *computed]),
+    ]
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
     ordered = _ordered(pipeline, everything)
@@ -105,9 +160,18 @@ def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
         complete[item.name] = item if isinstance(item, Source) else _inheriting(item, complete)
     shown = {name for name, item in complete.items() if isinstance(item, Source) or not item.serves}
     unknown = [name for name in pipeline.publishes if name not in shown]
+    if unknown and unknown[0] in {view.name for view in computed}:
+        raise DeclarationError(
+            f"Pipeline '{pipeline.name}': publishes the @view '{unknown[0]}', which has no versions to tell of. Publish what it reads, or "
+            "make it a @materialized_view."
+        )
     if unknown:
         raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], shown)}")
-    mistakes = rule_checks.mistakes(pipeline, complete)
+    own = {item.name: item.personal for item in everything}
+    whose = subject_checks.Whose(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
+    seen = _computed(computed, complete)
+    mistakes = [*rule_checks.mistakes(pipeline, complete), *subject_checks.mistakes(whose), *prevention.mistakes(complete)]
+    mistakes += [*_roles(pipeline, given, seen, complete), *lifetimes.mistakes(complete)]
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
@@ -115,16 +179,47 @@ def graph(pipeline: Pipeline, declared: Iterable[Declared]) -> Graph:
         sources={n: d for n, d in complete.items() if isinstance(d, Source)},
         tables={n: d for n, d in complete.items() if isinstance(d, Table)},
         views={n: d for n, d in complete.items() if isinstance(d, MaterializedView)},
+        streams={n: d for n, d in complete.items() if isinstance(d, Windowed)},
+        computed=seen,
+        links=whose.links,
+        asking=whose.asking,
+        unstored=whose.unstored,
     )
 
 
-def _inheriting(dataset: AnyDataset, inputs: Mapping[str, Source | AnyDataset]) -> AnyDataset:
-    private = frozenset().union(*(inputs[name].private for name in dataset.reads))
+def _computed(views: Sequence[View[Any]], stored: Mapping[str, Source | AnyDataset]) -> dict[str, View[Any]]:
+    """The computed views by name, each after those that it reads, with the personal columns of what they read."""
+    by_name = {view.name: view for view in views}
+    found: dict[str, View[Any]] = {}
+    for view in passing(by_name, by_name):
+        inherited = _inherited(view, found, stored)
+        found[view.name] = replace(view, personal=tuple(sorted({*view.personal, *inherited})))
+    return found
+
+
+def _inherited(view: View[Any], computed: Mapping[str, View[Any]], stored: Mapping[str, Source | AnyDataset]) -> frozenset[str]:
+    """The personal columns of what a computed view reads. computed: those that come before it."""
+    return frozenset().union(*(computed[name].personal if name in computed else stored[name].private for name in view.reads))
+
+
+def _roles(
+    pipeline: Pipeline, given: Sequence[Declared], computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is wrong with what roles may see, and with what reads that."""
+    for view in computed.values():
+        yield from role_views.mistakes(pipeline, view, _inherited(view, computed, stored))
+    for item in (one for one in given if isinstance(one, View | Dataset)):
+        for name in (name for name in item.reads if name in computed and computed[name].role):
+            yield f"{called(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
+
+
+def _inheriting(dataset: AnyDataset, stored: Mapping[str, Source | AnyDataset]) -> AnyDataset:
+    private = frozenset().union(*(stored[name].private for name in dataset.reads))
     return with_private(dataset, private)
 
 
-def _duplicates(declared: Sequence[Source | AnyDataset | TemporaryView]) -> Iterator[str]:
-    seen: dict[str, Source | AnyDataset | TemporaryView] = {}
+def _duplicates(declared: Sequence[Declared]) -> Iterator[str]:
+    seen: dict[str, Declared] = {}
     for item in declared:
         same = [one for one in (seen.get(item.name), item) if isinstance(one, Dataset) and one.serves]
         if item.name in seen and same:
@@ -132,62 +227,31 @@ def _duplicates(declared: Sequence[Source | AnyDataset | TemporaryView]) -> Iter
         elif item.name in seen:
             yield f"two declarations are named '{item.name}'."
         seen[item.name] = item
+    for stream in declared:
+        if isinstance(stream, Windowed) and stream.late in seen:
+            yield f"'{stream.late}' is where '{stream.name}' keeps what came too late; give the other declaration another name."
 
 
-def _called(dataset: AnyDataset) -> str:
-    """How messages call a dataset: one that Sluice keeps, by what it is kept for."""
-    return f"table '{dataset.serves or dataset.name}'"
-
-
-def _inputs(declared: list[Source | AnyDataset], unstored: Sequence[str]) -> Iterator[str]:
-    kinds = {item.name: item for item in declared}
-    known = [*(item.name for item in declared if isinstance(item, Source) or not item.serves), *unstored]
-    for item in declared:
-        if isinstance(item, Source):
-            continue
-        for name in item.reads:
-            read = kinds.get(name)
-            if read is None and name in unstored:
-                yield f"{_called(item)} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
-            elif read is None:
-                yield f"{_called(item)} reads '{name}', which is not declared.{nearest(name, known)}"
-            elif isinstance(read, Source) and read.into:
-                yield f"{_called(item)} reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
-            elif isinstance(item, Table) and not isinstance(read, Source):
-                yield f"{_called(item)} reads '{name}', which is no source; a @materialized_view reads tables and views."
-        if isinstance(item, Table):
-            yield from _of_source(item, kinds)
-
-
-def _of_source(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
-    source, called = declared.get(table.reads[0]), _called(table)
-    if len(table.reads) != 1:
-        yield f"{called} reads {len(table.reads)} sources; a @table reads one."
-    elif isinstance(source, Source) and source.subject and not table.subject and not of_truncates(table):
-        yield f"{called} reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
-    elif isinstance(source, Source) and table.subject and not source.subject:
-        yield f"{called} has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
-    elif isinstance(source, Source) and table.key_in_one_file and not _replacing(source, declared):
-        yield f"{called} declares key_in_one_file, which needs a source with redelivery='replace'."
-
-
-def _replacing(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
-    """Whether in every source of its table the latest version of a file takes the place of the earlier ones."""
-    feeding = [source, *(item for item in declared.values() if isinstance(item, Source) and item.into == source.name)]
-    return all(one.redelivery == "replace" for one in feeding)
-
-
-def _layers(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> Iterator[str]:
+def _layers(pipeline: Pipeline, declared: Sequence[Source | AnyDataset | View[Any]]) -> Iterator[str]:
     for item in declared:
         if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
-            yield f"{_called(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+            yield f"{called(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+
+
+def _refuse_circle(pipeline: Pipeline, given: Sequence[Declared]) -> None:
+    """Computed views are gone from what is ordered below: a circle through one would be told as that of a table with itself."""
+    _order(pipeline, {item.name: item.reads for item in given if isinstance(item, View | Dataset)})
 
 
 def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
     by_name = {item.name: item for item in declared}
     edges = {item.name: ((item.into,) if item.into else ()) if isinstance(item, Source) else item.reads for item in declared}
+    return [by_name[name] for name in _order(pipeline, edges)]
+
+
+def _order(pipeline: Pipeline, edges: Mapping[str, tuple[str, ...]]) -> list[str]:
     try:
-        return [by_name[name] for name in TopologicalSorter(edges).static_order()]
+        return list(TopologicalSorter(edges).static_order())
     except CycleError as error:
         raise DeclarationError(
             f"Pipeline '{pipeline.name}': tables read each other in a circle: {' > '.join(error.args[1])}."

@@ -42,6 +42,12 @@ def _differing(source: Source, main: Source) -> Iterator[str]:
     pair = f"source '{source.name}' goes into '{main.name}', so"
     if source.subject != main.subject:
         yield f"{pair} both have the same subject; it says {_said(source.subject)}, '{main.name}' {_said(main.subject)}."
+    elif source.domain != main.domain:
+        yield f"{pair} both have the same domain; it says {_said(source.domain)}, '{main.name}' {_said(main.domain)}."
+    if source.subject_in != main.subject_in:
+        yield f"{pair} both have the same subject_in; it says {_said(source.subject_in)}, '{main.name}' {_said(main.subject_in)}."
+    if source.subject_at != main.subject_at:
+        yield f"{pair} both have the same subject_at; it says {_said(source.subject_at)}, '{main.name}' {_said(main.subject_at)}."
     if source.private != main.private:
         column = min(source.private ^ main.private)
         yield f"{pair} the same columns are personal of both; '{column}' is of one of them only."

@@ -18,7 +18,20 @@ SCHEMA = (
 )
 """The bronze columns of every topic. timestamp_type: 0, the producer's time; 1, the time of the append; -1, the record has none."""
 
-_OF_BOTH = {"name", "comment", "into", "subject", "personal", "dated_by", "may_refresh", "infer_types", "widen_types"}
+_OF_BOTH = {
+    "name",
+    "comment",
+    "into",
+    "subject",
+    "domain",
+    "subject_in",
+    "subject_at",
+    "personal",
+    "dated_by",
+    "may_refresh",
+    "infer_types",
+    "widen_types",
+}
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _FIXED = {
     "bootstrap.servers": "servers= says it",

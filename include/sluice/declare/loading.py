@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 from types import ModuleType
+from typing import TypeVar
 
 from sluice.declare.auto_cdc import AutoCdc
+from sluice.declare.computed import View
 from sluice.declare.expansion import Declared
 from sluice.declare.graph import Graph, graph
+from sluice.declare.links import ErasureRequests, Link
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, TemporaryView
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, known_pipeline
 
-_KINDS = (Source, Dataset, TemporaryView, AutoCdc)
+Said = TypeVar("Said", Link, ErasureRequests)
+_KINDS = (Source, Dataset, TemporaryView, AutoCdc, View)
 
 
 def pipeline(settings: Settings, name: str) -> Pipeline:
@@ -28,13 +33,19 @@ def pipeline(settings: Settings, name: str) -> Pipeline:
         raise DeclarationError(
             f"Pipeline '{name}': its PIPELINE is named '{declared.name}'; the folder and the name must be the same."
         )
-    return declared
+    return replace(declared, retain=settings.retain) if settings.retain else declared
 
 
 def load(settings: Settings, name: str) -> Graph:
     """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
     declared = pipeline(settings, name)
-    return graph(declared, [item for layer in declared.layers for item in _declarations(_module(layer, name))])
+    modules = [_module(layer, name) for layer in declared.layers]
+    return graph(
+        declared,
+        [item for module in modules for item in _declarations(module)],
+        links=[item for module in modules for item in _said(module, Link)],
+        asking=[item for module in modules for item in _said(module, ErasureRequests)],
+    )
 
 
 def beside(module: str) -> list[Declared]:
@@ -57,6 +68,12 @@ def _declarations(module: ModuleType) -> list[Declared]:
     """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
     found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, _KINDS)}
     return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
+
+
+def _said(module: ModuleType, kind: type[Said]) -> list[Said]:
+    """What a module says that is no table, each once."""
+    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, kind)}
+    return [item for item in found.values() if item.module == module.__name__]
 
 
 def _items(value: object) -> Iterable[object]:

@@ -21,10 +21,13 @@ class Pipeline:
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
     part of a module's name is its layer. maker: the module behind `sluice land`. retain: how long removed data files are kept
     (an interval such as "7 days"): time travel reaches so far back, and an erased person's bytes are gone after it.
+    erase_within: by when a request to erase people is to be proved, from its receipt on.
 
     Of these an alert is sent: deadline: how long after it was queued a run may end. freshness: how old the latest data of a published
     table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in {"heart_rate.plausible_heart_rate": 100};
     quarantined, dropped, rescued and suppressed may stand for a rule.
+
+    roles: who reads the tables by `role_view`s of their own, and what for, as in {"analyst": "counts and averages, nobody's data"}.
     """
 
     name: str
@@ -35,16 +38,24 @@ class Pipeline:
     publishes: tuple[str, ...] = ()
     maker: str | None = None
     retain: str = "7 days"
+    erase_within: str = "30 days"
     deadline: str | None = None
     freshness: str | None = None
     alert_when: Mapping[str, float] = field(default_factory=dict, hash=False)
+    roles: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         own_name(self.name, "Pipeline")
+        for role in self.roles:
+            own_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
         if not is_interval(self.retain):
             raise DeclarationError(f"Pipeline '{self.name}': retain is an interval such as '7 days', not '{self.retain}'.")
+        if not is_interval(self.erase_within):
+            raise DeclarationError(
+                f"Pipeline '{self.name}': erase_within is an interval such as '30 days', not '{self.erase_within}'."
+            )
         for name in ("deadline", "freshness"):
             if (value := getattr(self, name)) is not None and not is_interval(value):
                 raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '6 hours', not '{value}'.")

@@ -37,8 +37,14 @@ class Source:
         else, and for every other change, what does not fit goes to _rescued_data.
         into: the source whose bronze table the records go into, instead of one of their own.
         subject: the column that says whose record it is; personal: further columns with personal data. Neither gets into statistics.
+        domain: which kind of identifier the subject is, by itself the subject's name; sources of one domain know a person by the same values.
+        subject_in: where the subject stands in its column, as of a payload: SQL over the columns that gives the identifier, as in
+        subject="value", subject_in="get_json_object(CAST(value AS STRING), '$.user_id')", domain="user_id"; by topic with CASE topic WHEN.
+        subject_at: of what time a record tells, as SQL over its columns that gives a TIMESTAMP: needed where identifiers change hands (`Link`).
         dated_by, date_in_path: the date of a record, as SQL over its columns, or of a delivery, as it stands in its file's path
         ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill takes its interval by it; without either, by the time of delivery.
+        keep_for: how long a record stays, an interval such as "400 days": after it, its rows leave bronze, what was set aside of it, and every table
+        that is made of it, and do not come back. How old it is says subject_at, else dated_by; of what tells nothing, when it came.
         may_refresh: bronze may be made anew from the landing folder, by `--mode refresh`.
 
     Which files, and when
@@ -71,9 +77,13 @@ class Source:
     widen_types: bool = False
     into: str | None = None
     subject: str | None = None
+    domain: str = ""
+    subject_in: str | None = None
+    subject_at: str | None = None
     personal: tuple[str, ...] = ()
     date_in_path: str | None = None
     dated_by: str | None = None
+    keep_for: str | None = None
     may_refresh: bool = False
     ready_marker: str | None = None
     include_existing_files: bool = True
@@ -89,6 +99,8 @@ class Source:
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", self.schema.toDDL())
         object.__setattr__(self, "path", self.path or self.name)
+        if not self.subject_in:  # whose refusal says what is missing
+            object.__setattr__(self, "domain", self.domain or self.subject or "")
         object.__setattr__(self, "personal", names(self.personal, "personal", f"Source '{self.name}'"))
         object.__setattr__(self, "most_bytes", amount(self.name, "most_bytes", self.most_bytes))
         if self.max_bytes_per_trigger is not None:

@@ -59,6 +59,11 @@ def _mistake(source: Source) -> str | None:
         return "clean_after_days is 0 or more."
     if source.into == source.name:
         return "into names the source itself."
+    said = next((name for name in ("domain", "subject_in", "subject_at") if getattr(source, name)), None)
+    if source.subject is None and said:
+        return f"{said} is said of a subject; say which column that is (subject=)."
+    if source.subject_in and not source.domain:
+        return "subject_in gives identifiers of which kind? Say it (domain=), as in domain='user_id'."
     return _of_text(source) or _of_schema(source)
 
 

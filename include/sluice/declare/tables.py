@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
-from sluice.declare import treat
+from sluice.declare import small_groups, treat
 from sluice.declare.expectations import Expectation, P
 from sluice.declare.names import names, own_name
+from sluice.declare.time_reach import TimeReach, checked
 from sluice.declare.treat import Treatment
 from sluice.declare.whole_table import TableExpectation
 from sluice.errors import DeclarationError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Names = str | tuple[str, ...]
+Recompute = Literal["auto", "keys", "full"]
+OnErasure = Literal["delete", "anonymise"]
 Personal = Names | Mapping[str, Treatment | None]
 """Columns with personal data; with a treatment, what becomes of each before it is stored."""
 
@@ -28,7 +31,9 @@ class Dataset(Generic[P]):
 
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what
     becomes of it before it is stored. restricted: it lies under SLUICE_RESTRICTED, not in the lake. sql: its text, where it was declared by one.
+    subject_at: of what time a row tells, as SQL over the columns that are stored; needed where the subject's identifiers change hands (`Link`).
 
+    own_personal: the personal columns that it declares itself; `personal` has those that it inherits by name, too.
     place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. serves: the declared table that it
     is kept for. made_by: what its fingerprint is of, functions and texts, where the function is not the user's own. declared_in: the
     module that declares it.
@@ -41,7 +46,9 @@ class Dataset(Generic[P]):
     zorder_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     subject: str | None = None
+    subject_at: str | None = None
     personal: tuple[str, ...] = ()
+    own_personal: tuple[str, ...] | None = field(default=None, compare=False)
     treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     expectations: tuple[Expectation, ...] = ()
     table_expectations: tuple[TableExpectation, ...] = ()
@@ -63,6 +70,7 @@ class Dataset(Generic[P]):
         own_name(self.name, "Table")
         for of in ("reads", "keys", "zorder_by", "partition_by", "personal"):
             object.__setattr__(self, of, names(getattr(self, of), of, owner))
+        object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if not self.reads or not self.keys:
@@ -74,8 +82,9 @@ class Dataset(Generic[P]):
         # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
         for mistake in treat.mistakes(self.treatments, self.keys, self.subject if isinstance(self, Table) else None):
             raise DeclarationError(f"{owner}: {mistake}")
+        hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
         for of in ("zorder_by", "partition_by"):
-            used = sorted(self.private & set(getattr(self, of)))
+            used = sorted(name for name in getattr(self, of) if name.lower() in hidden)
             if used:
                 raise DeclarationError(
                     f"{owner}: {of} names the personal column '{used[0]}'; such a column must not lay out files."
@@ -100,6 +109,7 @@ class Table(Dataset[P]):
     key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
     apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
     shape: what is made of a row after its verdict and its treatments, of a change log; row-local.
+    on_erasure: "anonymise" keeps the rows of whoever is erased, without their subject and their personal columns, which become NULL.
     replayed_by: of which columns a replay takes all rows that have the values of an interval's; by default the keys. Of a change log the
     keys of its target: a replay makes all changes of a thing anew, or its state would be by two codes.
     """
@@ -109,6 +119,7 @@ class Table(Dataset[P]):
     apply_as_deletes: str | None = None
     shape: Callable[[DataFrame], DataFrame] | None = None
     replayed_by: tuple[str, ...] = ()
+    on_erasure: OnErasure = "delete"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,10 +136,30 @@ class MaterializedView(Dataset[P]):
     """Always equal to its transform over its inputs as they are, kept so by affected keys.
 
     of_some: the transform over some of its inputs alone, in the order of `reads`, of a view that does not wait for those that are not
-    there yet; None for too few.
+    there yet; None for too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full" where it is not left to
+    the engine ("auto") which of both is cheaper.
+
+    at_least: of how many people a row must tell to be stored; subjects: the column of the transform's result that counts them, each once.
     """
 
     of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
+    reach: Mapping[str, TimeReach] = field(default_factory=dict, hash=False)
+    recompute: Recompute = "auto"
+    at_least: int | None = None
+    subjects: str | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs, without groups that are too small: whoever runs or recomputes the view gets no others."""
+        return small_groups.left_out(self.function(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        owner = f"View '{self.name}'"
+        for mistake in small_groups.mistakes(self.at_least, self.subjects, self.private):
+            raise DeclarationError(f"{owner}: {mistake}")
+        object.__setattr__(self, "reach", checked(self.reach, self.reads, owner))
+        if self.recompute not in get_args(Recompute):
+            raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
 
     def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
         """The view over those of its inputs that are there. None where it waits for another."""
@@ -137,7 +168,8 @@ class MaterializedView(Dataset[P]):
         if there == self.reads:
             return self
         function = self.of_some(there) if self.of_some else None
-        return replace(self, reads=there, function=function) if function else None
+        reach = {name: one for name, one in self.reach.items() if name in there}
+        return replace(self, reads=there, function=function, reach=reach) if function else None
 
 
 @dataclass(frozen=True, kw_only=True)

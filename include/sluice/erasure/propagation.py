@@ -1,103 +1,116 @@
-"""Propagating deletions: whoever asked to be erased leaves every declared table that carries the subject, and gold follows.
+"""Propagating deletions: whoever asked to be erased leaves every place of the lake, and what is made from those places follows.
 
-The suppression list is extended first, so that nothing lets the person in again while the deletion goes on. Rows are deleted by a merge
-on the subject's values in the table, found by their pseudonyms: a literal predicate would write the person into the table's history.
+The order matters. The suppression list is extended first, so that nothing lets the person in again while the deletion goes on; what
+remembers people by itself is reset before the rows go that it was made of; what reads tables follows when they are clean; and files that
+nobody reads any more go last. Each step is noted for each table, so that a killed propagation goes on where it was.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
-from delta.tables import DeltaTable
-from pyspark.sql import functions as F
-
-from sluice.erasure import requests
+from sluice.erasure import anonymisation, asking, canary, closure, ledger, requests
 from sluice.erasure.requests import ErasureRequest
-from sluice.lake import commits, log, tables
-from sluice.lake.commits import Transaction
+from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, state, sweep
+from sluice.erasure.steps.erasing import Erasing, Follow
+from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
-from sluice.lake.workspace import Workspace, has_quarantine
-from sluice.privacy import secrets, suppression
-from sluice.privacy.pseudonyms import with_pseudonym
+from sluice.lake.tables import RETENTION, duration
+from sluice.lake.workspace import Workspace
+from sluice.privacy import suppression
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_PSEUDONYM = "_pseudonym"
+Step = Callable[[Erasing], None]
 
 
-def propagate(workspace: Workspace, follow: Callable[[], list[FlowReport]]) -> list[FlowReport]:
-    """Carry out every request that is not done. follow: runs the layers above bronze, so that what reads a table hears of it.
+def suppress(erasing: Erasing) -> None:
+    """Put the requests' subjects on the suppression list."""
+    for request in erasing.waiting:
+        suppression.add(erasing.workspace, request.request, request.subjects)
 
-    A killed propagation is simply run again: each step finds nothing left to do where it was done.
+
+def _tables(erasing: Erasing) -> None:
+    rows.tables(erasing)
+    canaries.clear(erasing, "table")
+
+
+def _quarantine(erasing: Erasing) -> None:
+    rows.quarantine(erasing)
+    canaries.clear(erasing, "quarantine")
+
+
+def _landing(erasing: Erasing) -> None:
+    landing.landing(erasing)
+    canaries.clear(erasing, "landing", "archive")
+
+
+def _state(erasing: Erasing) -> None:
+    state.state(erasing)
+    canaries.clear(erasing, "state")
+
+
+def _sweep(erasing: Erasing) -> None:
+    sweep.sweep(erasing)
+    canaries.clear(erasing, "temporary")
+
+
+STEPS: Mapping[str, Step] = MappingProxyType({
+    "suppress": suppress,
+    "flows": flows.rebase,
+    "anonymise": anonymisation.anonymise,
+    "tables": _tables,
+    "late": rows.late,
+    "quarantine": _quarantine,
+    "unattributed": naming.unattributed,
+    "views": flows.views,
+    "releases": releases.erase,
+    "purge": purge.purge,
+    "state": _state,
+    "landing": _landing,
+    "sweep": _sweep,
+})
+"""What is done, by name and in order. The bytes of former versions follow when their retention is over: `physical`."""
+
+
+def propagate(workspace: Workspace, follow: Follow, without: Collection[str] = frozenset()) -> list[FlowReport]:
+    """Carry out every request that is received. follow: runs the flows above bronze. without: steps that are left out, for tests.
+
+    A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
     """
-    waiting = [request for request in requests.all_of(workspace.settings, workspace.pipeline) if request.done_at is None]
-    if not waiting:
-        return []
-    suppress(workspace, waiting)
-    reports = [
-        report for name, path, column, domain in _places(workspace) for report in _delete(workspace, name, path, column, domain)
-    ]
-    reports += follow()
-    for request in waiting:
-        requests.done(workspace.settings, workspace.pipeline, request)
-    return reports
+    settings, pipeline = workspace.settings, workspace.pipeline
+    asking.take(workspace)
+    if not requests.waiting(settings, pipeline):
+        return landing.again(workspace)
+    settled = closure.settled(workspace)
+    for request in settled:
+        canary.plant(workspace, request)
+    erasing = Erasing(workspace, settled, follow)
+    for name, step in STEPS.items():
+        if name not in without:
+            step(erasing)
+    _told_of_clones(workspace, erasing.reports)
+    due = _physical_due(workspace, settled)
+    for request in settled:
+        note = f"{_taken_out(workspace, request)} rows"
+        requests.advance(settings, pipeline, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds"))
+    return erasing.reports
 
 
-def suppress(workspace: Workspace, waiting: Sequence[ErasureRequest]) -> None:
-    """Put the requests' subjects on the suppression list, each once."""
-    suppression.create(workspace)
-    workspace.note("suppression")
-    now = datetime.now(UTC)
-    for request in waiting:
-        rows = [(request.domain, hashed, request.request, now) for hashed in request.pseudonyms]
-        listed = tables.read(workspace.session, workspace.suppression).select("domain", "pseudonym")
-        fresh = workspace.session.createDataFrame(rows, suppression.SCHEMA).join(listed, ["domain", "pseudonym"], "left_anti")
-        if not fresh.isEmpty():
-            once = Transaction("suppression", request.request, "suppression", 0)
-            commits.append(fresh.select("domain", "pseudonym", "request", "since"), workspace.suppression, once)
+def _taken_out(workspace: Workspace, request: ErasureRequest) -> int:
+    found = ledger.rows(workspace.settings, workspace.pipeline)
+    return sum(one.rows for one in found if one.request == request.request and one.step in ("tables", "late", "quarantine"))
 
 
-def _places(workspace: Workspace) -> list[tuple[str, str, str, str]]:
-    """Name, path, subject column and domain of every table with rows of subjects. Views are not among them: they follow."""
-    found = []
-    for declared in workspace.graph:
-        domain = workspace.graph.domain(declared)
-        if domain is None or declared.subject is None:
-            continue
-        if workspace.graph.table_of(declared.name) == declared.name:
-            found.append((declared.name, workspace.path(declared.name), declared.subject, domain))
-        if has_quarantine(declared):
-            found.append((f"{declared.name}_quarantine", workspace.quarantine(declared.name), "_subject", domain))
-    return [place for place in found if log.exists(place[1])]
+def _physical_due(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
+    """When the files that hold them may go: the longest retention of a table after now, when the last of them was taken out."""
+    tables = {**workspace.tables(), **canaries.tables_of(workspace, settled)}
+    keeps = [duration(log.properties(path).get(RETENTION, "interval 7 days")) for path in tables.values() if log.exists(path)]
+    # A second more, since commits are stamped in milliseconds and this is not.
+    return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
 
 
-def _delete(workspace: Workspace, name: str, path: str, column: str, domain: str) -> list[FlowReport]:
-    report = FlowReport(flow=name, layer="propagate_deletions", version_before=log.version(path))
-    workspace.note(f"erasure_{name}")
-    people = _people(workspace, path, column, domain).persist()
-    gone = people.count()
-    if gone:
-        merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(people.alias("s"), f"t.`{column}` <=> s.subject")
-        merging.whenMatchedDelete().execute()
-        report.deleted = int(log.commits(path, 1)[0]["metrics"].get("numTargetRowsDeleted", 0))
-        report.rows_out = report.deleted
-        report.notes.append(f"{gone} subjects erased")
-    people.unpersist()
-    report.version_after = log.version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
-    return [report]
-
-
-def _people(workspace: Workspace, path: str, column: str, domain: str) -> DataFrame:
-    """The subject's values in a table that are on the suppression list."""
-    present = (
-        tables.read(workspace.session, path).select(F.col(f"`{column}`").alias("subject")).where("subject IS NOT NULL").distinct()
-    )
-    key = secrets.key(workspace.settings, make=False)
-    hashed = with_pseudonym(present, key, domain, F.col("subject"), _PSEUDONYM)
-    listed = tables.read(workspace.session, workspace.suppression).where(F.col("domain") == domain)
-    return hashed.join(listed.select(F.col("pseudonym").alias(_PSEUDONYM)), _PSEUDONYM, "left_semi").select("subject")
+def _told_of_clones(workspace: Workspace, reports: list[FlowReport]) -> None:
+    lakes = shallow.registered(workspace.settings, workspace.pipeline)
+    for report in reports[:1]:
+        report.notes += [f"still in the shallow clone {lake}: remove it" for lake in lakes]

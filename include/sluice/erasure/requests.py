@@ -1,78 +1,282 @@
-"""Requests to erase people. A request holds pseudonyms only; identifiers come by standard input or a file and are not kept."""
+"""Requests to erase people: a JSON file each, with pseudonyms, a state and a history. The identifiers lie in the vault alone."""
 
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from sluice.declare.graph import Graph
+from sluice.declare.pipeline import duration
+from sluice.erasure import vault
+from sluice.erasure.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
 
+State = Literal["received", "logically erased", "physically erased", "certified", "failed"]
+RECEIVED: State = "received"
+LOGICALLY: State = "logically erased"
+PHYSICALLY: State = "physically erased"
+CERTIFIED: State = "certified"
+FAILED: State = "failed"
+DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
+"""The states in which no query returns the person."""
+
+_RESCANNED = timedelta(days=30)
+"""After so long an erasure is looked at again, for what came late; until then the vault keeps the identifiers."""
+
+APPROVED = "approved"
+"""The note of the event by which somebody approved of a request."""
+
+LIFTED = "lifted"
+"""The event by which its entries of the suppression list were lifted."""
+
+SEVERAL = "several"
+"""What a request's domain is that was asked by identifiers of more than one."""
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """An identifier of a request's people, by its pseudonym, and when it was theirs (ISO 8601; since included, until not).
+
+    known_until: see `Identifier`.
+    """
+
+    domain: str
+    pseudonym: str
+    since: str | None = None
+    until: str | None = None
+    known_until: str | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a request and when. note: counts and names of declarations, never a value."""
+
+    at: str
+    state: str
+    note: str = ""
+
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """An erasure request. domain: which kind of identifier; done_at: when its rows had left every table, None while they had not."""
+    """An erasure request. domain, pseudonyms: what it was asked by. subjects: all that is known of its people, after closure.
+
+    due_at: when it must be certified. physical_due_at: when the bytes that are still there may go; None while that is not known.
+    """
 
     request: str
+    received_at: str
+    due_at: str
+    state: State
     domain: str
     pseudonyms: tuple[str, ...]
-    received_at: str
-    done_at: str | None = None
+    subjects: tuple[Suppressed, ...] = ()
+    history: tuple[Event, ...] = ()
+    physical_due_at: str | None = None
 
+    @property
+    def done_at(self) -> str | None:
+        """When its rows had left every table; None while they had not."""
+        found = [event.at for event in self.history if event.state in DONE]
+        return found[0] if found and self.state != RECEIVED else None
 
-def receive(settings: Settings, graph: Graph, identifiers: Iterable[str], domain: str | None = None) -> ErasureRequest:
-    """Keep a request to erase the subjects with these identifiers. domain: the subject's column in the source, if there are several.
+    @property
+    def approved(self) -> bool:
+        """Whether somebody approved of it, which matters where SLUICE_ERASURE_APPROVAL asks for it."""
+        return any(event.note == APPROVED for event in self.history)
 
-    Raises UsageError where there is no identifier, or the domain is unknown.
-    """
-    chosen = _domain(graph, domain)
-    wanted = sorted({identifier.strip() for identifier in identifiers if identifier.strip()})
-    if not wanted:
-        raise UsageError("No identifier was given. Write one a line to standard input, or to a file named by --subject-file.")
-    key = secrets.key(settings)
-    pseudonyms = tuple(hashed for identifier in wanted if (hashed := pseudonym(key, chosen, identifier)))
-    request = ErasureRequest(uuid.uuid4().hex[:12], chosen, pseudonyms, datetime.now(UTC).isoformat(timespec="seconds"))
-    _write(settings, graph.pipeline.name, request)
-    return request
+    @property
+    def lifted_at(self) -> str | None:
+        """When its entries of the suppression list were lifted, if they were."""
+        return next((event.at for event in self.history if event.state == LIFTED), None)
 
 
 def all_of(settings: Settings, pipeline: str) -> list[ErasureRequest]:
     """The pipeline's requests, oldest first."""
-    found = [ErasureRequest(**json.loads(path.read_text())) for path in _folder(settings, pipeline).glob("*.json")]
+    found = [_read(path) for path in _folder(settings, pipeline).glob("*.json")]
     return sorted(found, key=lambda request: (request.received_at, request.request))
 
 
-def done(settings: Settings, pipeline: str, request: ErasureRequest) -> None:
-    """Note that the request's rows have left every table."""
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    _write(settings, pipeline, ErasureRequest(request.request, request.domain, request.pseudonyms, request.received_at, at))
+def one(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
+    """A request as it is now. Raises UsageError with the nearest id."""
+    path = _folder(settings, pipeline) / f"{request}.json"
+    if not path.is_file():
+        known = [path.stem for path in _folder(settings, pipeline).glob("*.json")]
+        raise UsageError(f"Pipeline '{pipeline}' has no erasure request '{request}'.{nearest(request, known)}")
+    return _read(path)
 
 
-def _domain(graph: Graph, domain: str | None) -> str:
-    domains = sorted({source.subject for source in graph.sources.values() if source.subject})
+def waiting(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+    """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet."""
+    found = [request for request in all_of(settings, pipeline) if request.state == RECEIVED]
+    return [request for request in found if request.approved or not settings.erasure_approval]
+
+
+def advance(
+    settings: Settings,
+    pipeline: str,
+    request: str | ErasureRequest,
+    state: State,
+    note: str = "",
+    *,
+    physical_due_at: str | None = None,
+) -> ErasureRequest:
+    """Put a request into a state and say so in its history; nothing where the history ends with the same. note: no value of anybody."""
+    if state not in get_args(State):
+        raise UsageError(f"There is no state '{state}' of a request.{nearest(state, get_args(State))}")
+    now = one(settings, pipeline, request if isinstance(request, str) else request.request)
+    due = physical_due_at or now.physical_due_at
+    last = now.history[-1] if now.history else None
+    if now.state == state and last and (last.state, last.note) == (state, note) and due == now.physical_due_at:
+        return now
+    return _written(
+        settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, _event(state, note)))
+    )
+
+
+def note(settings: Settings, pipeline: str, request: str, what: str, said: str = "") -> ErasureRequest:
+    """Add to a request's history what is no state of it, such as that its entries were lifted."""
+    now = one(settings, pipeline, request)
+    return _written(settings, pipeline, replace(now, history=(*now.history, _event(what, said))))
+
+
+def with_subjects(settings: Settings, pipeline: str, request: str, subjects: Iterable[Suppressed]) -> ErasureRequest:
+    """Keep all that is known of a request's people, found by closure."""
+    return _written(settings, pipeline, replace(one(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr))))
+
+
+def receive(
+    settings: Settings,
+    graph: Graph,
+    identifiers: Iterable[str | Identifier],
+    domain: str | None = None,
+    received_at: datetime | None = None,
+    said: str = "",
+) -> ErasureRequest:
+    """Keep a request to erase the people with these identifiers, which go into the vault. said: where it came from, for the history.
+
+    domain: of those that are given as texts; it may be left out where the pipeline has only one. Raises UsageError where there is no
+    identifier, or a domain is unknown.
+    """
+    asked = _checked(graph, identifiers, domain)
+    pipeline = graph.pipeline
+    received = (received_at or datetime.now(UTC)).astimezone(UTC)
+    due = received + duration(pipeline.erase_within)
+    hashed = subjects_of(settings, asked)
+    domains = {one.domain for one in asked}
+    request = ErasureRequest(
+        request=uuid.uuid4().hex[:12],
+        received_at=_text(received),
+        due_at=_text(due),
+        state=RECEIVED,
+        domain=domains.pop() if len(domains) == 1 else SEVERAL,
+        pseudonyms=tuple(sorted({one.pseudonym for one in hashed})),
+        history=(_event(RECEIVED, said),),
+    )
+    # The vault first: a request whose identifiers are nowhere could not be carried out.
+    expires = max(due, received + duration(pipeline.retain)) + _RESCANNED
+    vault.keep(settings, pipeline.name, request.request, asked, _text(expires))
+    return _written(settings, pipeline.name, request)
+
+
+def subjects_of(settings: Settings, identifiers: Iterable[Identifier]) -> list[Suppressed]:
+    """The identifiers as the suppression list knows them, with their times."""
+    key = secrets.key(settings)
+    hashed = ((one, pseudonym(key, one.domain, one.value)) for one in identifiers)
+    return [Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made]
+
+
+def kind(graph: Graph, domain: str | None) -> str:
+    """The domain again; the only one where none is said. Raises UsageError with the nearest name."""
+    domains = graph.domains()
     if not domains:
         raise UsageError(f"No source of pipeline '{graph.pipeline.name}' declares a subject; there is nobody to erase.")
-    if domain is None and len(domains) == 1:
-        return domains[0]
+    plain = [one for one in domains if one != PSEUDONYM]
+    if domain is None and len(plain) == 1:
+        return plain[0]
     if domain not in domains:
-        raise UsageError(f"Say with --identifier which kind of identifier is meant.{nearest(domain or '', domains)}")
+        unknown = (
+            f"There is no kind of identifier '{domain}'."
+            if domain
+            else "Say with --identifier which kind of identifier is meant."
+        )
+        raise UsageError(f"{unknown}{nearest(domain or '', domains)}")
     return domain
+
+
+def _checked(graph: Graph, identifiers: Iterable[str | Identifier], domain: str | None) -> list[Identifier]:
+    texts = [one for one in identifiers]
+    of_texts = kind(graph, domain) if any(isinstance(one, str) for one in texts) else ""
+    found: dict[Identifier, None] = {}
+    for given in texts:
+        asked = Identifier(of_texts, given) if isinstance(given, str) else given
+        value = asked.value.strip()
+        if value:
+            found[replace(asked, domain=kind(graph, asked.domain), value=value)] = None
+    if not found:
+        raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
+    return list(found)
+
+
+def _event(state: str, note: str) -> Event:
+    return Event(_text(datetime.now(UTC)), state, note)
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
 
 
 def _folder(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline, "erasure_requests"))
 
 
-def _write(settings: Settings, pipeline: str, request: ErasureRequest) -> None:
+def _read(path: Path) -> ErasureRequest:
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if "state" not in stored:
+        stored = _of_first_form(stored)
+    return ErasureRequest(**{
+        **stored,
+        "pseudonyms": tuple(stored["pseudonyms"]),
+        "subjects": tuple(Suppressed(**one) for one in stored["subjects"]),
+        "history": tuple(Event(**one) for one in stored["history"]),
+    })
+
+
+def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A request of the first form, which had no closure: its subjects are what it was asked by."""
+    received, done = stored["received_at"], stored.get("done_at")
+    history = [{"at": received, "state": RECEIVED, "note": ""}]
+    history += [{"at": done, "state": LOGICALLY, "note": ""}] if done else []
+    return {
+        "request": stored["request"],
+        "received_at": received,
+        "due_at": _text(datetime.fromisoformat(received) + _RESCANNED),
+        "state": LOGICALLY if done else RECEIVED,
+        "domain": stored["domain"],
+        "pseudonyms": stored["pseudonyms"],
+        "subjects": [asdict(Suppressed(stored["domain"], one)) for one in stored["pseudonyms"]],
+        "history": history,
+        "physical_due_at": None,
+    }
+
+
+def _written(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
     folder = _folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{request.request}.tmp"
-    temporary.write_text(json.dumps({**vars(request), "pseudonyms": list(request.pseudonyms)}))
-    temporary.replace(folder / f"{request.request}.json")
+    descriptor, partial = tempfile.mkstemp(dir=folder, prefix=f".{request.request}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(request), file, indent=1)
+        Path(partial).replace(folder / f"{request.request}.json")
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return request

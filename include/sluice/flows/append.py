@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -14,11 +14,13 @@ from sluice.flows.checkpoints import Checkpoint, current
 from sluice.ingest import groups, ledger, records
 from sluice.ingest.discovery import TAKEN
 from sluice.ingest.examination import Delivery, Examined, examine
+from sluice.ingest.known import deliveries_now
 from sluice.lake import evaluation, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
+from sluice.privacy import suppression
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -82,7 +84,7 @@ def ingest(
 ) -> None:
     """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
     known = {row["delivery"] for row in ledger.rows(workspace.outcomes, ["delivery"])}
-    fresh = [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known]
+    fresh = _as_they_are(workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known])
     parts = groups.of_source(source, fresh, lambda row: row["size"])
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
@@ -93,6 +95,14 @@ def ingest(
         evaluation.suit(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_of(row, folder) for row in part]
         intake.take(workspace, source, _looked_at(source, deliveries), report, transaction)
+
+
+def _as_they_are(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the stream with the sizes and hashes of now: an erasure may have rewritten files that were waiting."""
+    if not fresh or suppression.is_empty(workspace):
+        return fresh
+    now = {row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in deliveries_now(workspace.deliveries)}
+    return [row | now.get(row["delivery"], {}) for row in fresh]
 
 
 def _looked_at(source: Source, fresh: list[Delivery]) -> list[Examined]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice.declare import subjects
 from sluice.declare.expectations import Action
+from sluice.declare.graph import Graph
 from sluice.declare.source import Source
 from sluice.flows.made import AnyTable
 from sluice.flows.scope import Scope
@@ -70,11 +72,9 @@ def _as_they_came(workspace: Workspace, source: Source, deliveries: Sequence[int
     # What did not fit into a column came, too.
     own = [name for name in bronze.columns if not name.startswith("_") or name == "_rescued_data"]
     came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")
-    return bronze.select(*PROVENANCE, "_file", came, _subject(source, bronze.columns).alias("of"))
+    return bronze.select(*PROVENANCE, "_file", came, _subject(workspace.graph, source, bronze.columns).alias("of"))
 
 
-def _subject(source: Source, columns: Sequence[str]) -> Column:
-    if source.subject is None:
-        return F.lit(None).cast("string")
-    in_column = [F.col(f"`{source.subject}`").cast("string")] if source.subject in columns else []
-    return F.coalesce(*in_column, F.get_json_object("_rescued_data", f"$.{source.subject}"))
+def _subject(graph: Graph, source: Source, columns: Sequence[str]) -> Column:
+    told = subjects.expression(graph, source, columns)
+    return F.expr(told) if told else F.lit(None).cast("string")

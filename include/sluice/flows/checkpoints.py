@@ -61,11 +61,11 @@ def reason(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str =
     return _broken(place, memory, inputs, fingerprint) or (None if memory is None else _unfinished(place, memory))
 
 
-def reset(folder: str, flow: str) -> None:
+def reset(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
     """Give a flow's checkpoint up: its next run starts anew. To be called under the lease. Errors as of `current`."""
     place, memory = Path(folder), remembered(folder, flow)
     if memory is not None:
-        _remember(place, {**memory, "reset": True})
+        _remember(place, {**memory, "reset": why})
         shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
 
 
@@ -141,7 +141,7 @@ def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, 
     if memory is None:
         return "first run"
     if memory.get("reset"):
-        return "its checkpoint was reset"
+        return str(memory["reset"])
     if not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
     known = memory.get("inputs")

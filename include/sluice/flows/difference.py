@@ -55,6 +55,15 @@ def beside(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     return left.join(right, condition, "full_outer")
 
 
+def operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """What to do to rows `old` so that they are the rows `new`, one a key: the columns of `old`, with an operation for each that differs."""
+    both = beside(new, old, keys)
+    equal = same([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
+    operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
+    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
+    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
+
+
 def merge(
     session: SparkSession,
     path: str,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice.declare import subjects
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.flows import accounting, widening
@@ -26,7 +27,7 @@ from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import age, anonymised, suppression
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -200,12 +201,42 @@ def _suppressed(workspace: Workspace, source: Source, examined: list[Examined]) 
 
 
 def without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    """The records but those of erased people, and how many these are by delivery."""
+    """The records but those of erased people and those that are too old, and how many these are by delivery.
+
+    Where a table keeps facts without the person, an erased person's records stay as such.
+    """
+    kept, gone = _without_people(workspace, source, parsed)
+    return _without_old(workspace, source, kept, gone)
+
+
+def _without_old(workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]) -> tuple[DataFrame, dict[int, int]]:
+    declared = workspace.graph.sources[source.table]
+    before = age.oldest(declared)
+    if before is None:
+        return rows, gone
+    # Once for both uses: a record must not become too old between them.
+    old = F.coalesce(age.too_old(declared, rows, before), F.lit(False))
+    counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
+    if not counted:
+        return rows, gone
+    return rows.where(~old), {number: gone.get(number, 0) + counted.get(number, 0) for number in {*gone, *counted}}
+
+
+def _without_people(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
     if source.subject is None or suppression.is_empty(workspace):
         return parsed, {}
     subject = records.subject_of(source, parsed.columns)
-    gone = suppression.only_suppressed(workspace, parsed, subject, source.subject).groupBy("_delivery").count().collect()
+    at = suppression.instant(parsed, subjects.instant(source))
+    gone = suppression.only_suppressed(workspace, parsed, subject, source.domain, at).groupBy("_delivery").count().collect()
     if not gone:
         return parsed, {}
-    kept = suppression.without_suppressed(workspace, parsed, subject, source.subject)
+    kept = suppression.without_suppressed(workspace, parsed, subject, source.domain, at)
+    if anonymised.of_source(workspace.graph, source):
+        # What cannot stand in bronze would be set aside as it came.
+        theirs = suppression.only_suppressed(workspace, parsed, subject, source.domain, at)
+        facts = anonymised.without_person(
+            theirs.where(F.col("_problem").isNull()), anonymised.hidden(workspace.graph, source) | {"_record"}
+        )
+        kept = kept.unionByName(facts, allowMissingColumns=True)
+        gone = theirs.where(F.col("_problem").isNotNull()).groupBy("_delivery").count().collect()
     return kept, {row._delivery: row["count"] for row in gone}

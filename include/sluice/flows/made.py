@@ -17,7 +17,7 @@ from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import treatments
+from sluice.privacy import anonymised, treatments
 from sluice.quality import conditions, verdicts
 from sluice.settings import Settings
 
@@ -34,7 +34,7 @@ def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructTy
     path = workspace.path(source.name)
     if not log.exists(path):
         return None
-    bronze = tables.read(workspace.session, path)
+    bronze = anonymised.seen_by(table, tables.read(workspace.session, path))
     if not [name for name in bronze.columns if not name.startswith("_")]:
         return None
     rows = normalised(carried(table(bronze), table.name))
@@ -51,7 +51,8 @@ def in_order(schema: StructType) -> StructType:
 def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None) -> DataFrame:
     """The transform's rows of these deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
     low, high = (min(live), max(live)) if live else (0, 0)
-    bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
+    everything = anonymised.seen_by(table, tables.read(workspace.session, workspace.path(source.name)))
+    bronze = everything.where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
     made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
     rows = normalised(_of_deliveries(workspace, made, live))

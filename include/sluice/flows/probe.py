@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice.declare.tables import MaterializedView
 from sluice.errors import DeclarationError
+from sluice.flows.in_time import InTime, in_time
+from sluice.flows.truncation import truncated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,17 +36,18 @@ _UNHASHED = ("map", "variant", "array", "struct")
 class Reach:
     """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
 
-    Empty: a change of this input can touch every row of the view.
+    time: how far its changes reach in time, where the view declares a reach. Without both a change can touch every row of the view.
     """
 
     columns: Mapping[str, str]
+    time: InTime | None = None
 
 
 def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> dict[str, Reach]:
     """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
 
     Among the columns that bound a recompute the view's keys are taken, or others where no key is one. Raises DeclarationError where
-    an input is not used.
+    an input is not used, or a declared reach in time does not fit.
     """
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
@@ -58,7 +62,8 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
         for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, view.name).items():
             if expression is not None and _works(leaves[name], expression):
                 bounding[name][field.name] = expression
-    return {name: Reach(_preferred(view, columns)) for name, columns in bounding.items()}
+    times = in_time(view, leaves, result.schema, bounding)
+    return {name: Reach(_preferred(view, columns), times.get(name)) for name, columns in bounding.items()}
 
 
 def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
@@ -150,17 +155,36 @@ def _unqualified(expression: Any) -> str:
 
 
 def _bare(expression: Any) -> Any:
-    if expression.getClass().getSimpleName() == "AttributeReference":
+    kind, children = expression.getClass().getSimpleName(), expression.children()
+    if kind == "AttributeReference":
         nothing = expression.qualifier().take(0)
         return expression.withQualifier(nothing)
-    children = expression.children()
     if children.isEmpty():
         return expression
+    if kind == "KnownNullable":
+        return _bare(children.apply(0))
+    if kind == "PreciseTimestampConversion":
+        return _written(expression, _bare(children.apply(0)))
     # Of the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
     bare = children.take(0)
     for position in range(children.size()):
         bare = bare.appended(_bare(children.apply(position)))
     return expression.withNewChildren(bare)
+
+
+def _written(conversion: Any, child: Any) -> Any:
+    """What computes the start and end of a tumbling window is not to be written in SQL; two functions that say the same are.
+
+    Nothing else is: a session's start looks like its first event's instant, and the optimiser takes filters through the making of
+    sessions as if it were, which gives wrong ones (Spark 4.2).
+    """
+    known: Any = SparkContext._jvm
+    expressions = known.org.apache.spark.sql.catalyst.expressions
+    kinds = conversion.fromType().simpleString(), conversion.toType().simpleString()
+    if kinds == ("timestamp", "bigint"):
+        return expressions.UnixMicros(child)
+    written = expressions.MicrosToTimestamp(child) if kinds == ("bigint", "timestamp") else conversion
+    return written if truncated(written.sql()) else conversion
 
 
 def _works(leaf: DataFrame, expression: str) -> bool:

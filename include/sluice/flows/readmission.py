@@ -8,7 +8,7 @@ quarantine once: what is to leave is in a journal first, and a killed run is bro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -21,6 +21,7 @@ from sluice.flows.readmission_journal import Leaving
 from sluice.flows.staging import Record, Staged
 from sluice.ingest import ledger
 from sluice.ingest.examination import Delivery, examine, unchanged
+from sluice.ingest.known import deliveries_now
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -92,7 +93,7 @@ def _found(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> 
 def _files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
     """Take whole files again: from the landing folder where they are as they were, else from their bytes in quarantine."""
     numbers = {row._delivery for row in found.select("_delivery").collect()}
-    rows: list[dict[str, Any]] = ledger.rows(workspace.deliveries) if numbers else []
+    rows = deliveries_now(workspace.deliveries) if numbers else []
     place = intake.folder_of(workspace, source)
     judged = ledger.last_states(workspace.outcomes)
     with staging.folder(workspace) as folder:

@@ -13,6 +13,7 @@ from sluice.flows.streams import stop_if_requested
 from sluice.ingest import dates, ledger
 from sluice.ingest.discovery import DELIVERED
 from sluice.ingest.examination import examine
+from sluice.ingest.known import deliveries_now
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
@@ -43,7 +44,7 @@ def of_interval(workspace: Workspace, source: Source, interval: Interval) -> lis
     """The source's deliveries of an interval, oldest first, as rows of the deliveries table."""
     found: list[dict[str, Any]] = [
         row
-        for row in ledger.rows(workspace.deliveries)
+        for row in deliveries_now(workspace.deliveries)
         if row["source"] == source.name and row["event"] == DELIVERED and isinstance(row["modified_at"], datetime)
     ]
     inside = [row for row in found if dates.of_file(source, row["file"], row["modified_at"]) in interval]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -13,6 +13,7 @@ from sluice.flows.widening import typed_as
 from sluice.ingest import ledger
 from sluice.ingest.discovery import DELIVERED
 from sluice.ingest.examination import Examined, examine
+from sluice.ingest.known import deliveries_now
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
@@ -52,8 +53,7 @@ def run(workspace: Workspace, source: Source, shape: Shape, report: FlowReport) 
 def _known(workspace: Workspace, source: Source) -> list[Examined]:
     folder = intake.folder_of(workspace, source)
     states = ledger.last_states(workspace.outcomes)
-    rows: list[dict[str, Any]] = ledger.rows(workspace.deliveries)
-    ours = [row for row in rows if row["source"] == source.name and row["event"] == DELIVERED]
+    ours = [row for row in deliveries_now(workspace.deliveries) if row["source"] == source.name and row["event"] == DELIVERED]
     return examine(source, [intake.delivery_of(row, folder) for row in ours if states.get(row["delivery"], ("",))[0] in _TAKEN])
 
 

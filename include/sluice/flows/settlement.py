@@ -1,10 +1,15 @@
-"""Bringing a readmission to its end: what left quarantine is out of it, and the ledger says where it went."""
+"""Bringing what was killed to its end, before anything else is done.
+
+Of a readmission: what left quarantine is out of it, and the ledger says where it went. Of an erasure: files that it had begun to rewrite
+are in their places, and the ledger knows them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -12,7 +17,7 @@ from pyspark.sql import functions as F
 from sluice.declare.source import Source
 from sluice.flows import readmission_journal
 from sluice.flows.readmission_journal import Leaving
-from sluice.ingest import ledger
+from sluice.ingest import ledger, rewriting
 from sluice.lake import tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine
@@ -22,7 +27,8 @@ Row = dict[str, Any]
 
 
 def finish(workspace: Workspace) -> None:
-    """Bring killed readmissions to their end. One that did not come to write bronze did nothing: it is forgotten."""
+    """Bring killed readmissions and rewritings to their end. A readmission that did not come to write bronze did nothing: it is forgotten."""
+    rewriting.finish(journals(workspace), workspace.deliveries, workspace.run)
     for path, leaving in readmission_journal.unfinished(workspace):
         declared = workspace.graph.sources.get(leaving.source)
         if declared is not None and leaving.moved and not in_bronze(workspace, declared, leaving.moved):
@@ -30,6 +36,11 @@ def finish(workspace: Workspace) -> None:
         elif declared is not None:
             workspace.note(f"bronze_{leaving.source}")
             settle(workspace, leaving)
+
+
+def journals(workspace: Workspace) -> Path:
+    """The folder of the journals of files that are rewritten."""
+    return Path(workspace.places.bookkeeping("rewriting"))
 
 
 def settle(workspace: Workspace, leaving: Leaving) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
@@ -13,6 +14,7 @@ from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
 OnBatch = Callable[[Workspace, "DataFrame", int], None]
 
@@ -35,8 +37,12 @@ class ContinuityLost(SluiceError):
     """The stream cannot go on from its checkpoint, now or ever; the flow must be rebased."""
 
 
-def run(workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch: OnBatch) -> None:
+def run(
+    workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch: OnBatch, output: str = "append"
+) -> dict[str, Any] | None:
     """Take everything that is there now, then end. Every read and write of a batch must go through the workspace it is given.
+
+    output: of a query with state, its output mode. Returns Spark's progress of the last batch; None where there was none.
 
     Raises ContinuityLost where only a fresh checkpoint helps, and whatever on_batch raises.
     """
@@ -57,6 +63,7 @@ def run(workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch
     query = (
         frame.writeStream
         .queryName(f"{workspace.pipeline}.{checkpoint.flow}")
+        .outputMode(output)
         .foreachBatch(batch)
         .option("checkpointLocation", checkpoint.path)
         .trigger(availableNow=True)
@@ -69,12 +76,20 @@ def run(workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch
         if any(mark in str(cause) for mark in _CONTINUITY_ERRORS):
             raise ContinuityLost(_mark(str(cause))) from None
         raise cause from None
+    return _last_batch(query)
 
 
 def stop_if_requested(workspace: Workspace) -> None:
     """Raises StopRequested if somebody asked this run to stop."""
     if workspace.places.stop_request(workspace.run).exists():
         raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
+
+
+def _last_batch(query: StreamingQuery) -> dict[str, Any] | None:
+    """A trigger that found nothing has a progress, too, which is of no batch."""
+    found: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
+    ran = [progress for progress in found if "addBatch" in progress["durationMs"]]
+    return ran[-1] if ran else None
 
 
 def _mark(text: str) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructField, StructType
 
+from sluice.declare import prevention
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import Dataset, MaterializedView, Table
 from sluice.errors import DeclarationError, SluiceError, nearest
-from sluice.flows import protection
+from sluice.flows import protection, restored
 from sluice.flows.difference import kept
 from sluice.flows.enforced import enforced, refused
 from sluice.flows.ranges import Bounding
@@ -96,6 +97,7 @@ def remember(workspace: Workspace, dataset: Dataset[Any]) -> None:
     if any(tables.property_of(path, name) != value for name, value in wanted.items()):
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
+    restored.unmark(workspace.session, path)
 
 
 def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> Bounding:
@@ -121,6 +123,8 @@ def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
                 raise DeclarationError(
                     f"Table '{dataset.name}': {field} names '{column}', no column of it.{nearest(column, names)}"
                 )
+    for mistake in prevention.unknown(dataset, names):
+        raise DeclarationError(mistake)
 
 
 def _misfit(session: SparkSession, path: str, shape: Shape) -> bool:

@@ -1,36 +1,26 @@
 """The gold flow: a materialised view, kept equal to its full recompute by affected keys.
 
-It streams the changes of its inputs, both images, and takes only names from them: the values of those view columns that a change can
-touch. That part of the view is recomputed from the inputs as they are now and the difference is merged.
+It streams the changes of its inputs, both images, and takes only names from them: the values of those view columns, and the times, that a
+change can touch. That part of the view is recomputed from the inputs as they are now, at versions pinned for the run, and the difference
+is merged. Where that is cheaper, all of the view is recomputed; merged is the difference only then, too.
 """
 
 from __future__ import annotations
 
-import functools
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import MaterializedView
-from sluice.flows import enforced, streams, targets
+from sluice.flows import choice, enforced, streams, targets, touched
 from sluice.flows.checkpoints import current
-from sluice.flows.difference import (
-    DELETE,
-    INSERT,
-    OPERATION,
-    UPDATE,
-    beside,
-    kept,
-    merge,
-    same,
-)
+from sluice.flows.difference import kept, merge, operations
 from sluice.flows.judgement import judge
+from sluice.flows.pins import Pins, Versions
 from sluice.flows.probe import Reach, reaches
-from sluice.flows.ranges import Limits, bounds, within
+from sluice.flows.touched import Scope
 from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
@@ -43,29 +33,6 @@ if TYPE_CHECKING:
 
 AnyView = MaterializedView[Any]
 _ALL_FILES = 2**31 - 1
-_INPUT = "_input"
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The part of a view that changes can touch: distinct values of some of its columns, and the ranges that they are in."""
-
-    values: DataFrame
-    ranges: Limits
-    reach: Mapping[str, Reach]
-
-    def narrow(self, frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-        """The frame's rows whose values of these columns, by expression, are among the scope's, NULLs being equal to each other."""
-        shared = [column for column in self.values.columns if column in columns]
-        if not shared:
-            return frame
-        near = frame.where(within(self.ranges, columns))
-        values = self.values.select(*(F.col(f"`{column}`").alias(f"_touched_{column}") for column in shared)).distinct()
-        condition = same(
-            [F.expr(columns[column]) for column in shared],
-            [F.col(f"`_touched_{column}`") for column in shared],
-        )
-        return near.join(values, condition, "left_semi")
 
 
 def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
@@ -76,7 +43,7 @@ def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | Non
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
     view = present
-    inputs = _inputs(workspace, view)
+    inputs = {name: _input(workspace, name) for name in view.reads}
     given = view(*(inputs[name] for name in view.reads))
     enforced.check(view, given.schema)
     conditions.check(workspace.session, view, given.schema)
@@ -99,96 +66,148 @@ def _attempt(
 ) -> None:
     flow = f"{workspace.graph.layer(view)}_{view.name}"
     identities = {name: log.table_id(workspace.path(name)) for name in view.reads}
-    marks = fingerprint(view) + "".join(f"{name}{sorted(reach[name].columns.items())}" for name in sorted(reach))
+    marks = fingerprint(view) + "".join(
+        f"{name}{sorted(one.columns.items())}{one.time or ''}" for name, one in sorted(reach.items())
+    )
     checkpoint = current(workspace.checkpoints(flow), flow, identities, marks, anew)
     if checkpoint.rebased:
         report.notes.append(f"recomputed in full: {checkpoint.rebased}")
 
+    pins = Pins(checkpoint.path, {name: workspace.path(name) for name in view.reads}, identities)
+    told = Told(report)
+
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
-        evaluation.suit(inside.session, map(inside.path, (view.name, *view.reads)))
+        known = choice.states(inside, view)
+        evaluation.suit(inside.session, (), rows=choice.rows_of(known))
+        batch = Batch(inside, view, reach, pins.of(number), known, told)
+        inside.note(flow, inputs=batch.versions)
         if checkpoint.rebased is not None and number == 0:
-            replace(inside, view, report, shape) if shape else recompute(inside, view, report)
+            batch.replace(shape) if shape else batch.recompute()
+            told.full(checkpoint.rebased)
             targets.remember(inside, view)
         else:
-            follow(inside, view, reach, rows, report)
+            batch.follow(rows, choice.changed(inside, pins.followed(number)))
         report.batches += 1
 
     limit = _ALL_FILES if checkpoint.rebased else 1000
-    streams.run(workspace, _changes(workspace, reach, limit), checkpoint, on_batch)
+    paths = {name: workspace.path(name) for name in view.reads}
+    streams.run(workspace, touched.stream(workspace.session, paths, reach, limit), checkpoint, on_batch)
 
 
-def follow(workspace: Workspace, view: AnyView, reach: Mapping[str, Reach], rows: DataFrame, report: FlowReport) -> None:
-    """Recompute what a batch of changed names touches: inputs that are bounded by the same columns in one pass."""
-    with kept(rows.distinct()) as changes:
-        changed = {row[_INPUT] for row in changes.select(_INPUT).distinct().collect()}
-        if any(not reach[name].columns for name in changed):
-            recompute(workspace, view, report)
+@dataclass
+class Told:
+    """What a run's report says of how much of a view was made again."""
+
+    report: FlowReport
+    keys: int = 0
+
+    def full(self, why: str) -> None:
+        """All of it."""
+        self.report.recomputed = f"full: {why}"
+
+    def some(self, rows: int, of: int | None) -> None:
+        """So many rows, beside those of earlier batches."""
+        self.keys += rows
+        if not (self.report.recomputed or "").startswith("full"):
+            self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of a view's flow. versions: to read its inputs at; known: what the logs say of it and of them."""
+
+    workspace: Workspace
+    view: AnyView
+    reach: Mapping[str, Reach]
+    versions: Versions
+    known: choice.States
+    told: Told
+
+    def follow(self, rows: DataFrame, changed: int | None) -> None:
+        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many there are at most."""
+        why = choice.beforehand(self.view, self.known)
+        if why is not None:
+            if changed or not rows.isEmpty():
+                self._full(why)
             return
-        passes: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for name in sorted(changed):
-            passes[tuple(sorted(reach[name].columns))].append(name)
-        for columns, names in passes.items():
-            touched = [
-                changes.where(F.col(_INPUT) == name).select(*(F.col(f"{name}.`{column}`").alias(column) for column in columns))
-                for name in names
-            ]
-            with kept(functools.reduce(lambda a, b: a.unionByName(b), touched).distinct()) as values:
-                plain = targets.bounding(view, values.schema, columns)
-                recompute(workspace, view, report, Scope(values, bounds(values, plain), reach))
+        with ExitStack() as stack:
+            scopes, why = self._scopes(stack, rows, changed)
+            if why is not None:
+                self._full(why)
+            for scope in scopes:
+                self.told.some(self._merged(scope), self.known[self.view.name].rows)
+
+    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[Scope], str | None]:
+        """What a batch of changed names touches; or why all is to be recomputed."""
+        session = self.workspace.session
+        evaluation.suit(session, (), rows=changed)
+        changes = stack.enter_context(kept(_together(rows, changed).distinct()))
+        found = touched.news(changes, self.reach)
+        anywhere = touched.unbounded(found, self.reach)
+        if anywhere:
+            return (), f"a change of '{anywhere[0]}' can touch any row"
+        scopes = stack.enter_context(touched.scopes(self.view, changes, found, self.reach))
+        if choice.most_touched(self.workspace, self.view, self.known, scopes):
+            return (), "most rows touched"
+        return scopes, None
+
+    def recompute(self) -> None:
+        """Recompute the whole view and merge what differs."""
+        self._merged(None)
+
+    def replace(self, shape: Shape) -> None:
+        """Make the view anew with other columns."""
+        with kept(self._stored(self.view(*self._inputs().values()))) as judged:
+            judge(self.view, judged, self.told.report)
+            self.told.report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), self._path, shape))
+
+    def _merged(self, scope: Scope | None) -> int:
+        """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made."""
+        view, session, report, before = self.view, self.workspace.session, self.told.report, self.told.report.rows_in
+        inputs, old = self._inputs(), tables.read(session, self._path)
+        if scope is not None:
+            inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
+        new = view(*(inputs[name] for name in view.reads))
+        bounding = targets.bounding(view, old.schema)
+        if scope is not None:
+            new, old = scope.of_view(new, made=True), scope.of_view(old)
+        evaluation.suit(session, (), rows=choice.rows_of(self.known))
+        with kept(self._stored(new)) as judged:
+            judge(view, judged, report)
+            made = report.rows_in - before
+            there = choice.rows_within(self._path, scope.limits() if scope is not None else {})
+            evaluation.suit(session, (), rows=None if there is None else made + there)
+            rows = _together(judged.drop(*verdicts.VERDICT), made, there)
+            differing = operations(rows, _together(old, made, there), view.keys)
+            changes = merge(session, self._path, differing, view.keys, bounding)
+        report.changed(changes.inserted, changes.updated, changes.deleted)
+        return made
+
+    def _full(self, why: str) -> None:
+        self.recompute()
+        # By today's transform all of it, and by its inputs: what was restored is so no more.
+        targets.remember(self.workspace, self.view)
+        self.told.full(why)
+
+    @property
+    def _path(self) -> str:
+        return self.workspace.path(self.view.name)
+
+    def _inputs(self) -> dict[str, DataFrame]:
+        """The inputs at their versions, in order."""
+        return {name: _input(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
+
+    def _stored(self, rows: DataFrame) -> DataFrame:
+        """The transform's rows with verdicts, personal columns treated."""
+        judged = verdicts.with_verdict(rows, self.view.expectations)
+        return treatments.applied(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
 
 
-def recompute(workspace: Workspace, view: AnyView, report: FlowReport, scope: Scope | None = None) -> None:
-    """Recompute the view, or the scope's part of it, and merge what differs."""
-    inputs = _inputs(workspace, view)
-    target = tables.read(workspace.session, workspace.path(view.name))
-    if scope is not None:
-        inputs = {name: scope.narrow(frame, scope.reach[name].columns) for name, frame in inputs.items()}
-    new = view(*(inputs[name] for name in view.reads))
-    old = target
-    if scope is not None:
-        own = {column: f"`{column}`" for column in scope.values.columns}
-        new, old = scope.narrow(new, own), scope.narrow(target, own)
-    with kept(_stored(workspace, view, new)) as judged:
-        judge(view, judged, report)
-        operations = _operations(judged.drop(*verdicts.VERDICT), old, view.keys, target.columns)
-        path = workspace.path(view.name)
-        changes = merge(workspace.session, path, operations, view.keys, targets.bounding(view, target.schema))
-    report.changed(changes.inserted, changes.updated, changes.deleted)
+def _together(rows: DataFrame, *counts: int | None) -> DataFrame:
+    """Few rows in one partition: nothing that is done to them takes a shuffle, whose every stage would be a job of its own."""
+    return rows.coalesce(1) if choice.few(*counts) else rows
 
 
-def replace(workspace: Workspace, view: AnyView, report: FlowReport, shape: Shape) -> None:
-    """Make the view anew with other columns."""
-    inputs = _inputs(workspace, view)
-    with kept(_stored(workspace, view, view(*(inputs[name] for name in view.reads)))) as judged:
-        judge(view, judged, report)
-        report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), workspace.path(view.name), shape))
-
-
-def _stored(workspace: Workspace, view: AnyView, rows: DataFrame) -> DataFrame:
-    """The transform's rows with verdicts, personal columns treated."""
-    judged = verdicts.with_verdict(rows, view.expectations)
-    return treatments.applied(workspace.settings, judged, view.treatments, f"View '{view.name}'")
-
-
-def _operations(new: DataFrame, old: DataFrame, keys: tuple[str, ...], columns: list[str]) -> DataFrame:
-    both = beside(new, old, keys)
-    equal = same([F.col(f"new.`{name}`") for name in columns], [F.col(f"old.`{name}`") for name in columns])
-    operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
-    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in columns))
-
-
-def _inputs(workspace: Workspace, view: AnyView) -> dict[str, DataFrame]:
-    """The inputs as they are now, without the columns that Sluice adds to silver."""
-    return {name: tables.read(workspace.session, workspace.path(name)).drop(*PROVENANCE) for name in view.reads}
-
-
-def _changes(workspace: Workspace, reach: Mapping[str, Reach], limit: int) -> DataFrame:
-    """The names that changes of the inputs touch: _input, and per input a struct of the bounding columns' values."""
-    frames = []
-    for name in sorted(reach):
-        reader = workspace.session.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", limit)
-        columns = [F.expr(expression).alias(column) for column, expression in reach[name].columns.items()]
-        values = [F.struct(*columns).alias(name)] if columns else []
-        frames.append(reader.load(workspace.path(name)).select(F.lit(name).alias(_INPUT), *values))
-    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+def _input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
+    """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
+    return tables.read(workspace.session, workspace.path(name), version).drop(*PROVENANCE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,8 @@ from sluice.ingest import ledger
 from sluice.ingest.listing import DELIVERED
 
 GONE, EXISTING, IGNORED, CLEANED = "vanished", "existing", "ignored", "cleaned"
+REWRITTEN = "rewritten"
+"""Sluice has taken somebody's records out of the file: its size and its hash are others now, and it is the same delivery as before."""
 TAKEN = (DELIVERED, GONE)
 """The events that bronze flows take and that get an outcome. The others say what is known of a file, and it is not read for them."""
 
@@ -66,5 +68,25 @@ def latest(deliveries: str, outcomes: str = "") -> Known:
     names = ("delivery", "source", "file", "event", "size")
     values = [*(found[name].to_pylist() for name in names), at.to_pylist()]
     for number, source, file, event, size, modified in zip(*values, strict=True):
-        by_source[source][file] = Seen(number, event, size, modified)
+        before = by_source[source].get(file) if event == REWRITTEN else None
+        delivery, was = (before.delivery, before.event) if before else (number, event)
+        by_source[source][file] = Seen(delivery, was, size, modified)
     return Known(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries)
+
+
+def deliveries_now(path: str) -> list[dict[str, Any]]:
+    """The rows of the deliveries table at that path, by number, each with the size and the hash that its file has now.
+
+    Of a file that was rewritten the row of its last delivery says so; what only tells of that is left out.
+    """
+    found: list[dict[str, Any]] = sorted(ledger.rows(path), key=lambda row: int(str(row["delivery"])))
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    kept = []
+    for row in found:
+        file = (row["source"], row["file"])
+        if row["event"] == REWRITTEN:
+            last.get(file, {}).update(size=row["size"], sha256=row["sha256"])
+        else:
+            last[file] = row
+            kept.append(row)
+    return kept

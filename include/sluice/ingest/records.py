@@ -104,7 +104,9 @@ def subject_of(source: Source, columns: Sequence[str]) -> Column:
     if source.subject is None:
         return F.lit(None).cast("string")
     pattern = f'"{source.subject}"\\s*:\\s*"?([^",}}\\s]+)'
-    in_column = [F.col(f"`{source.subject}`").cast("string")] if source.subject in columns else []
+    in_column = [F.expr(source.subject_in or f"`{source.subject}`").cast("string")] if source.subject in columns else []
+    if source.subject_in:
+        return F.coalesce(*in_column, F.lit(None).cast("string"))
     return F.coalesce(
         *in_column,
         F.get_json_object("_rescued_data", f"$.{source.subject}"),

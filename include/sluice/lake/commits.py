@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,11 +31,18 @@ class Transaction:
         return f"sluice/{self.flow}/{self.checkpoint}/{self.target}"
 
 
-def note(session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = ()) -> None:
-    """Mark all further commits of this session: run id, mode, flow and the range of deliveries. Ids and counts only."""
+def note(
+    session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None
+) -> None:
+    """Mark all further commits of this session: run id, mode, flow, the range of deliveries. Ids and counts only.
+
+    inputs: by name, the versions of the tables that a view is made of.
+    """
     marked: dict[str, object] = {"sluice": 1, "run": run, "mode": mode, "flow": flow}
     if deliveries:
         marked["deliveries"] = {"first": min(deliveries), "last": max(deliveries), "count": len(deliveries)}
+    if inputs:
+        marked["inputs"] = dict(inputs)
     session.conf.set(_NOTE, json.dumps(marked))
 
 
@@ -45,6 +52,11 @@ def append(frame: DataFrame, path: str, transaction: Transaction | None) -> None
     if transaction:
         writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)
     writer.save(path)
+
+
+def overwrite(frame: DataFrame, path: str) -> None:
+    """Let the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
+    frame.write.format("delta").mode("overwrite").save(path)
 
 
 def replace_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:

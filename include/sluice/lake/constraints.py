@@ -13,7 +13,7 @@ from sluice.lake import log, tables
 from sluice.lake.tables import CHECKS, CONSTRAINT, Shape
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -49,7 +49,14 @@ def violations(session: SparkSession, path: str, shape: Shape, conditions: Mappi
         return {}
     rows = tables.read(session, path)
     added = {field.name: F.lit(None).cast(field.dataType) for field in shape.schema if field.name not in rows.columns}
-    row = rows.withColumns(added).agg(*(F.count_if(~_met(conditions[name])).alias(name) for name in conditions)).first()
+    return failing(rows.withColumns(added), conditions)
+
+
+def failing(rows: DataFrame, conditions: Mapping[str, str]) -> dict[str, int]:
+    """By name of a condition, how many of the rows do not meet it; those that none fails are left out."""
+    if not conditions:
+        return {}
+    row = rows.agg(*(F.count_if(~_met(conditions[name])).alias(name) for name in conditions)).first()
     return {name: number for name, number in row.asDict().items() if number} if row else {}
 
 

@@ -1,7 +1,8 @@
-"""How Spark evaluates a batch: a small one is interpreted, since compiling code for it takes longer than its work.
+"""How Spark evaluates a batch: a small one is planned once, interpreted, and taken by one task, since all else takes longer than its work.
 
 A triggered job is a process of a minute, in which every query is new. Of gym's silver, eleven small tables, a third of the time went into
-generating Java and compiling it. Compiled code is several times faster a row, so large batches get it.
+generating Java and compiling it. Compiled code is several times faster a row, so large batches get it. Adaptive execution plans a query
+anew after every shuffle, each of which is a Spark job then: without it a small run has half the jobs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,30 @@ if TYPE_CHECKING:
 SMALL = 200_000
 """How many rows a batch may bear on, with those of the tables that it reads and writes, to be interpreted."""
 
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_OF_FEW = {"spark.sql.adaptive.enabled": "false", _PARTITIONS: "1"}
 
-def suit(session: SparkSession, tables: Iterable[str], rows: int | None = 0) -> None:
-    """Choose for the session's further queries. tables: paths of what is read and written; rows: what is read beside, None: unknown."""
+
+def suit(session: SparkSession, tables: Iterable[str], rows: int | None = 0, *, keeps_state: bool = False) -> None:
+    """Choose for the session's further queries. tables: paths of what is read and written; rows: what is read beside, None: unknown.
+
+    keeps_state: of a query whose state is in as many partitions for good as its first run has.
+    """
     known = [rows, *(state.rows if (state := log.state(path)) else 0 for path in tables)]
     small = None not in known and sum(count for count in known if count) <= SMALL
     session.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if small else "FALLBACK")
+    for name, of_few in _OF_FEW.items():
+        configured = _configured(session, name)
+        few = small and not (keeps_state and name == _PARTITIONS)
+        session.conf.set(name, of_few if few else configured)
+
+
+def _configured(session: SparkSession, name: str) -> str:
+    """What the session had before anything was chosen for it; sessions that are made of it know it, too."""
+    kept = f"sluice.configured.{name}"
+    value = session.conf.get(kept, None)
+    if value is None:
+        value = str(session.conf.get(name))
+        session.conf.set(kept, value)
+    return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -78,6 +78,36 @@ def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
     low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
     ranges = list(zip(low, high, strict=True))
     return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
+
+
+def rows_within(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
+    """How many rows the files have that can hold a row with each column in one of its ranges, lowest and highest value inclusive.
+
+    By the files' statistics; None where a file's rows are not counted. A column that has no comparable statistics tells nothing.
+    """
+    actions = DeltaTable(path).get_add_actions(flatten=True)
+    if not len(actions):
+        return 0
+    names = actions.schema.names
+    if "num_records" not in names:
+        return None
+    counts = pa.chunked_array(actions["num_records"]).to_pylist()
+    inside = [True] * len(counts)
+    for column, ranges in limits.items():
+        ends = [f"{end}.{column}" for end in ("min", "max")]
+        if all(end in names for end in ends):
+            low, high = (pa.chunked_array(actions[end]).to_pylist() for end in ends)
+            inside = [so and _meets(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
+    met = [count for count, so in zip(counts, inside, strict=True) if so]
+    return None if None in met else sum(met)
+
+
+def _meets(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether a file's values may be in one of the ranges."""
+    try:
+        return low is None or high is None or any(first <= high and low <= last for first, last in ranges)
+    except TypeError:
+        return True
 
 
 def latest(path: str, column: str) -> tuple[bool, Any]:

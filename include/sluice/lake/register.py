@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.errors import AnalysisException
 
 from sluice.errors import SluiceError, UsageError, nearest
-from sluice.lake import log
+from sluice.lake import log, versions
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Named = TypeVar("Named")
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _CHANGING = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement")
 """What a plan that does more than read holds. Inserts are ParsedStatements, as are some that only ask."""
 _ASKING = ("Describe", "Show")
+_BY_NAME = ("WithUnresolvedIdentifier", "UnresolvedIdentifier")
 
 
 def check_query(session: SparkSession, text: str) -> None:
@@ -39,9 +40,37 @@ def check_query(session: SparkSession, text: str) -> None:
             raise UsageError(f"{node.nodeName()} is no query. Only SELECT, WITH, VALUES, DESCRIBE and SHOW are allowed here.")
 
 
-def named(text: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Those of the tables that a query may name, and all for one that lists them. names: paths by '<pipeline>.<table>'."""
-    if re.match(r"\s*(SHOW|DESC)", text, re.IGNORECASE):
+def check_reads(session: SparkSession, text: str, names: Iterable[str]) -> None:
+    """Raises UsageError for a query that reads anything but these tables: others, files by their path, what a function gives.
+
+    It keeps honest people from mistakes. Whoever runs Spark as this user reads the files, whatever a query may say.
+    """
+    # Names that are computed, and ways out of SQL.
+    called = re.search(r"\b(identifier|reflect|try_reflect|java_method)\s*\(", text, re.IGNORECASE)
+    if called:
+        raise UsageError(f"A role may not call {called[1].lower()}().")
+    known = {name.lower() for name in names}
+    nodes = _nodes(_parsed(session, text))
+    own = {node.identifier().name().lower() for node in nodes if node.nodeName() == "SubqueryAlias"}
+    for node in nodes:
+        kind = node.getClass().getSimpleName()
+        if kind == "UnresolvedRelation":
+            parts = [node.multipartIdentifier().apply(one) for one in range(node.multipartIdentifier().size())]
+            name = ".".join(parts).lower()
+            if name not in known and not (len(parts) == 1 and name in own):
+                raise UsageError(f"'{'.'.join(parts)}' is none of the tables that this role may read.{nearest(name, known)}")
+        elif kind == "UnresolvedTableValuedFunction" or kind.endswith(_BY_NAME):
+            raise UsageError("A role reads its tables by their names, and no functions that give tables.")
+
+
+def asks(text: str) -> bool:
+    """Whether a query lists or describes tables, and reads none."""
+    return re.match(r"\s*(SHOW|DESC)", text, re.IGNORECASE) is not None
+
+
+def named(text: str, names: Mapping[str, Named]) -> dict[str, Named]:
+    """Those of the tables that a query may name, and all for one that lists them. names: what stands for them, by '<pipeline>.<table>'."""
+    if asks(text):
         return dict(names)
     words = set(re.findall(r"\w+", text.lower()))
     return {name: path for name, path in names.items() if name.lower().split(".")[1] in words}
@@ -56,8 +85,17 @@ def register(session: SparkSession, settings: Settings, names: Mapping[str, str]
         session.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema}`")
     for name, path in sorted(names.items()):
         schema, table = name.split(".")
-        version = "" if as_of is None else f" VERSION AS OF {_version(name, path, as_of)}"
-        session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS SELECT * FROM delta.`{path}`{version}")
+        session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS {_selecting(name, path, as_of)}")
+
+
+def version_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
+    """A table as a frame. Arguments and errors as of `register`."""
+    return session.sql(_selecting(name, path, as_of))
+
+
+def _selecting(name: str, path: str, as_of: str | None) -> str:
+    version = "" if as_of is None else f" VERSION AS OF {_version(name, path, as_of)}"
+    return f"SELECT * FROM delta.`{path}`{version}"
 
 
 def asked(session: SparkSession, text: str, names: Iterable[str]) -> DataFrame:
@@ -94,21 +132,6 @@ def _nodes(plan: Any) -> list[Any]:
 
 def _version(name: str, path: str, as_of: str) -> int:
     """The version of a table that a version number, date or instant means."""
-    latest = log.version(path)
-    if latest is None:
+    if log.version(path) is None:
         raise SluiceError(f"Table '{name}' is gone.")
-    if as_of.isdigit():
-        if int(as_of) > latest:
-            raise UsageError(f"Table '{name}' has no version {as_of}; its latest is {latest}.")
-        return int(as_of)
-    try:
-        instant = datetime.fromisoformat(as_of)
-    except ValueError:
-        raise UsageError(f"--as-of '{as_of[:40]}' is no version, date or instant: 3, 2026-11-21 or 2026-11-21T02:00.") from None
-    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    commits = [commit for commit in log.commits(path) if commit["at"] is not None]
-    before = [int(commit["version"]) for commit in commits if commit["at"] <= instant]
-    if not before:
-        first = min(commit["at"] for commit in commits)
-        raise UsageError(f"Table '{name}' is not known as of {as_of}; its history begins at {first:%Y-%m-%dT%H:%M:%SZ}.")
-    return max(before)
+    return versions.meant(name, path, as_of)

@@ -14,6 +14,10 @@ class FlowReport:
 
     rules: by expectation, how many rows did not meet it; null_rules: for how many of them it was NULL. rules_version: of the rules by
     which rows were judged; None where none were. table_rules: by expectation on the whole table, what was found (see `found`).
+
+    recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
+    Of a stateful flow: late, the rows that came after the watermark; unfollowed, changes of inputs other than appends, which it cannot
+    follow; state_rows and state_bytes, what it keeps of open windows.
     """
 
     flow: str
@@ -36,6 +40,11 @@ class FlowReport:
     rules_version: str | None = None
     table_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
+    recomputed: str | None = None
+    late: int = 0
+    unfollowed: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 RETENTION = "delta.deletedFileRetentionDuration"
 """The table property that says how long removed files stay: how far time travel reaches, and when an erased person's bytes go."""
 
+STATISTICS = "delta.dataSkippingStatsColumns"
+"""The table property that names the columns of which minima and maxima get into the log."""
+
+_LOG_RETENTION = "delta.logRetentionDuration"
+
 CONSTRAINT = "delta.constraints."
 """The table property `delta.constraints.<name>` holds the condition of a CHECK, which Delta enforces at every write."""
 
@@ -68,8 +73,8 @@ class Shape:
 
 def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
     """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32."""
-    hidden = set(private)
-    fit = [f.name for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name not in hidden]
+    hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
+    fit = [f.name for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
     ordered = dict.fromkeys([*(name for name in first if name in fit), *fit])
     return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
 
@@ -77,12 +82,30 @@ def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] 
 def create(session: SparkSession, path: str, shape: Shape) -> bool:
     """Make the table unless it is there. Returns whether it was made now.
 
-    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves.
+    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves. One that is there gets the
+    retention of the shape, and statistics of no column that is personal now.
     """
     if log.exists(path):
+        _keep_promises(session, path, shape)
         return False
     _make(DeltaTable.createIfNotExists(session).location(path), shape)
     return True
+
+
+def _keep_promises(session: SparkSession, path: str, shape: Shape) -> None:
+    """What the declaration says now of how long removed files stay and which columns are personal, said by the table, too."""
+    present, wanted = log.properties(path), _properties(shape)
+    if STATISTICS not in present:  # somebody else's: how it is kept is theirs to say
+        return
+    changed = {name: wanted[name] for name in (RETENTION, _LOG_RETENTION) if present.get(name) != wanted[name]}
+    # Columns that the table got later have none either way.
+    columns = [name for name in present[STATISTICS].split(",") if name]
+    safe = [name for name in columns if name.strip(" `") in shape.statistics]
+    if safe != columns:
+        changed[STATISTICS] = ",".join(safe)
+    if changed:
+        said = ", ".join(f"'{name}' = '{value}'" for name, value in changed.items())
+        session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({said})")
 
 
 def create_named(session: SparkSession, name: str, shape: Shape) -> None:
@@ -121,9 +144,10 @@ def inline(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) 
     return session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema), columns(ddl))
 
 
-def read(session: SparkSession, path: str) -> DataFrame:
-    """The table as it is now."""
-    return session.read.format("delta").load(path)
+def read(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
+    """The table as it is now, or as it was at a version."""
+    reader = session.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 
 
 def _properties(shape: Shape) -> dict[str, str]:
@@ -131,9 +155,9 @@ def _properties(shape: Shape) -> dict[str, str]:
         "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
         "delta.enableDeletionVectors": "false",
         # Partition columns have none, and Delta refuses them here.
-        "delta.dataSkippingStatsColumns": ",".join(name for name in shape.statistics if name not in shape.partition_by),
+        STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
         RETENTION: f"interval {shape.retain}",
-        "delta.logRetentionDuration": f"interval {_at_least_thirty_days(shape.retain)}",
+        _LOG_RETENTION: f"interval {_at_least_thirty_days(shape.retain)}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
         **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,9 +55,9 @@ class Workspace:
         """The same workspace for a flow that takes what is new, whatever the run's mode is."""
         return replace(self, mode="increment", interval=None)
 
-    def note(self, flow: str, deliveries: Sequence[int] = ()) -> None:
-        """Mark all further commits of this session as this run's."""
-        commits.note(self.session, self.run, self.mode, flow, deliveries)
+    def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
+        """Mark all further commits of this session as this run's. inputs: the versions of what a view is made of, by name."""
+        commits.note(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     def path(self, name: str) -> str:
         """Where a declared table lies; of a source that goes into another's table, that one."""
@@ -66,6 +66,10 @@ class Workspace:
     def quarantine(self, name: str) -> str:
         """Where the rows lie that a table's flow did not accept."""
         return self.places.quarantine(name)
+
+    def late(self, name: str) -> str:
+        """Where the rows lie that came too late for a stream."""
+        return self.graph.location_of_late(self.settings, name)
 
     def checkpoints(self, flow: str) -> str:
         """The folder of a flow's checkpoints."""
@@ -96,17 +100,20 @@ class Workspace:
         return self.places.bookkeeping("suppression")
 
     def tables(self) -> dict[str, str]:
-        """Every table that may hold records, by the name it has in SQL: declared ones and quarantines."""
+        """Every table that may hold records, by the name it has in SQL: declared ones, quarantines, and what came too late for streams."""
         found: dict[str, str] = {}
         for declared in self.graph:
             found[self.graph.table_of(declared.name)] = self.path(declared.name)
             if has_quarantine(declared):
                 found[f"{declared.name}_quarantine"] = self.quarantine(declared.name)
+        for stream in (one for one in self.graph.streams.values() if one.may_be_late):
+            found[stream.late] = self.late(stream.name)
         return found
 
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:
     """Whether a flow can set rows aside: all but views, whose rows depend on others."""
     from sluice.declare.tables import MaterializedView
+    from sluice.declare.windowed import Windowed
 
-    return not isinstance(declared, MaterializedView)
+    return not isinstance(declared, MaterializedView | Windowed)

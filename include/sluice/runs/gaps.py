@@ -11,7 +11,7 @@ from croniter import croniter  # type: ignore[import-untyped]  # it ships no typ
 from sluice.declare.graph import Graph
 from sluice.declare.interval import Interval, merged
 from sluice.errors import DeclarationError
-from sluice.runs import ledger
+from sluice.runs import kept, ledger
 from sluice.runs.ledger import Row
 from sluice.settings import Settings
 
@@ -53,7 +53,7 @@ def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Ga
     first = min(interval.start for interval in scheduled)
     if first >= end:
         return []
-    open_ones = Interval(first, end).without(done)
+    open_ones = Interval(first, end).without(merged([*done, *kept.intervals(settings, graph)]))
     return [Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merged(open_ones)]
 
 

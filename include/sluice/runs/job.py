@@ -7,10 +7,10 @@ import json
 import os
 import re
 import sys
-import time
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +22,15 @@ from sluice.declare.interval import Interval
 from sluice.declare.loading import load
 from sluice.declare.tables import Dataset
 from sluice.errors import SluiceError, UsageError
-from sluice.runs import ledger, summary
+from sluice.runs import due, ledger, summary
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
+_ERASING = ("propagate_deletions", "vacuum")
+"""The stages after which a run says where requests to erase people stand."""
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
@@ -36,7 +38,8 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 class Request:
     """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
-    interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new.
+    interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new. verified: the tables that
+    the stage `verify` compares, none meaning all; None: the next one in turn.
     """
 
     pipeline: str
@@ -47,16 +50,22 @@ class Request:
     airflow_run: str = ""
     wait: float = 0.0
     interval: Interval | None = None
+    verified: tuple[str, ...] | None = None
 
 
 def main(stage: str) -> NoReturn:
     """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
+    script(stage, _parser(stage), lambda arguments: perform(Settings.current(), _asked(stage, arguments)))
+
+
+def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
+    """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
     try:
-        arguments = _arguments(stage)
-        report = perform(Settings.current(), _asked(stage, arguments))
+        arguments = parser.parse_args()
+        report = work(arguments)
     except Exception as error:
         sys.stdout.flush()
-        print(f"sluice {stage}: {reason(error)}", file=sys.stderr, flush=True)
+        print(f"sluice {name}: {reason(error)}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
     if arguments.report:
         _write(Path(arguments.report), json.dumps(report))
@@ -67,40 +76,90 @@ def main(stage: str) -> NoReturn:
 
 def perform(settings: Settings, request: Request) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
-    from sluice.runs import modes, stages
+    from sluice.runs import clones, modes, stages
 
     graph = load(settings, request.pipeline)
     modes.check(graph, request.stage, request.mode, request.tables, request.interval)
-    return under_lease(settings, graph, request, lambda workspace: stages.run(workspace, request.stage, request.tables))
+    clones.check(settings, graph, request.stage)
+    report = under_lease(
+        settings,
+        graph,
+        request,
+        lambda workspace: stages.run(workspace, request.stage, request.tables, verified=request.verified),
+    )
+    if request.stage not in _ERASING:
+        return report
+    forget(settings, request.pipeline)
+    standing = due.rows(settings, request.pipeline)
+    return {**report, "requests": standing} if standing else report
+
+
+def forget(settings: Settings, pipeline: str) -> None:
+    """Remove identifiers from the vault whose time is over; not those of a request that is not proved yet, which nothing could prove then."""
+    from sluice.erasure import vault
+
+    for one in due.of(settings, pipeline):
+        until = vault.expires_at(settings, pipeline, one.request)
+        if until and not one.open and datetime.fromisoformat(until) <= datetime.now(UTC):
+            vault.forget(settings, pipeline, one.request)
+
+
+def nothing(request: Request) -> dict[str, Any]:
+    """The report of a run for which there was nothing to do, and for which no Spark was started."""
+    return summary.of_run(request.run or uuid.uuid4().hex[:12], request.pipeline, request.stage, request.mode, 0.0, [])
 
 
 def under_lease(
     settings: Settings, graph: Graph, request: Request, work: Callable[[Workspace], list[FlowReport]]
 ) -> dict[str, Any]:
     """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `perform` does."""
+    from sluice.runs import stages
+
+    at = datetime.now(UTC)
+    with leased(settings, graph, request) as workspace:
+        try:
+            return recorded(workspace, request, lambda: work(workspace), at)
+        except stages.Failed as failed:
+            raise _first(failed.errors) from None
+
+
+@contextmanager
+def leased(settings: Settings, graph: Graph, request: Request, kept_running: bool = False) -> Iterator[Workspace]:
+    """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself."""
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
-    from sluice.runs import lakeformat, lease, stages
+    from sluice.runs import lakeformat, lease
 
-    started, at = time.monotonic(), datetime.now(UTC)
     lakeformat.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
-    session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}")
-    with lease.held(settings, session, request.pipeline, run, request.wait):
+    session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}".strip())
+    with lease.held(settings, session, request.pipeline, run, request.wait, kept_running):
         lakeformat.mark(settings, request.pipeline)
-        interval = request.interval if request.mode == "replay" else None
-        workspace = Workspace(settings, graph, session, run, request.mode, interval)
-        try:
-            reports = work(workspace)
-        except stages.Failed as failed:
-            report = summary.of_run(
-                run, request.pipeline, request.stage, request.mode, time.monotonic() - started, failed.reports
-            )
-            _record(settings, graph, request, report, at, set(failed.errors))
-            raise _first(failed.errors) from None
-        report = summary.of_run(run, request.pipeline, request.stage, request.mode, time.monotonic() - started, reports)
-        _record(settings, graph, request, report, at, set())
-    return report
+        yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
+
+
+def recorded(
+    workspace: Workspace, request: Request, work: Callable[[], list[FlowReport]], at: datetime | None = None
+) -> dict[str, Any]:
+    """Do something under the lease that is held, and record it as a run of the request's stage. at: when it began; now unless given.
+
+    Returns its report. Raises stages.Failed, once that is recorded, and what else `work` raises.
+    """
+    from sluice.runs import stages
+
+    at = at or datetime.now(UTC)
+
+    def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
+        seconds = (datetime.now(UTC) - at).total_seconds()
+        report = summary.of_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports)
+        _record(workspace.settings, workspace.graph, request, report, at, failed)
+        return report
+
+    try:
+        return noted(work(), set())
+    except stages.Failed as failed:
+        noted(failed.reports, set(failed.errors))
+        raise
 
 
 def reason(error: BaseException) -> str:
@@ -148,18 +207,25 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
         ledger.record(settings, request.pipeline, rows)
 
 
-def _arguments(stage: str, given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"{stage}.py", description=f"The {stage} stage of a pipeline.")
-    parser.add_argument("--pipeline", required=True)
-    parser.add_argument("--mode", default="increment")
-    parser.add_argument("--from", dest="start", default="")
-    parser.add_argument("--to", dest="end", default="")
-    parser.add_argument("--tables", default="")
-    parser.add_argument("--run-id", default="", type=_identifier)
-    parser.add_argument("--airflow-run", default="", type=_identifier)
-    parser.add_argument("--wait", default=0.0, type=float)
-    parser.add_argument("--report", default="")
-    return parser.parse_args(given)
+def parser(name: str, about: str) -> argparse.ArgumentParser:
+    """The arguments that every job script takes: of which pipeline, who asks, how long to wait, where the report goes."""
+    made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
+    made.add_argument("--pipeline", required=True)
+    made.add_argument("--run-id", default="", type=_identifier)
+    made.add_argument("--airflow-run", default="", type=_identifier)
+    made.add_argument("--wait", default=0.0, type=float)
+    made.add_argument("--report", default="")
+    return made
+
+
+def _parser(stage: str) -> argparse.ArgumentParser:
+    made = parser(stage, f"The {stage} stage of a pipeline.")
+    made.add_argument("--mode", default="increment")
+    made.add_argument("--from", dest="start", default="")
+    made.add_argument("--to", dest="end", default="")
+    made.add_argument("--tables", default="")
+    made.add_argument("--verify", choices=("next", "all"), default="next")
+    return made
 
 
 def _asked(stage: str, arguments: argparse.Namespace) -> Request:
@@ -175,6 +241,7 @@ def _asked(stage: str, arguments: argparse.Namespace) -> Request:
         airflow_run=arguments.airflow_run,
         wait=arguments.wait,
         interval=Interval.of(start, end) if start else None,
+        verified=() if arguments.verify == "all" else None,
     )
 
 

@@ -13,8 +13,9 @@ from sluice.declare.graph import AnyDataset
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import MaterializedView, Table
+from sluice.declare.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows import checkpoints
+from sluice.flows import checkpoints, continuity
 from sluice.ingest import discovery
 from sluice.ingest.offset_ranges import of_file
 from sluice.lake import log
@@ -59,6 +60,7 @@ def of(books: Books) -> list[Flow]:
     graph = books.graph
     found = [_bronze(books, source) for source in graph.sources.values()]
     found += [_silver(books, table) for table in graph.tables.values()]
+    found += [_stateful(books, stream) for stream in graph.streams.values()]
     return found + [_gold(books, view) for view in graph.views.values()]
 
 
@@ -86,6 +88,8 @@ def standing(books: Books, declared: Source | AnyDataset) -> Flow:
     if isinstance(declared, MaterializedView):
         there = declared.over(name for name in declared.reads if log.exists(books.path(name)))
         return _standing(books, declared, {name: books.path(name) for name in (there or declared).reads})
+    if isinstance(declared, Windowed):
+        return _standing(books, declared, _streamed(books, declared))
     name = "deliveries" if isinstance(declared, Source) else "outcomes"
     return _standing(books, declared, {name: books.bookkeeping(name)})
 
@@ -152,6 +156,25 @@ def _silver(books: Books, table: Table[Any]) -> Flow:
     )
 
 
+def _stateful(books: Books, stream: Windowed[Any]) -> Flow:
+    missing = [name for name in stream.reads if not log.exists(books.path(name))]
+    if missing:
+        flow = standing(books, stream)
+        return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
+    (name, folder), inputs = books.checkpoints(stream), _streamed(books, stream)
+    ids = {read: log.table_id(path) for read, path in inputs.items() if log.exists(path)}
+    why = continuity.broken(folder, name, ids, continuity.mark(stream), books.path(stream.name), books.path)
+    if why is not None:
+        return replace(standing(books, stream), anew=None, stuck=str(continuity.refusal(books.pipeline, stream.name, why)))
+    return _waiting(books, stream, standing(books, stream))
+
+
+def _streamed(books: Books, stream: Windowed[Any]) -> dict[str, str]:
+    """Where the tables lie that a stream reads, by name."""
+    idle = {continuity.HEARTBEATS: books.bookkeeping(f"idle/{stream.name}")} if stream.closes_when_idle else {}
+    return {name: books.path(name) for name in stream.reads} | idle
+
+
 def _gold(books: Books, view: MaterializedView[Any]) -> Flow:
     flow = standing(books, view)
     missing = [name for name in view.reads if not log.exists(books.path(name))]
@@ -160,11 +183,16 @@ def _gold(books: Books, view: MaterializedView[Any]) -> Flow:
         view = present
     else:
         return replace(flow, anew=flow.anew or "first run", stuck=f"its input '{missing[0]}' has no row yet")
+    return _waiting(books, view, flow)
+
+
+def _waiting(books: Books, reader: AnyDataset, flow: Flow) -> Flow:
+    """The flow with what its inputs' changes since its positions are, or all of them where it starts anew."""
     if flow.anew is not None:
         return whole(books, flow)
     positions = flow.progress.positions if flow.progress else {}
     try:
-        waiting = {name: _after(books.path(name), positions.get(name), feed=True) for name in view.reads}
+        waiting = {name: _after(books.path(name), positions.get(name), feed=True) for name in reader.reads}
     except changes.Lost as lost:
         return whole(books, replace(flow, anew=f"its stream cannot go on ({lost} of an input is gone)"))
     every = [change for found in waiting.values() for change in found]
@@ -198,6 +226,8 @@ def _mark(declared: Source | AnyDataset, folder: str, name: str) -> tuple[str, t
 
     A view's goes on with the columns that bound a change of each input. These only Spark can tell anew; they are taken as they are.
     """
+    if isinstance(declared, Windowed):
+        return continuity.mark(declared), ()
     if not isinstance(declared, MaterializedView):
         return "", ()
     memory = checkpoints.remembered(folder, name) or {}

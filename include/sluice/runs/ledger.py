@@ -40,12 +40,14 @@ RUNS = pa.schema([
     pa.field("interval_start", _INSTANT),
     pa.field("interval_end", _INSTANT),
     pa.field("fingerprint", pa.string()),
-    *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules")),
+    *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed")),
+    *(pa.field(name, pa.int64()) for name in ("late", "unfollowed", "state_rows", "state_bytes")),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
-was for. fingerprint: of the declaration that the flow ran with."""
+was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why. late,
+unfollowed, state_rows, state_bytes: of a stateful flow (see `sluice.lake.report`)."""
 
 
 WITHOUT_DATA = frozenset({
@@ -54,13 +56,24 @@ WITHOUT_DATA = frozenset({
     "OPTIMIZE",
     "REORG",
     "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
     "UPGRADE PROTOCOL",
     "VACUUM END",
     "VACUUM START",
 })
 """Commits that leave every row as it is."""
 
-_LATER = ("interval_start", "interval_end", "fingerprint", "rules_version")
+_LATER = (
+    "interval_start",
+    "interval_end",
+    "fingerprint",
+    "rules_version",
+    "recomputed",
+    "late",
+    "unfollowed",
+    "state_rows",
+    "state_bytes",
+)
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
 _TAKEN = ("delivered", "vanished")
@@ -103,7 +116,7 @@ def deliveries(
 ) -> list[Row]:
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
-    Of what is no delivery, but known of a file, the state is existing, ignored or cleaned.
+    Of what is no delivery, but known of a file, the state is existing, ignored, cleaned or rewritten.
 
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
@@ -113,12 +126,18 @@ def deliveries(
         if before is None or row["recorded_at"] > before["recorded_at"]:
             outcomes[row["delivery"]] = row
     superseded = _superseded(list(outcomes.values()), replacing)
-    found = []
+    found: list[Row] = []
+    last: dict[tuple[str, str], Row] = {}
     for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"], {"state": "waiting" if row["event"] in _TAKEN else row["event"]})
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
+            file = (row["source"], row["file"])
+            if row["event"] == "rewritten":  # an erasure: the same delivery, of another size
+                last.get(file, {}).update(size=row["size"])
+            else:
+                last[file] = found[-1]
     return found
 
 

@@ -9,7 +9,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.source import Source
 from sluice.errors import UsageError, nearest
 
-AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum")
+AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum", "verify")
 MODES = ("increment", "replay", "refresh")
 
 

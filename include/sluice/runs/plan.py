@@ -9,14 +9,16 @@ from typing import Any
 from sluice.declare.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.declare.source import Source
-from sluice.declare.tables import Table
+from sluice.declare.tables import Dataset, Table
 from sluice.errors import SluiceError
+from sluice.flows import restored
+from sluice.flows.restored import Restored
 from sluice.ingest import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.runs import lag, modes, stale, steps
 from sluice.runs.books import Books
 from sluice.runs.lag import Flow
-from sluice.runs.steps import FAIL, FOLD_AGAIN, FOLD_ANEW, INGEST, NOTHING, READ_AGAIN, RECOMPUTE, Step
+from sluice.runs.steps import FAIL, FOLD_AGAIN, FOLD_ANEW, INGEST, NOTHING, READ_AGAIN, RECOMPUTE, START_OVER, Step
 from sluice.settings import Settings
 
 
@@ -42,7 +44,7 @@ class Plan:
     @property
     def recomputed(self) -> list[Step]:
         """The tables of which every row would be made again."""
-        return [step for step in self.steps if step.does in (READ_AGAIN, FOLD_ANEW, RECOMPUTE)]
+        return [step for step in self.steps if step.does in (READ_AGAIN, FOLD_ANEW, RECOMPUTE, START_OVER)]
 
 
 def of(
@@ -59,7 +61,24 @@ def of(
             found.append(steps.of(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
         elif flow.table in chosen:
             found.append(_replayed(books, declared, flow, interval, found))
-    return Plan(mode, interval, found, _stale(books, found, interval, chosen), _notes(graph, interval, chosen))
+    notes = [*_notes(graph, interval, chosen), *(restored_note(books, *one) for one in restored_tables(books).items())]
+    return Plan(mode, interval, found, _stale(books, found, interval, chosen), notes)
+
+
+def restored_tables(books: Books) -> dict[str, Restored]:
+    """The tables that were restored, and not made anew since."""
+    declared = [one for one in books.graph if isinstance(one, Dataset)]
+    return {one.name: mark for one in declared if (mark := restored.of(books.path(one.name))) is not None}
+
+
+def restored_note(books: Books, name: str, mark: Restored) -> str:
+    """To which version a table was restored, what is not in it, and what brings it."""
+    at = f" at {mark.at:%Y-%m-%d %H:%M:%S}" if mark.at else ""
+    days = ", or a backfill for some days" if name in books.graph.tables else ""
+    return (
+        f"'{name}' was restored to version {mark.version}{at}; what it took since that version is not in it until a refresh: "
+        f"sluice run {books.pipeline} --mode refresh --table {name}{days}."
+    )
 
 
 def _replayed(books: Books, declared: Source | Table[Any], flow: Flow, interval: Interval, before: Sequence[Step]) -> Step:

@@ -16,16 +16,19 @@ from pyspark.sql.types import StructType
 from sluice.declare.graph import Graph
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView, Table
+from sluice.declare.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows import append, enforced, made, targets
+from sluice.flows import append, enforced, made, stateful, targets
 from sluice.flows.probe import reaches
 from sluice.flows.provenance import carried
 from sluice.flows.winners import normalised
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
+from sluice.privacy.anonymised import MARK
 from sluice.quality import conditions, whole_table
 from sluice.quality.verdicts import VERDICT, with_verdict
+from sluice.runs import subject_plans
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Findings:
-    """mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; none: full recompute.
+    """What was found.
+
+    mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; reach: the one declared in
+    time; without both: full recompute.
 
     notes: what could not be looked at, and why.
     """
@@ -54,16 +60,18 @@ def examine(session: SparkSession, settings: Settings, graph: Graph) -> Findings
             found.notes.append(f"source '{source.name}': columns not known before the first delivery")
         else:
             schemas[source.name] = schema
-    for declared in (*graph.tables.values(), *graph.views.values()):
+    for declared in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()):
         dataset = (declared.over(schemas) or declared) if isinstance(declared, MaterializedView) else declared
         missing = [name for name in dataset.reads if name not in schemas]
         if missing:
             found.notes.append(f"'{dataset.name}' was not looked into: the columns of '{missing[0]}' are not known")
             continue
-        look = _table if isinstance(dataset, Table) else _view
-        with _noted(found, dataset):
+        look = _table if isinstance(dataset, Table) else _stream if isinstance(dataset, Windowed) else _view
+        with _noted(found, _owner(dataset)):
             schemas[dataset.name] = look(session, dataset, schemas, found)
+    _computed(session, graph, schemas, found)
     found.mistakes += _whole_tables(graph, schemas)
+    found.mistakes += subject_plans.mistakes(session, graph, schemas)
     found.mistakes = list(dict.fromkeys(found.mistakes))
     return found
 
@@ -72,7 +80,7 @@ def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Sou
     """A source's columns: those of the lake, else the declared ones; None where there are neither."""
     path = settings.table_path(graph.pipeline.name, graph.layer(source), source.name)
     if log.exists(path):
-        schema = tables.read(session, path).schema
+        schema = tables.read(session, path).drop(MARK).schema
         return schema if any(not name.startswith("_") for name in schema.names) else None
     if source.ddl is None:
         return None
@@ -89,6 +97,11 @@ def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, Str
     return schema
 
 
+def _stream(session: SparkSession, stream: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
+    assert isinstance(stream, Windowed)
+    return stateful.examined(session, stream, schemas)
+
+
 def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, StructType], found: Findings) -> StructType:
     assert isinstance(view, MaterializedView)
     inputs = {name: _without_provenance(schemas[name]) for name in view.reads}
@@ -98,8 +111,22 @@ def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, Struc
     targets.check_columns(view, stored.names)
     found.mistakes += conditions.mistakes(session, view, rows.schema)
     for name, reach in reaches(session, view, inputs).items():
-        found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns)})
+        declared = view.reach.get(name)
+        in_time = vars(declared) if declared else None
+        found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time})
     return stored
+
+
+def _computed(session: SparkSession, graph: Graph, schemas: Mapping[str, StructType], found: Findings) -> None:
+    """Call the views that are computed when they are read; those that they read come before them."""
+    known = dict(schemas)
+    for view in graph.computed.values():
+        missing = [name for name in view.reads if name not in known]
+        if missing:
+            found.notes.append(f"@view '{view.name}' was not looked into: the columns of '{missing[0]}' are not known")
+            continue
+        with _noted(found, f"View '{view.name}'"):
+            known[view.name] = view(*(_empty(session, _without_provenance(known[name])) for name in view.reads)).schema
 
 
 def _whole_tables(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:
@@ -114,13 +141,14 @@ def _whole_tables(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[s
 def _owner(dataset: Dataset[Any]) -> str:
     """As declared: an `auto_cdc` is a table to whoever declared it, and so is what is kept for it."""
     view = isinstance(dataset, MaterializedView) and dataset.of_some is None
+    if isinstance(dataset, Windowed):
+        return f"Stream '{dataset.name}'"
     return f"{'View' if view else 'Table'} '{dataset.serves or dataset.name}'"
 
 
 @contextmanager
-def _noted(found: Findings, dataset: Dataset[Any]) -> Iterator[None]:
+def _noted(found: Findings, owner: str) -> Iterator[None]:
     """Whatever is raised inside becomes a mistake, in one line."""
-    owner = _owner(dataset)
     try:
         yield
     except SluiceError as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sluice.flows import checkpoints
+from sluice.flows import batches, checkpoints
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def read(folder: str, flow: str) -> Progress | None:
         batch=last,
         finished_at=_changed(place / "commits" / str(last)) if last is not None else None,
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
-        positions=dict(_positions(place / "offsets" / str(last), tables)) if last in begun else {},
+        positions=_positions(str(place), last, tables) if last is not None and last in begun else {},
         tables=tables,
     )
 
@@ -76,15 +75,6 @@ def _changed(file: Path) -> datetime | None:
         return None
 
 
-def _positions(file: Path, tables: Mapping[str, str]) -> Iterator[tuple[str, Position]]:
-    """The positions of a file of Spark's offset log: a version, what is common, and a line for each input."""
-    names = {table: name for name, table in tables.items()}
-    for line in file.read_text().splitlines()[2:]:
-        try:
-            offset = json.loads(line)
-            name = names[str(offset["reservoirId"])]
-            version, index = int(offset["reservoirVersion"]), int(offset["index"])
-        except (ValueError, KeyError, TypeError):
-            continue  # "-": nothing has been read of this input yet
-        # A negative index stands for a place before the version's first file.
-        yield name, Position(version, max(index + 1, 0), bool(offset.get("isStartingVersion")))
+def _positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, Position]:
+    ends = batches.offsets(checkpoint, batch, tables)
+    return {name: Position(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}

@@ -17,7 +17,7 @@ from sluice.lake import log
 from sluice.runs.books import Books
 from sluice.settings import Settings
 
-_ERASING = "propagate_deletions"
+_ERASING = ("propagate_deletions", "erase")
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,10 @@ def _erased(books: Books, name: str, path: str) -> int:
     """The rows that erasures took out, by the run ledger; of a run that was killed before it got there, by the table's log."""
     recorded, committed = Counter[str](), Counter[str]()
     for row in books.runs:
-        if row["flow"] == name and row["stage"] == _ERASING:
-            recorded[row["run"]] += row["deleted"] or 0
+        if row["flow"] == name and row["stage"] in _ERASING:
+            # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
+            most = row["rows_out"] or 0 if row["stage"] == "erase" else row["deleted"] or 0
+            recorded[row["run"]] += min(row["deleted"] or 0, most)
     for commit in log.commits(path) if log.exists(path) else []:
         if commit["note"].get("flow") == f"erasure_{name}":
             committed[str(commit["note"].get("run"))] += int(commit["metrics"].get("numTargetRowsDeleted", 0))

@@ -1,4 +1,4 @@
-"""What each stage of a run does: the layers, then deletions, file layout and the removal of old files."""
+"""What each stage of a run does: the layers, then deletions, file layout, the removal of old files, and the proof that all is well."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from sluice.declare.interval import Interval
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
-from sluice.erasure import propagation
+from sluice.declare.windowed import Windowed
+from sluice.erasure import aging, handover, propagation
+from sluice.erasure.steps.erasing import NotFollowed
 from sluice.errors import SluiceError, UsageError
-from sluice.flows import append, fold, refold, reingest, settlement, view
+from sluice.flows import append, fold, refold, reingest, settlement, stateful, view
 from sluice.ingest import cleaning, discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs import stale, table_rules
+from sluice.runs import in_clone, stale, table_rules, vacuuming, verifying
 from sluice.runs.modes import concerned, names
-from sluice.upkeep import optimize, vacuum
+from sluice.upkeep import optimize
 
 Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
@@ -36,18 +38,34 @@ class Failed(Exception):
     errors: dict[str, BaseException]
 
 
-def run(workspace: Workspace, stage: str, tables: Sequence[str] = (), judged: bool = True) -> list[FlowReport]:
+def run(
+    workspace: Workspace,
+    stage: str,
+    tables: Sequence[str] = (),
+    judged: bool = True,
+    verified: Sequence[str] | None = None,
+    due: Callable[[Source | Dataset[Any]], bool] = lambda item: True,
+) -> list[FlowReport]:
     """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
 
-    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at.
+    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at. verified: the tables
+    that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
+    when those that it reads have run.
     """
     if stage == "propagate_deletions":
-        return propagation.propagate(workspace.as_increment(), lambda: _layers_above_bronze(workspace.as_increment()))
+        inside = workspace.as_increment()
+        old = aging.expire(inside, lambda: _layers_above_bronze(inside))
+        return [*old, *propagation.propagate(inside, lambda: _layers_above_bronze(inside))]
     if stage == "optimize":
         own = [declared for declared in workspace.graph if workspace.graph.table_of(declared.name) == declared.name]
         return [optimize.table(workspace, declared) for declared in own if log.exists(workspace.path(declared.name))]
     if stage == "vacuum":
-        return [vacuum.table(workspace, name, path) for name, path in workspace.tables().items() if log.exists(path)]
+        return vacuuming.run(workspace)
+    if stage == verifying.STAGE:
+        compared, differing = verifying.run(workspace, verified)
+        if differing:
+            raise Failed(compared, differing)
+        return compared
     chosen = concerned(workspace.graph, workspace.mode, tables)
     first = stage == names(workspace.graph)[0]
     reports: list[FlowReport] = []
@@ -56,14 +74,17 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = (), judged: bo
         settlement.finish(workspace)
         errors |= _discover(workspace, chosen)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
-    for level in _levels(workspace.graph, stage):
-        able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors)]
+    levels = _levels(workspace.graph, stage)
+    for level in handover.first(workspace, levels) if first else levels:
+        able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and due(item)]
         flows = [(item, _flow(workspace, item, chosen)) for item in able]
         try:
             reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
         except Failed as failed:
             reports += failed.reports
             errors |= failed.errors
+        if first:
+            handover.close(workspace, [item.name for item, _ in flows])
     if judged:
         errors |= table_rules.of_others(workspace, [report for report in reports if report.flow not in errors])
     if errors:
@@ -76,9 +97,23 @@ def run(workspace: Workspace, stage: str, tables: Sequence[str] = (), judged: bo
 
 
 def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
-    """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way."""
-    layers = names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]
-    return [report for layer in layers for report in run(workspace, layer, judged=False)]
+    """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way.
+
+    Nor must a flow that fails: whoever reads its table reads it as it is. Raises NotFollowed at the end, with all that failed.
+    """
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    for layer in names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]:
+        for level in _levels(workspace.graph, layer):
+            flows = [(item, flow) for item in level if (flow := _flow(workspace, item, set()))]
+            try:
+                reports += _side_by_side(workspace, layer, flows, judged=False)
+            except Failed as failed:
+                reports += failed.reports
+                errors |= failed.errors
+    if errors:
+        raise NotFollowed(reports, errors)
+    return reports
 
 
 def _discover(workspace: Workspace, chosen: set[str]) -> dict[str, SluiceError]:
@@ -176,7 +211,10 @@ def _flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -
     interval = workspace.interval
     if isinstance(item, MaterializedView):
         view_ = item
-        return lambda workspace, report: view.run(workspace, view_, report, anew)
+        return in_clone.following(workspace, lambda workspace, report: view.run(workspace, view_, report, anew))
+    if isinstance(item, Windowed):
+        stream = item
+        return in_clone.staying(workspace, lambda workspace, report: stateful.run(workspace, stream, report, anew))
     if interval is not None:
         return _replay(workspace, item, interval) if item.name in chosen else None
     if isinstance(item, Source):

@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice.declare.source import Source
 from sluice.declare.tables import Table
+from sluice.declare.windowed import Windowed
 from sluice.ingest import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
@@ -18,8 +19,9 @@ from sluice.runs.lag import Flow
 NOTHING, FAIL = "nothing", "fail"
 INGEST, READ_AGAIN = "ingest", "read again"
 FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
-FOLLOW, RECOMPUTE = "follow", "recompute in full"
-"""What a run would do to a table. fold again: the keys of an interval; follow: recompute what changes of the inputs touch."""
+FOLLOW, RECOMPUTE, START_OVER = "follow", "recompute in full", "start over"
+"""What a run would do to a table. fold again: the keys of an interval; follow: recompute what changes of the inputs touch, or, of a
+stream, take what was added; start over: a stream, with its state."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,14 @@ def of(books: Books, flow: Flow, before: Sequence[Step], refreshed: bool) -> Ste
     if isinstance(declared, Source):
         return _reread(books, declared, flow) if refreshed else _bronze(books, declared, flow)
     if refreshed:
-        flow = replace(lag.whole(books, flow), anew="refresh")
+        # What keeps a stream from going on, a refresh brings to an end; what it waits for to begin, not.
+        refused = isinstance(declared, Windowed) and flow.anew is None
+        flow = replace(lag.whole(books, flow), anew="refresh", stuck=None if refused else flow.stuck)
     coming = [step for step in before if books.graph.table_of(step.table) in declared.reads and step.moves]
     if isinstance(declared, Table):
         return _silver(books, declared, flow, coming)
-    return _gold(declared.reads, flow, {books.graph.table_of(step.table) for step in coming})
+    changed = {books.graph.table_of(step.table) for step in coming}
+    return _stateful(declared, flow, changed) if isinstance(declared, Windowed) else _gold(declared.reads, flow, changed)
 
 
 def _bronze(books: Books, source: Source, flow: Flow) -> Step:
@@ -105,6 +110,19 @@ def _silver(books: Books, table: Table[Any], flow: Flow, coming: Sequence[Step])
         flow.bytes + sum(step.bytes for step in coming),
         None if coming else flow.rows,
     )
+
+
+def _stateful(stream: Windowed[Any], flow: Flow, coming: set[str]) -> Step:
+    """coming: the inputs that the run changes before. A stream that cannot go on fails, whatever comes."""
+    if flow.stuck and not coming:
+        return Step(flow.table, flow.layer, NOTHING if flow.anew else FAIL, flow.stuck)
+    if flow.stuck and not flow.anew:
+        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+    moved = [name for name in stream.reads if name in flow.moved or name in coming]
+    does, why = (
+        (START_OVER, flow.anew) if flow.anew else (FOLLOW, f"rows added to {', '.join(moved)}") if moved else (NOTHING, "")
+    )
+    return Step(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
 
 
 def _gold(reads: Sequence[str], flow: Flow, coming: set[str]) -> Step:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluice.lake.report import FlowReport
+from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
@@ -34,7 +35,8 @@ def of_flow(report: FlowReport) -> dict[str, Any]:
         "updated",
     )
     more = ("deleted", "quarantined", "dropped", "suppressed", "rescued", "seconds")
-    found = {name: getattr(report, name) for name in (*names, *more)}
+    of_gold = ("recomputed", "late", "unfollowed", "state_rows", "state_bytes")
+    found = {name: getattr(report, name) for name in (*names, *more, *of_gold)}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
         found[name] = {rule: count for rule, count in counts.items() if count}
     found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
@@ -64,7 +66,13 @@ def shown(report: dict[str, Any]) -> str:
         rows.append((flow["flow"], *counts, moved, flow["seconds"], _note(flow)))
     title = f"{report['pipeline']} {report['stage']}, {report['mode']}, run {report['run']}, {report['seconds']} s"
     empty = "" if rows else "\nnothing to do"
-    return f"{title}\n{as_table(rows, header)}{empty}"
+    return "\n".join([f"{title}\n{as_table(rows, header)}{empty}", *(of_request(one) for one in report.get("requests", ()))])
+
+
+def of_request(row: Mapping[str, Any]) -> str:
+    """Where a request to erase somebody stands, as a line: `request 0a1b: logically erased, physical due on 2026-11-28`."""
+    physical = row["physical_due_at"] if row["state"] == due.LOGICALLY else None
+    return f"request {row['request']}: {row['state']}" + (f", physical due on {physical[:10]}" if physical else "")
 
 
 def _note(flow: dict[str, Any]) -> str:
@@ -73,7 +81,17 @@ def _note(flow: dict[str, Any]) -> str:
     reasons = [
         f"quarantined: {reason} ({count})" for reason, count in flow["quarantine_reasons"].items() if reason not in flow["rules"]
     ]
-    return "; ".join(part for part in (flow["note"], *warned, *reasons, *of_table) if part)
+    return "; ".join(part for part in (flow["note"], *_of_gold(flow), *warned, *reasons, *of_table) if part)
+
+
+def _of_gold(flow: dict[str, Any]) -> list[str]:
+    """How much of a view was made again; of a stateful flow, what came late or cannot be followed, and what it keeps."""
+    # A note says of a flow that began anew that it was recomputed, and why.
+    parts = ["" if "recomputed in full" in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
+    parts.append(flow["late"] and f"late: {flow['late']} rows")
+    parts.append(flow["unfollowed"] and f"not followed: {flow['unfollowed']} changes")
+    parts.append(flow["state_rows"] and f"state: {flow['state_rows']} rows, {flow['state_bytes']} bytes")
+    return [part for part in parts if part]
 
 
 def _nulls(flow: dict[str, Any], rule: str) -> str:

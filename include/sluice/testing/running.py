@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sluice.declare.auto_cdc import AutoCdc
+from sluice.declare.computed import View
 from sluice.declare.expansion import Declared, composed, expanded, through
 from sluice.declare.expectations import Action
 from sluice.declare.loading import beside
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Row = dict[str, Any]
-Runnable = Dataset[Any] | TemporaryView | AutoCdc
+Runnable = Dataset[Any] | TemporaryView | AutoCdc | View[Any]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of the rows. rows: as they are stored, ordered by the keys, without Sluice's columns.
+    """What became of the rows. rows: as they are stored, ordered by the keys, without Sluice's columns; of a @view, which has none, as it gives them.
 
     quarantined, dropped: rows as the transform gave them, with `_failed_rules`, the names of the rules that they do not meet.
     failed: by rule, how many rows do not meet it, of the table and of the tables that it was made of.
@@ -59,7 +60,7 @@ class Result:
 def run(
     declared: Runnable, *, columns: Mapping[str, str] | None = None, using: Iterable[Declared] = (), **inputs: Given | DataFrame
 ) -> Result:
-    """Run a table, a view or an `auto_cdc` over the rows of its inputs: `run(heart_rate, readings=[{"device_id": 7, ...}])`.
+    """Run a table, a view (stored or not) or an `auto_cdc` over the rows of its inputs: `run(heart_rate, readings=[{"device_id": 7, ...}])`.
 
     inputs: rows by the name of the source or table that is read, as dicts, as tuples in the order of its columns, or as a DataFrame. An
     input that is declared and not given is made of its own inputs. columns: DDL by input, where its declaration has no `schema=` and the
@@ -83,6 +84,7 @@ class _Running:
     def __init__(self, settings: Settings, needed: list[Declared], inputs: Mapping[str, Any], columns: Mapping[str, str]) -> None:
         self.settings, self.inputs, self.columns = settings, inputs, columns
         self.views = {item.name: item for item in needed if isinstance(item, TemporaryView)}
+        self.computed = {item.name: item for item in needed if isinstance(item, View)}
         self.found = {item.name: item for item in expanded(needed)}
         self.result = Result()
         read = {name: None for item in needed if not isinstance(item, Source) for name in item.reads}
@@ -98,6 +100,8 @@ class _Running:
         if name in self.views:
             source, passed = through(self.views, name)
             return composed(passed[:-1], passed[-1])(self._given(source))
+        if name in self.computed:
+            return self.computed[name](*(self.made(read) for read in self.computed[name].reads))
         if isinstance(item, Table) and self._has(item):
             return self._table(item)
         if isinstance(item, MaterializedView) and (over := item.over(read for read in item.reads if self._has_name(read))):
@@ -172,7 +176,8 @@ def _needed(declared: Runnable, known: Iterable[Declared], given: set[str]) -> l
     names = [declared.name]
     while names:
         item = by_name.get(name := names.pop())
-        if item is None or name in needed or (name in given and isinstance(item, TemporaryView) and item is not declared):
+        unstored = isinstance(item, TemporaryView | View) and item is not declared
+        if item is None or name in needed or (name in given and unstored):
             continue
         needed[name] = item
         names += [] if isinstance(item, Source) or name in given else item.reads
@@ -185,7 +190,7 @@ def _keys(needed: Iterable[Declared]) -> Iterator[Settings]:
     wanted = {
         how.secret
         for item in needed
-        if not isinstance(item, Source | TemporaryView)
+        if not isinstance(item, Source | TemporaryView | View)
         for how in item.treatments.values()
         if isinstance(how, Hmac)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,15 +15,22 @@ from sluice.lake.workspace import Workspace
 _REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
 
 
-def table(workspace: Workspace, name: str, path: str) -> FlowReport:
-    """Remove the files of one table that no version within its retention needs. No such file, no commit."""
+def table(workspace: Workspace, name: str, path: str, behind: Sequence[object] = (), always: bool = False) -> FlowReport:
+    """Remove the files of one table that no version within its retention needs. No such file, no commit.
+
+    behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
+    tells of such a file, since those of writes that were aborted are in none.
+    """
     report = FlowReport(flow=name, layer="vacuum", version_before=log.version(path))
-    if is_due(path, datetime.now(UTC)):
-        workspace.note("vacuum")
-        before = _files(path)
-        workspace.session.sql(f"VACUUM delta.`{path}`")
-        report.deleted = before - _files(path)
-        report.notes.append(f"{report.deleted} files removed")
+    if always or is_due(path, datetime.now(UTC)):
+        if behind:
+            report.notes += [f"not vacuumed: {one}" for one in behind]
+        else:
+            workspace.note("vacuum")
+            before = _files(path)
+            workspace.session.sql(f"VACUUM delta.`{path}`")
+            report.deleted = before - _files(path)
+            report.notes.append(f"{report.deleted} files removed")
     report.version_after = log.version(path)
     report.seconds = round(time.monotonic() - report.started, 2)
     return report

@@ -1,0 +1,130 @@
+"""How fast the scan is: MB/s per core, by kind of file, for few and for many people.
+
+    .venv/bin/python benchmarks/erasure_scan.py [--megabytes 64] [--people 1,100,10000]
+
+Each kind is scanned in one process; the last line scans all of them in two. Files are made in a temporary folder and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sluice.erasure import planting, scan
+from sluice.erasure.scan import needles
+
+FIRST = 7_000_000_001
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--megabytes", type=int, default=64, help="of each kind, as it lies on disk, about")
+    arguments.add_argument("--people", default="1,100,10000")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, make in KINDS.items():
+            (Path(folder) / kind).mkdir()
+            make(Path(folder) / kind, given.megabytes)
+        for people in map(int, given.people.split(",")):
+            _measure(Path(folder), people)
+
+
+def _measure(folder: Path, people: int) -> None:
+    # Nobody of these is in the files: what is measured is the search, not the counting of what it finds.
+    identifiers = [("user_id", str(FIRST + 900_000_000 + 7 * number)) for number in range(people)]
+    started = time.monotonic()
+    wanted = needles.of(identifiers)
+    print(f"\n{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
+    for kind in KINDS:
+        _scan(kind, [scan.Root(kind, str(folder / kind))], wanted, processes=1)
+    _scan("all, two processes", [scan.Root("all", str(folder))], wanted, processes=2)
+
+
+def _scan(name: str, roots: list[scan.Root], wanted: list[scan.Needle], processes: int) -> None:
+    cpu = time.process_time()
+    result = scan.run(roots, wanted, processes=processes)
+    # Of one process its own time counts, whatever else the machine does meanwhile.
+    seconds = time.process_time() - cpu if processes == 1 else result.seconds * processes
+    if result.hits or result.unread:
+        raise SystemExit(f"{name}: {len(result.hits)} hits, {len(result.unread)} files not read; there must be none")
+    searched = sum(read.bytes for read in result.decoders.values())
+    speeds = [size / 1e6 / seconds for size in (result.bytes, searched)]
+    print(
+        f"{name:22} {result.bytes / 1e6:8.0f} MB  {seconds:6.1f} s  {speeds[0]:7.0f} MB/s per core on disk  {speeds[1]:7.0f} decoded"
+    )
+
+
+def _readings(count: int) -> pa.Table:
+    rng = np.random.default_rng(1)
+    return pa.table({
+        "device_id": FIRST + rng.integers(0, 100_000, count),
+        "time": 1.79e9 + rng.random(count) * 1e6,
+        "heartrate": rng.normal(80, 20, count).round(1),
+        "who": pa.array([f"{number:010d}" for number in rng.integers(0, 10**9, count)]),
+    })
+
+
+def _parquet(folder: Path, megabytes: int) -> None:
+    rows = _readings(500_000)
+    target = folder / "0.parquet"
+    pq.write_table(rows, target, compression="snappy")
+    content = target.read_bytes()
+    for number in range(1, max(1, megabytes * 1_000_000 // len(content))):
+        (folder / f"{number}.parquet").write_bytes(content)
+
+
+def _lines(megabytes: int) -> bytes:
+    rows = _readings(20_000).to_pylist()
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    return content * max(1, megabytes * 1_000_000 // len(content))
+
+
+def _json(folder: Path, megabytes: int) -> None:
+    (folder / "a.jsonl").write_bytes(_lines(megabytes))
+
+
+def _gzip(folder: Path, megabytes: int) -> None:
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(_lines(megabytes * 3), compresslevel=1))
+
+
+def _state(folder: Path, megabytes: int) -> None:
+    entries = [(f"{number:012d}".encode(), bytes(24)) for number in range(20_000)]
+    content = planting.rocksdb_table(entries)
+    for number in range(max(1, megabytes * 100_000 // len(content))):
+        (folder / f"{number:06d}.sst").write_bytes(content)
+
+
+def _small(folder: Path, megabytes: int) -> None:
+    for number in range(megabytes * 20):
+        (folder / f"{number:020d}.json").write_text(json.dumps({"add": {"path": f"part-{number}", "size": number}}) * 10)
+
+
+def _sqlite(folder: Path, megabytes: int) -> None:
+    connection = sqlite3.connect(folder / "a.db")
+    connection.execute("CREATE TABLE run (id INTEGER, conf TEXT)")
+    connection.executemany("INSERT INTO run VALUES (?, ?)", ((number, "x" * 100) for number in range(megabytes * 9_000)))
+    connection.commit()
+    connection.close()
+
+
+KINDS: Mapping[str, Callable[[Path, int], None]] = {
+    "parquet": _parquet,
+    "json": _json,
+    "gzip": _gzip,
+    "rocksdb": _state,
+    "small files": _small,
+    "sqlite": _sqlite,
+}
+
+if __name__ == "__main__":
+    main()

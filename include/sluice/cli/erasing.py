@@ -1,0 +1,44 @@
+"""`sluice erase run` and `approve`: what is due of a pipeline's requests, without Airflow. Ids of requests only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sluice.cli.printing import AsJson, PipelineName, console, print_json
+from sluice.settings import Settings, known_pipeline
+
+_REQUEST = "A request's id; may be given again. Otherwise all that is due."
+
+
+def run(
+    pipeline: PipelineName,
+    request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    # Spark's modules only now: a wrong name is answered at once.
+    from sluice.runs import erasing, job, summary
+
+    report = erasing.perform(settings, job.Request(pipeline, erasing.STAGE, wait=wait), request or ())
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.shown(report))
+
+
+def approve(
+    pipeline: PipelineName,
+    request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
+) -> None:
+    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL=yes asks for that. On Airflow 3 its form does so, too."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    from sluice.runs import erasing
+
+    erasing.approve(settings, pipeline, request)
+    console().print(f"Approved: {', '.join(request)}. Next: sluice erase run {pipeline}", highlight=False)

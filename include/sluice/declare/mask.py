@@ -1,0 +1,84 @@
+"""What a role's view shows of a column, beside `treat`, which says what is stored: `masks={"email": mask.domain(), "phone": mask.last(4)}`.
+
+A mask hides a value from whoever reads through the view. It changes nothing of what is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sluice.declare.lazy import F
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+HIDDEN = "***"
+Kind = Literal["redact", "first", "last", "domain", "null", "sql"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mask:
+    """A mask of one column. amount: how many characters stay; text: the SQL over the row whose value is shown."""
+
+    kind: Kind
+    amount: int = 0
+    text: str = ""
+
+    def shown(self, column: str) -> Column:
+        """What is shown of the column; of NULL, NULL."""
+        value = F.col(f"`{column}`")
+        if self.kind == "sql":
+            return F.expr(self.text)
+        if self.kind == "null":
+            return F.when(F.lit(False), value)  # of the column's type
+        text = value.cast("string")
+        if self.kind == "redact":
+            return F.when(value.isNotNull(), F.lit(HIDDEN))
+        if self.kind == "domain":
+            return F.when(text.contains("@"), F.concat(F.lit(f"{HIDDEN}@"), F.substring_index(text, "@", -1))).when(
+                value.isNotNull(), F.lit(HIDDEN)
+            )
+        part = F.substring(text, 1, self.amount) if self.kind == "first" else F.right(text, F.lit(self.amount))
+        shown = F.concat(part, F.lit(HIDDEN)) if self.kind == "first" else F.concat(F.lit(HIDDEN), part)
+        # What is hardly longer than what would be shown of it would be shown.
+        return F.when(F.length(text) >= 2 * self.amount, shown).when(value.isNotNull(), F.lit(HIDDEN))
+
+
+def redact() -> Mask:
+    """`***` for every value."""
+    return Mask(kind="redact")
+
+
+def first(characters: int) -> Mask:
+    """The first characters, then `***`; only that where the text is not twice as long."""
+    return Mask(kind="first", amount=_amount("first", characters))
+
+
+def last(characters: int) -> Mask:
+    """`***`, then the last characters; only the former where the text is not twice as long."""
+    return Mask(kind="last", amount=_amount("last", characters))
+
+
+def domain() -> Mask:
+    """Of an e-mail address `***@` and what comes after the last @; of any other text `***`."""
+    return Mask(kind="domain")
+
+
+def null() -> Mask:
+    """NULL, of the column's type."""
+    return Mask(kind="null")
+
+
+def sql(expression: str) -> Mask:
+    """What the SQL expression over the row gives, as in mask.sql("date_trunc('year', born)")."""
+    if not expression.strip():
+        raise DeclarationError("mask.sql takes an expression over the row, as in mask.sql(\"date_trunc('year', born)\").")
+    return Mask(kind="sql", text=expression)
+
+
+def _amount(name: str, characters: int) -> int:
+    if not isinstance(characters, int) or characters < 1:
+        raise DeclarationError(f"mask.{name} takes how many characters are shown, from 1 on, not {characters!r}.")
+    return characters

@@ -1,0 +1,51 @@
+"""Groups of too few people: a row that tells of fewer than `at_least` is no row of the view, so neither stored nor published.
+
+It is left out where the transform is called. So whoever makes the view, in part, in full or to compare, gets the same rows, and a group that
+shrinks, as by an erasure, leaves the view as a row does whose key is gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sluice.declare.lazy import F
+from sluice.errors import DeclarationError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def left_out(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
+    """The rows without those of small groups; of which it is not known how many people they are of counts as small.
+
+    Raises DeclarationError where `subjects` is no column of them, or no whole number.
+    """
+    if at_least is None or subjects is None:
+        return rows
+    if subjects not in rows.columns:
+        raise DeclarationError(f"{owner}: subjects names '{subjects}', no column of it.{nearest(subjects, rows.columns)}")
+    kind = rows.schema[subjects].dataType.typeName()
+    if kind not in _WHOLE:
+        raise DeclarationError(
+            f"{owner}: subjects names '{subjects}', which is {kind.upper()}; it says of how many people a row tells, as in "
+            f"F.count_distinct('user_id').alias('{subjects}')."
+        )
+    return rows.where(F.col(f"`{subjects}`") >= F.lit(at_least))
+
+
+def mistakes(at_least: int | None, subjects: str | None, private: frozenset[str]) -> list[str]:
+    """What is wrong with the declaration, as sentences."""
+    if at_least is None and subjects is None:
+        return []
+    if at_least is None or subjects is None:
+        return [
+            "at_least and subjects come together: at_least=10, subjects='members' stores the rows whose column 'members', a count of "
+            "different people, is at least 10."
+        ]
+    if not isinstance(at_least, int) or isinstance(at_least, bool) or at_least < 2:
+        return [f"at_least is a whole number from 2 on, not {at_least!r}: a group of one is a person."]
+    if subjects in private:
+        return [f"subjects names the personal column '{subjects}'; it names the one that counts people."]
+    return []

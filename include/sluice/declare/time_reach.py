@@ -1,0 +1,47 @@
+"""How far in time a change of an input reaches in a view that looks at neighbours: a moving sum, a comparison with the week before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice.declare.pipeline import is_interval
+from sluice.errors import DeclarationError
+
+NOTHING = "0 days"
+
+
+@dataclass(frozen=True)
+class TimeReach:
+    """A change of an input on day (or at instant) d touches only those of the view's rows whose `column` is from d - before to d + after.
+
+    column: a DATE or TIMESTAMP column of the view. before, after: intervals such as "6 days". input: the SQL expression over the input that
+    gives d, a DATE or TIMESTAMP; by default the column of the same name. Where one of the two is a day and the other an instant, the day
+    counts whole. A change without d (NULL) may touch any row.
+
+    It narrows what is recomputed, beside what Spark's optimiser finds by itself, and is a promise that the engine believes: one that
+    does not hold leaves old rows behind, which `sluice verify` finds.
+    """
+
+    column: str
+    before: str = NOTHING
+    after: str = NOTHING
+    input: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input", self.input or f"`{self.column}`")
+        for field in ("before", "after"):
+            if not is_interval(getattr(self, field)):
+                raise DeclarationError(
+                    f"TimeReach('{self.column}'): {field} is an interval such as '6 days', not '{getattr(self, field)}'."
+                )
+
+
+def checked(reach: Mapping[str, TimeReach], reads: tuple[str, ...], owner: str) -> dict[str, TimeReach]:
+    """What a view declares, by input. Raises DeclarationError where it names no input, or two columns of the view."""
+    for name in reach:
+        if name not in reads:
+            raise DeclarationError(f"{owner}: reach names '{name}', which it does not read: {', '.join(reads)}.")
+    if len({one.column for one in reach.values()}) > 1:
+        raise DeclarationError(f"{owner}: reach is in one column of the view for all inputs.")
+    return dict(reach)

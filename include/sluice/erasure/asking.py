@@ -1,0 +1,110 @@
+"""Requests that arrive as data: rows of bronze that ask for the erasure of whom they name (`erasure_requests`).
+
+They are looked for whenever their bronze table has changed. Whom somebody asked for already is not asked for again; when the erasure is
+done, the rows that asked are gone with the others.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.declare import subjects
+from sluice.declare.expansion import through
+from sluice.declare.links import ErasureRequests
+from sluice.erasure import requests
+from sluice.erasure.identifiers import Identifier
+from sluice.erasure.requests import ErasureRequest
+from sluice.errors import DeclarationError, nearest
+from sluice.lake import log, tables
+from sluice.lake.workspace import Workspace
+from sluice.privacy import secrets, suppression
+from sluice.privacy.pseudonyms import canonical_column, pseudonym
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SEEN = ".asked"
+"""Beside the requests: of which state of each bronze table it was looked for them."""
+
+
+def take(workspace: Workspace) -> list[ErasureRequest]:
+    """Make a request of each declaration's new rows. Killed after that, it finds the same rows and makes none again."""
+    made = []
+    for asking in workspace.graph.asking:
+        mark = _mark(workspace, asking)
+        if mark is None or _seen(workspace).get(_name(asking)) == mark:
+            continue
+        people = _new(workspace, asking)
+        if people:
+            said = f"asked by rows of '{asking.reads}'"
+            made.append(requests.receive(workspace.settings, workspace.graph, people, said=said))
+        _see(workspace, asking, mark)
+    return made
+
+
+def waits(workspace: Workspace) -> bool:
+    """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
+    asked = workspace.graph.asking
+    seen = _seen(workspace) if asked else {}
+    return any(_mark(workspace, one) not in (None, seen.get(_name(one))) for one in asked)
+
+
+def _mark(workspace: Workspace, asking: ErasureRequests) -> str | None:
+    return log.mark(workspace.path(through(workspace.graph.unstored, asking.reads)[0]))
+
+
+def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
+    column, domain = asking.identifier
+    rows = _rows(workspace, asking)
+    if column not in rows.columns:
+        raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
+    named = rows.where(asking.where).select(canonical_column(F.col(f"`{column}`"), "text").alias("value")).distinct()
+    values = {row.value for row in named.collect() if row.value}
+    key = secrets.key(workspace.settings) if values else b""
+    known = _asked(workspace)
+    return [Identifier(domain, value) for value in sorted(values) if pseudonym(key, domain, value) not in known]
+
+
+def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
+    """What the declaration reads, of everybody who was not erased."""
+    name, passed = through(workspace.graph.unstored, asking.reads)
+    source = workspace.graph.sources[name]
+    rows = tables.read(workspace.session, workspace.path(name))
+    subject = subjects.expression(workspace.graph, source, rows.columns)
+    if subject and not suppression.is_empty(workspace):
+        at = suppression.instant(rows, subjects.instant(source))
+        rows = suppression.without_suppressed(workspace, rows, F.expr(subject), source.domain, at)
+    for view in passed:
+        rows = view(rows)
+    return rows
+
+
+def _asked(workspace: Workspace) -> set[str]:
+    found = requests.all_of(workspace.settings, workspace.pipeline)
+    return {one for request in found if request.lifted_at is None for one in request.pseudonyms}
+
+
+def _name(asking: ErasureRequests) -> str:
+    return f"{asking.reads}.{asking.identifier[0]}: {asking.where}"
+
+
+def _file(workspace: Workspace) -> Path:
+    return Path(workspace.settings.bookkeeping(workspace.pipeline, "erasure_requests")) / _SEEN
+
+
+def _seen(workspace: Workspace) -> dict[str, str]:
+    path = _file(workspace)
+    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _see(workspace: Workspace, asking: ErasureRequests, mark: str) -> None:
+    path = _file(workspace)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{_SEEN}.tmp")
+    partial.write_text(json.dumps({**_seen(workspace), _name(asking): mark}), encoding="utf-8")
+    partial.replace(path)

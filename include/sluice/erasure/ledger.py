@@ -1,0 +1,61 @@
+"""The erasure ledger: what each request has had done to each table by each step. Ids, names of declarations and counts only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+
+from sluice.lake import log
+from sluice.settings import Settings
+
+SCHEMA = pa.schema([
+    pa.field("request", pa.string(), nullable=False),
+    pa.field("table", pa.string(), nullable=False),
+    pa.field("step", pa.string(), nullable=False),
+    pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("rows", pa.int64()),
+    pa.field("files", pa.int64()),
+])
+"""table: what the step was done to, a table, a source or "" for what has no table; rows, files: how many it took out or rewrote."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A row of the ledger. at: UTC."""
+
+    request: str
+    table: str
+    step: str
+    at: datetime
+    rows: int
+    files: int
+
+
+def path(settings: Settings, pipeline: str) -> str:
+    """Where the ledger lies."""
+    return settings.bookkeeping(pipeline, "erasure")
+
+
+def note(
+    settings: Settings, pipeline: str, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
+) -> None:
+    """Note for each request that a step is done of a table, in one commit, without a JVM."""
+    now = datetime.now(UTC)
+    found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
+    if found:
+        marked = CommitProperties(custom_metadata={"userMetadata": '{"sluice": 1}'})
+        where = path(settings, pipeline)
+        write_deltalake(where, pa.Table.from_pylist(found, schema=SCHEMA), mode="append", commit_properties=marked)
+
+
+def rows(settings: Settings, pipeline: str) -> list[Done]:
+    """What is noted, oldest first. Empty where nothing was erased yet."""
+    where = path(settings, pipeline)
+    if not log.exists(where):
+        return []
+    table = pa.table(QueryBuilder().register("t", DeltaTable(where)).execute("SELECT * FROM t")).cast(SCHEMA)
+    return sorted((Done(**row) for row in table.to_pylist()), key=lambda one: one.at)

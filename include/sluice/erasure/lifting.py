@@ -1,0 +1,60 @@
+"""Lifting entries of the suppression list: a person who was erased may come back, by new data only."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field
+from deltalake.exceptions import CommitFailedError
+
+from sluice.erasure import requests
+from sluice.errors import SluiceError, UsageError
+from sluice.ingest import ledger
+from sluice.lake import log
+from sluice.settings import Settings
+
+_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
+_UPDATES = {name: f"s.{name}" for name in _COLUMNS}
+
+
+def lift(settings: Settings, pipeline: str, request: str) -> int:
+    """Lift the entries of a request, without a JVM. Returns how many. What had been delivered before stays out.
+
+    Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
+    """
+    found = requests.one(settings, pipeline, request)
+    if found.state not in requests.DONE:
+        raise UsageError(f"Request {request} is '{found.state}': nobody of it was erased, so that there is nothing to lift.")
+    if found.lifted_at is not None:
+        return 0
+    lifted = _lifted(settings, pipeline, request)
+    requests.note(settings, pipeline, request, requests.LIFTED, f"{lifted} entries of the suppression list")
+    return lifted
+
+
+def _lifted(settings: Settings, pipeline: str, request: str) -> int:
+    path = settings.bookkeeping(pipeline, "suppression")
+    if not log.exists(path):
+        return 0
+    table = DeltaTable(path)
+    present = {field.name for field in table.schema().fields}
+    lacking = [Field.from_arrow(pa.field(name, kind)) for name, kind in _COLUMNS.items() if name not in present]
+    if lacking:
+        table.alter.add_columns(lacking)
+    numbers = ledger.columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])["delivery"].to_pylist()
+    row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
+    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _COLUMNS.items())])
+    note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "flow": "suppression", "lifted": request})})
+    merging = table.merge(
+        pa.Table.from_pylist([row], schema=schema),
+        predicate="t.request = s.request AND t.lifted_at IS NULL",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=note,
+    )
+    try:
+        return int(merging.when_matched_update(_UPDATES).execute()["num_target_rows_updated"])
+    except CommitFailedError:
+        raise SluiceError("Another process writes the suppression list just now. Try again.") from None

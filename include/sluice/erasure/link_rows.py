@@ -1,0 +1,158 @@
+"""What the links say: as their tables are now, and as bronze has ever told it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare import subjects
+from sluice.declare.links import Link
+from sluice.declare.tables import Dataset, Table
+from sluice.erasure.identifiers import Identifier
+from sluice.errors import DeclarationError, nearest
+from sluice.lake import log, tables
+from sluice.lake.workspace import Workspace
+from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import canonical_column, with_pseudonym
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WANTED = "_wanted"
+
+
+@dataclass(frozen=True)
+class Row:
+    """From `since` on the identifier is the person's; None: since ever."""
+
+    person: str = field(repr=False)
+    identifier: str = field(repr=False)
+    since: datetime | None
+
+
+@dataclass
+class Rows:
+    """The rows of all links of a lake, each link's read once."""
+
+    workspace: Workspace
+    frames: dict[Link, DataFrame | None] = field(default_factory=dict)
+
+    def of_people(self, link: Link, people: set[str]) -> list[Row]:
+        """What the link says of these people."""
+        return self._found(link, "person", people)
+
+    def of_identifiers(self, link: Link, identifiers: set[str]) -> list[Row]:
+        """What the link says of these identifiers, whoever has them."""
+        return self._found(link, "identifier", identifiers)
+
+    def frame(self, link: Link) -> DataFrame | None:
+        """person, identifier, since. None where nothing is there yet."""
+        if link not in self.frames:
+            made = _made(self.workspace, link)
+            self.frames[link] = made.persist() if made is not None else None
+        return self.frames[link]
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        for frame in self.frames.values():
+            if frame is not None:
+                frame.unpersist()
+
+    def _found(self, link: Link, by: str, values: set[str]) -> list[Row]:
+        frame = self.frame(link) if values else None
+        if frame is None:
+            return []
+        found = frame.join(_wanted(self.workspace, values, by), by, "left_semi").collect()
+        return [Row(row.person, row.identifier, row.since.astimezone(UTC) if row.since else None) for row in found]
+
+
+@contextlib.contextmanager
+def of(workspace: Workspace) -> Iterator[Rows]:
+    """The rows of the links, for as long as they are needed."""
+    rows = Rows(workspace)
+    try:
+        yield rows
+    finally:
+        rows.release()
+
+
+def behind(workspace: Workspace, rows: Rows, pseudonyms: Sequence[str]) -> list[Identifier]:
+    """The identifiers that pseudonyms were made of: each that is somebody's is hashed and compared."""
+    graph, found = workspace.graph, set()
+    for name, how in graph.pseudonyms():
+        key = secrets.key(workspace.settings, how.secret)
+        for domain in sorted(subjects.domains_above(graph, graph[name])):
+            known = _known(workspace, rows, domain)
+            if known is None:
+                continue
+            hashed = with_pseudonym(known, key, how.domain, canonical_column(F.col("value"), how.canonical), _WANTED)
+            same = hashed.join(_wanted(workspace, set(pseudonyms), _WANTED), _WANTED, "left_semi").select("value")
+            found |= {Identifier(domain, row.value) for row in same.collect()}
+    return sorted(found)
+
+
+def _known(workspace: Workspace, rows: Rows, domain: str) -> DataFrame | None:
+    """All identifiers of a domain, in `value`: of bronze and of the links."""
+    graph, found = workspace.graph, []
+    for source in graph.sources.values():
+        path = workspace.path(source.name)
+        if source.domain == domain and not source.into and log.exists(path):
+            bronze = tables.read(workspace.session, path)
+            told = subjects.expression(graph, source, bronze.columns)
+            found += [bronze.select(_text(F.expr(told)).alias("value"))] if told else []
+    for link in graph.links:
+        for of, column in ((link.person, "person"), (link.identifier, "identifier")):
+            frame = rows.frame(link) if of[1] == domain else None
+            found += [frame.select(F.col(column).alias("value"))] if frame is not None else []
+    return functools.reduce(lambda a, b: a.unionByName(b), found).where("value IS NOT NULL").distinct() if found else None
+
+
+def _made(workspace: Workspace, link: Link) -> DataFrame | None:
+    declared: Any = workspace.graph[link.table]
+    made_of = [workspace.graph.tables[name] for name in workspace.graph.kept_for(link.table)]
+    made_of += [declared] if isinstance(declared, Table) else []
+    found = [_columns(link, declared, table(bronze)) for table in made_of if (bronze := _bronze(workspace, table)) is not None]
+    treated = {link.person[0], link.identifier[0]} & set(declared.treatments)
+    stored = [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.exists(workspace.path(name))]
+    found += [_columns(link, declared, tables.read(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
+    if not found:
+        return None
+    every = functools.reduce(lambda a, b: a.unionByName(b), found)
+    return every.where("person IS NOT NULL AND identifier IS NOT NULL").distinct()
+
+
+def _bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
+    path = workspace.path(table.reads[0])
+    if not log.exists(path):
+        return None
+    bronze = tables.read(workspace.session, path)
+    return None if all(name.startswith("_") for name in bronze.columns) else bronze
+
+
+def _columns(link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
+    wanted = (link.person[0], link.identifier[0], *((link.since,) if link.since else ()))
+    for name in wanted:
+        if name not in frame.columns:
+            raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest(name, frame.columns)}")
+    since = F.col(f"`{link.since}`").try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
+    return frame.select(
+        _text(F.col(f"`{link.person[0]}`")).alias("person"),
+        _text(F.col(f"`{link.identifier[0]}`")).alias("identifier"),
+        since.alias("since"),
+    )
+
+
+def _text(column: Column) -> Column:
+    """An identifier as it is asked for: as text, without blanks around it; NULL where nothing is left."""
+    return F.nullif(canonical_column(column, "text"), F.lit(""))
+
+
+def _wanted(workspace: Workspace, values: set[str], name: str) -> DataFrame:
+    """By value in a frame, not as literals: these would stand in plans and event logs."""
+    return F.broadcast(tables.inline(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING"))

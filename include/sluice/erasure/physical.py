@@ -1,0 +1,75 @@
+"""The bytes: when the retention of the tables is over, what former versions were made of goes, and what no version ever knew of.
+
+Never the files of a version that a flow has yet to read, and not while a shallow clone reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from sluice.erasure import requests
+from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.steps import canaries, orphans, sweep
+from sluice.errors import SluiceError
+from sluice.flows import behind
+from sluice.lake import log, shallow
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.upkeep import vacuum
+
+STEPS = ("vacuum", "sweep")
+
+
+def finish(workspace: Workspace, now: datetime, without: Collection[str] = frozenset()) -> list[FlowReport]:
+    """Bring the requests to their end whose rows have left every table and whose retention is over at `now`. A report a table.
+
+    without: of STEPS, those that are left out, for tests. A request stays as it is as long as a flow is behind; its report says so.
+    Raises SluiceError where a shallow clone still reads the files.
+    """
+    due = waiting(workspace, now)
+    if not due:
+        return []
+    clones = shallow.registered(workspace.settings, workspace.pipeline)
+    if clones:
+        raise SluiceError(
+            f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "
+            f"clone anew; then: sluice run {workspace.pipeline} --stage vacuum"
+        )
+    reports = _vacuumed(workspace, due, now) if "vacuum" not in without else []
+    if "sweep" not in without:
+        left = FlowReport(flow="left_over_files", layer="vacuum")
+        left.deleted = sweep.everywhere(workspace, min(time.time(), now.timestamp()))
+        reports += [left] if left.deleted else []
+    held = [report.flow for report in reports if any(note.startswith(_HELD) for note in report.notes)]
+    if not held:
+        removed = sum(report.deleted for report in reports)
+        for request in due:
+            requests.advance(workspace.settings, workspace.pipeline, request, requests.PHYSICALLY, f"{removed} files removed")
+    return reports
+
+
+_HELD = "not vacuumed:"
+
+
+def waiting(workspace: Workspace, now: datetime) -> list[ErasureRequest]:
+    """The requests whose bytes may go."""
+    found = requests.all_of(workspace.settings, workspace.pipeline)
+    return [one for one in found if one.state == requests.LOGICALLY and _instant(one.physical_due_at) <= now]
+
+
+def _vacuumed(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
+    """VACUUM where a listing of one's own finds something to remove, and then what VACUUM does not look at."""
+    reports, lagging = [], behind.of(workspace, now)
+    for name, path in {**workspace.tables(), **canaries.tables_of(workspace, due)}.items():
+        if log.exists(path) and orphans.left(path, now):
+            report = vacuum.table(workspace, name, path, lagging.get(name, ()), always=True)
+            report.deleted += 0 if lagging.get(name) else orphans.remove(path, now)
+            reports.append(report)
+    return reports
+
+
+def _instant(text: str | None) -> datetime:
+    """A request of an earlier form does not say when: at once, since VACUUM heeds the retention by itself."""
+    return datetime.fromisoformat(text) if text else datetime.now(UTC) - timedelta(days=1)

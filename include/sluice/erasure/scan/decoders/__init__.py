@@ -1,0 +1,1 @@
+"""What opens files, by kind."""

@@ -1,0 +1,243 @@
+"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sluice.erasure.scan.result import Hit, Needle, Root, Scanned, ScanResult, Unread
+from sluice.erasure.scan.search import Pattern, Search
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+_CONTEXT = 512
+"""Bytes of the chunk before that are looked at again: a column's name before a value, a digit beside a number."""
+_LINE = 1 << 16
+"""The longest line of a CSV file whose fields are told apart over the end of a chunk."""
+_BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
+"""What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
+_FEW = 16
+_TOGETHER = 1 << 20
+
+
+class Compiled:
+    """Needles, made ready for searching. The person's come first, then the canary's."""
+
+    def __init__(self, needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
+        self.needles = [*needles, *canary]
+        self.first_control = len(needles)
+        everywhere = [(n, one) for n, one in enumerate(self.needles) if one.columns is None and isinstance(one.value, bytes)]
+        self.numbers_of = [n for n, _ in everywhere]
+        self.search = Search([Pattern(bytes(one.value), one.fold, one.whole) for _, one in everywhere])
+        self.numbers: dict[int, list[int]] = {}
+        self.texts: dict[bytes, list[int]] = {}
+        for number, needle in enumerate(self.needles):
+            if isinstance(needle.value, int):
+                self.numbers.setdefault(needle.value, []).append(number)
+            elif needle.columns is not None:
+                self.texts.setdefault(needle.value.lower(), []).append(number)
+        self.columns = frozenset(name.lower() for one in self.needles if one.columns for name in one.columns)
+        names = b"|".join(re.escape(name.encode()) for name in sorted(self.columns))
+        self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
+        texts = b"|".join(re.escape(text) for text in sorted(self.texts, key=len))
+        self.any_text = re.compile(texts) if self.texts else None
+        self.lengths = sorted({len(text) for text in self.texts})
+        self.sought = np.array(sorted(self.numbers), np.int64)
+
+    def bound(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
+        """Where values stand as words of their own that are looked for in columns only: start, end, the needles. data: in lower case."""
+        if self.any_text is None or (len(self.texts) <= _FEW and not any(text in data for text in self.texts)):
+            return
+        match = self.any_text.search(data)
+        while match:
+            start, first, last = match.start(), 0, len(data)
+            if cells is not None:
+                cell = int(np.searchsorted(cells, start, side="right")) - 1
+                first, last = int(cells[cell]), int(cells[cell + 1])
+            for length in self.lengths:
+                end = start + length
+                numbers = self.texts.get(data[start:end]) if end <= last else None
+                beside = data[max(first, start - 1) : start] + data[end : min(end + 1, last)]
+                if numbers and not re.search(rb"[a-z0-9_]", beside):
+                    yield start, end, numbers
+            match = self.any_text.search(data, start + 1)
+
+
+class Inspection:
+    """What is found in one file. encloses: how deep a decoder is in what others opened."""
+
+    def __init__(self, compiled: Compiled, root: Root, path: str) -> None:
+        self.compiled, self.root, self.path = compiled, root, path
+        self.counts: Counter[tuple[str, str, int]] = Counter()
+        self.read: Counter[str] = Counter()
+        self.reasons: list[str] = []
+
+    def stream(self, decoder: str, text: bool = True, comma: bool = False) -> Feed:
+        """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are CSV rows."""
+        return Feed(self, decoder, text, comma)
+
+    def whole(self, decoder: str, data: bytes, column: str = "") -> None:
+        """For bytes that are there at once."""
+        self.cells(decoder, column, np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64))
+
+    def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
+        """For cells of a column that lie one after the other. cells: where each begins, and the end of the last; so one more than cells."""
+        self.read[decoder] += len(data)
+        for found in self.compiled.search.find(data, cells):
+            self.counts[decoder, column, self.compiled.numbers_of[found.pattern]] += 1
+        if self.compiled.any_text is not None:
+            self._bound_cells(decoder, column, data.tobytes().lower(), cells)
+
+    def several(self, decoder: str, cells: Iterable[bytes], column: str = "") -> None:
+        """For cells that are there one by one: searched together, since each search costs the same whether it is of much or little."""
+        waiting: list[bytes] = []
+        size = 0
+        for cell in cells:
+            waiting.append(cell)
+            size += len(cell)
+            if size > _TOGETHER:
+                self._together(decoder, column, waiting)
+                waiting, size = [], 0
+        self._together(decoder, column, waiting)
+
+    def _together(self, decoder: str, column: str, cells: Sequence[bytes]) -> None:
+        ends = np.cumsum([0, *map(len, cells)], dtype=np.int64)
+        self.cells(decoder, column, np.frombuffer(b"".join(cells), np.uint8), ends)
+
+    def numbers(self, decoder: str, column: str, values: npt.NDArray[Any]) -> None:
+        """For the numbers of a column, NULLs left out: whole ones, or floats."""
+        self.read[decoder] += values.nbytes
+        sought = self.compiled.sought
+        if not len(sought) or not len(values):
+            return
+        if len(sought) <= _FEW:
+            met = [(int(one), int(np.count_nonzero(values == one))) for one in sought]
+        else:
+            there, counts = np.unique(values[np.isin(values, sought)], return_counts=True)
+            met = [(int(one), int(count)) for one, count in zip(there, counts, strict=True)]
+        for value, count in met:
+            for number in self.compiled.numbers[value] if count else ():
+                if self._belongs(number, column):
+                    self.counts[decoder, column, number] += count
+
+    def unread(self, reason: str) -> None:
+        """Say that something of the file could not be read, and why."""
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+
+    def add_to(self, result: ScanResult) -> None:
+        """Put what was found into a result."""
+        grouped: Counter[tuple[str, str, str, str, bool]] = Counter()
+        for (decoder, column, number), count in self.counts.items():
+            needle = self.compiled.needles[number]
+            grouped[decoder, column, needle.domain, needle.kind, number >= self.compiled.first_control] += count
+        result.hits += [Hit(self.root.name, self.path, *key, count) for key, count in sorted(grouped.items())]
+        result.unread += [Unread(self.root.name, self.path, reason) for reason in self.reasons]
+        for decoder, size in self.read.items():
+            known = result.decoders.setdefault(decoder, Scanned())
+            known.files += 1
+            known.bytes += size
+
+    def _belongs(self, number: int, column: str) -> bool:
+        """Whether a needle is looked for in that column; one inside others counts by each name of its path."""
+        columns = self.compiled.needles[number].columns
+        return columns is None or not columns.isdisjoint(re.split(r"[.\[\]]+", column)) or column in columns
+
+    def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets) -> None:
+        for start, end, numbers in self.compiled.bound(lowered, cells):
+            cell = int(np.searchsorted(cells, start, side="right")) - 1
+            first, last = int(cells[cell]), int(cells[cell + 1])
+            own = lowered[first:last].strip() == lowered[start:end]
+            for number in numbers:
+                if (own and self._belongs(number, column)) or self._named(number, lowered[max(first, start - _CONTEXT) : start]):
+                    self.counts[decoder, column, number] += 1
+
+    def _named(self, number: int, before: bytes) -> bool:
+        """Whether a column of the needle is named right before the value."""
+        match = self.compiled.before.search(before)
+        columns = self.compiled.needles[number].columns
+        return match is not None and columns is not None and match.group(1).decode() in {name.lower() for name in columns}
+
+
+class Feed:
+    """A stream under the search: chunks of any length, with what the search needs of the chunk before."""
+
+    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool) -> None:
+        self._of, self._decoder, self._text, self._comma = inspection, decoder, text, comma
+        self._kept = b""
+        self._searched = 0
+        self._at = 0
+        self._rows: _Rows | None = None
+        self._overlap = max(_CONTEXT, inspection.compiled.search.longest + 1)
+
+    def feed(self, chunk: bytes, last: bool = False) -> None:
+        """Search the next bytes. Occurrences that end where the chunk does are told with the next one."""
+        self._of.read[self._decoder] += len(chunk)
+        data = self._kept + chunk
+        if not data:
+            return
+        compiled, end = self._of.compiled, self._at + len(data)
+        limit = end if last else end - 1
+        for found in compiled.search.find(np.frombuffer(data, np.uint8)):
+            number = compiled.numbers_of[found.pattern]
+            value = compiled.needles[number].value
+            ends = self._at + found.start + (len(value) if isinstance(value, bytes) else 0)
+            # One at the very start may be cut off from the digit before it; the chunk before has told it, or will not.
+            if self._searched < ends <= limit:
+                self._of.counts[self._decoder, "", number] += 1
+        if self._text and compiled.any_text is not None:
+            self._bound(data.lower(), limit)
+        self._searched = limit
+        keep = 0 if last else self._length_kept(data)
+        self._at, self._kept = end - keep, data[len(data) - keep :]
+
+    def close(self) -> None:
+        """Search what the last chunk left."""
+        self.feed(b"", last=True)
+
+    def _length_kept(self, data: bytes) -> int:
+        keep = min(self._overlap, len(data))
+        if self._rows is not None:  # fields are told apart from the beginning of their line on
+            keep = max(keep, min(len(data) - data.rfind(b"\n") - 1, _LINE))
+        return keep
+
+    def _bound(self, lowered: bytes, limit: int) -> None:
+        if self._rows is None and self._comma:
+            self._rows = _Rows(lowered, self._of.compiled.columns)
+        for start, end, numbers in self._of.compiled.bound(lowered):
+            if not self._searched < self._at + end <= limit:
+                continue
+            before = lowered[max(0, start - _CONTEXT) : start]
+            for number in numbers:
+                columns = self._of.compiled.needles[number].columns or frozenset()
+                if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
+                    self._of.counts[self._decoder, "", number] += 1
+
+
+class _Rows:
+    """Rows of delimited text. Where the first line names no column (there is no header), a value counts in any field."""
+
+    def __init__(self, start: bytes, columns: frozenset[str]) -> None:
+        header = start.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r\ufeff")
+        self._mark = max(",;\t|", key=header.count)
+        self._names = next(csv.reader([header], delimiter=self._mark), [])
+        self._known = bool(columns & set(self._names)) or all(re.fullmatch(r"[a-z_][a-z0-9_ .-]*", name) for name in self._names)
+
+    def holds(self, data: bytes, start: int, end: int, columns: frozenset[str]) -> bool:
+        """Whether the value is a field of its row, in one of these columns."""
+        first = data.rfind(b"\n", 0, start) + 1
+        stop = data.find(b"\n", end)
+        line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
+        value = data[start:end].decode()
+        wanted = {name.lower() for name in columns}
+        fields = [field.strip() for field in next(csv.reader([line.rstrip("\r")], delimiter=self._mark), [])]
+        if not self._known or line.count('"') % 2 or len(fields) > len(self._names):
+            return value in fields
+        return any(field == value and name.strip() in wanted for name, field in zip(self._names, fields, strict=False))

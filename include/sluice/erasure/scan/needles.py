@@ -1,0 +1,156 @@
+"""What is looked for of an identifier: its forms in text, its encodings, its unkeyed hashes, its number.
+
+Forms that are long enough to be nobody else's by chance are looked for in every byte. The others (a member's number 12140) only in the
+columns of their domain; hashes of them everywhere, since these are long again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import itertools
+import json
+import re
+import struct
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import quote, quote_plus
+
+from sluice.erasure.scan.result import Needle
+
+LEAST = 8
+"""Characters, or bytes of an encoding, from which on a form is looked for everywhere."""
+LEAST_DIGITS = 9
+"""The same for digits alone: nine of them come by chance once in a billion places."""
+LEAST_WORD = 1000
+"""The smallest number that is looked for as a word of a state file, where nothing names the columns."""
+STATISTICS = 32
+"""How many characters the statistics of a Delta table keep."""
+
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
+_PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
+_ALIGNMENTS = 3
+_INT64 = range(-(2**63), 2**63)
+
+
+def of(identifiers: Iterable[tuple[str, str]], columns_of_domain: Mapping[str, Iterable[str]] | None = None) -> list[Needle]:
+    """The needles of identifiers, given as (domain, value). columns_of_domain: where values of a domain stand, also under other names.
+
+    A short value of a domain without columns is looked for in a column of the domain's own name.
+    """
+    columns = {domain: frozenset(names) for domain, names in (columns_of_domain or {}).items()}
+    found: dict[tuple[bytes | int, frozenset[str] | None], Needle] = {}
+    for domain, value in identifiers:
+        for needle in _of_one(domain, value, columns.get(domain) or frozenset({domain})):
+            plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
+            found.setdefault((plain, needle.columns), needle)  # the plainest form comes first
+    return list(found.values())
+
+
+def kinds(needles: Iterable[Needle]) -> dict[str, int]:
+    """How many needles there are of each kind."""
+    counted: dict[str, int] = {}
+    for needle in needles:
+        counted[needle.kind] = counted.get(needle.kind, 0) + 1
+    return dict(sorted(counted.items()))
+
+
+def _of_one(domain: str, value: str, columns: frozenset[str]) -> Iterator[Needle]:
+    forms = list(_forms(value))
+    for kind, text in forms:
+        yield from _as_text(domain, kind, text, columns)
+    for _, text in forms:
+        for kind, data in _encodings(text):
+            if len(data) >= LEAST and _distinct(text):
+                yield Needle(domain, kind, data, fold=kind in ("hex", "utf-16"))
+        yield from _hashes(domain, text)
+    yield from _numbers(domain, value.strip(), columns)
+
+
+def _forms(value: str) -> Iterator[tuple[str, str]]:
+    """The texts that mean the same identifier, each once."""
+    trimmed = value.strip()
+    wide = [("raw", value), ("trimmed", trimmed), ("folded", trimmed.casefold()), ("upper", trimmed.upper())]
+    wide += [(form.lower(), unicodedata.normalize(form, text)) for form in ("NFC", "NFD", "NFKC") for _, text in tuple(wide[1:3])]
+    if _MAC.fullmatch(trimmed):
+        bare = re.sub("[^0-9A-Fa-f]", "", trimmed)
+        pairs = [bare[at : at + 2] for at in range(0, 12, 2)]
+        wide += [("hex digits", bare), ("hex digits", bare.lower()), ("hex digits", bare.upper())]
+        wide += [("other separators", mark.join(pairs)) for mark in ":-"]
+    elif _PHONE.fullmatch(trimmed):
+        wide.append(("digits", re.sub("[^0-9]", "", trimmed)))
+    seen: set[str] = set()
+    for kind, text in wide:
+        if text and text not in seen:
+            seen.add(text)
+            yield kind, text
+
+
+def _distinct(text: str) -> bool:
+    """Whether a text is nobody else's by chance."""
+    return len(text) >= (LEAST_DIGITS if text.isdecimal() else LEAST)
+
+
+def _as_text(domain: str, kind: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
+    """A form as it stands in text, and as other syntaxes write it."""
+    data, whole = text.encode(), text.isdecimal()
+    if not _distinct(text):
+        yield Needle(domain, kind, data, columns, fold=True, whole=whole)
+        return
+    yield Needle(domain, kind, data, fold=True, whole=whole)
+    if len(text) > STATISTICS:
+        yield Needle(domain, "prefix", text[:STATISTICS].encode(), fold=True)
+    once, plain = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+    slashes = once.replace("/", "\\/")
+    written = {
+        "url": [quote(text, safe=""), quote_plus(text), quote(text)],
+        "json": [once, plain, slashes, *(json.dumps(one)[1:-1] for one in (once, plain, slashes))],
+        "html": [html.escape(text), html.escape(text, quote=False)],
+    }
+    yield from (Needle(domain, how, one.encode(), fold=True) for how, ones in written.items() for one in ones if one != text)
+    for encoding in ("latin-1", "cp1252"):
+        try:
+            yield Needle(domain, "8-bit", text.encode(encoding), fold=True)
+        except UnicodeEncodeError:
+            continue
+
+
+def _encodings(text: str) -> Iterator[tuple[str, bytes]]:
+    data = text.encode()
+    yield from (("utf-16", text.encode(encoding)) for encoding in ("utf-16-le", "utf-16-be"))
+    yield "hex", data.hex().encode()
+    yield from (("base64", part) for part in _base64(data))
+
+
+def _base64(data: bytes) -> Iterator[bytes]:
+    """What stands in base64 text wherever the data stand in what was encoded: only characters that hold nothing but their bits."""
+    for before in range(_ALIGNMENTS):
+        whole = base64.b64encode(bytes(before) + data)
+        start, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        yield from {whole[start:end], whole[start:end].translate(bytes.maketrans(b"+/", b"-_"))}
+
+
+def _hashes(domain: str, text: str) -> Iterator[Needle]:
+    """Hashes that no key protects: whoever can guess the value can tell it from them."""
+    for algorithm in ("md5", "sha1", "sha256"):
+        digest = hashlib.new(algorithm, text.encode(), usedforsecurity=False).digest()
+        yield Needle(domain, algorithm, digest.hex().encode(), fold=True)
+        yield Needle(domain, algorithm, digest)
+        yield from (Needle(domain, algorithm, part) for part in itertools.islice(_base64(digest), 2))
+
+
+def _numbers(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
+    """The number that an identifier is: compared with the numbers of tables, and as bytes of state files."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) not in _INT64:
+        return
+    number, everywhere = int(text), _distinct(text.lstrip("+-0"))
+    yield Needle(domain, "number", number, None if everywhere else columns)
+    if not everywhere:
+        return
+    for order in "<>":
+        yield Needle(domain, "int64", struct.pack(f"{order}q", number))
+        yield Needle(domain, "float64", struct.pack(f"{order}d", number))
+    digits = str(abs(number))
+    java = f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"  # as Spark and Java write a DOUBLE
+    yield Needle(domain, "java double", java.encode(), whole=True)

@@ -1,0 +1,100 @@
+"""What a scan looks for and where, and what it found. Nothing of it is ever written as it is: it holds paths and identifiers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Root:
+    """A file or a folder that is scanned whole, but for what lies below `without` (absolute paths). name: what a certificate calls it."""
+
+    name: str
+    path: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Needle:
+    """What is looked for. domain: which kind of identifier it was made of; kind: how (raw, hex, sha256, ...).
+
+    value: bytes, or a number, which is compared with the numbers of columns. columns: where alone it is looked for; None: everywhere.
+    fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
+    """
+
+    domain: str
+    kind: str
+    value: bytes | int
+    columns: frozenset[str] | None = None
+    fold: bool = False
+    whole: bool = False
+
+    def __repr__(self) -> str:
+        return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too
+
+
+class Hit(NamedTuple):
+    """What was found in one file by one decoder. path: relative to the root. control: whether it is of the canary; times: how often."""
+
+    root: str
+    path: str
+    decoder: str
+    column: str
+    domain: str
+    kind: str
+    control: bool
+    times: int
+
+
+class Unread(NamedTuple):
+    """A file, or a part of it, that no decoder opened."""
+
+    root: str
+    path: str
+    reason: str
+
+
+@dataclass
+class Scanned:
+    """How much one decoder had to read. bytes: as they were given to the search."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class ScanResult:
+    """What a scan found. kinds: how many needles of each kind; missing: roots that are not there (and so hold nothing)."""
+
+    hits: list[Hit] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    decoders: dict[str, Scanned] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    roots: tuple[Root, ...] = ()
+    missing: tuple[str, ...] = ()
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def of_person(self) -> list[Hit]:
+        """Hits of the person."""
+        return [hit for hit in self.hits if not hit.control]
+
+    def of_control(self) -> list[Hit]:
+        """Hits of the canary."""
+        return [hit for hit in self.hits if hit.control]
+
+    def add(self, others: Sequence[ScanResult]) -> None:
+        """Take over what parts of the scan found."""
+        for other in others:
+            self.hits += other.hits
+            self.unread += other.unread
+            self.files += other.files
+            self.bytes += other.bytes
+            for name, read in other.decoders.items():
+                known = self.decoders.setdefault(name, Scanned())
+                known.files += read.files
+                known.bytes += read.bytes

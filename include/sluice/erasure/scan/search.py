@@ -1,0 +1,181 @@
+"""Finding many byte patterns at once, at a speed that does not depend on how many there are.
+
+Every pattern of at least `width + 3` bytes covers a whole word of `width` bytes that begins at a multiple of four, wherever it stands.
+So it suffices to look at these words: each is hashed, and a table says whether some pattern has such a word. What passes is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+_STEP = 4
+_BLOCK = 1 << 17
+"""Bytes that are hashed at once: so many that the arrays stay in the cache."""
+_BITS = 18
+"""Bits of the hashes at least: the table then has 256 KiB, and few words pass it by chance."""
+_CASE = 0x20
+_FOLD = np.uint32(0x20202020)
+_K1, _K2 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
+_LEAST = 7
+_WIDE = 10
+"""Patterns of so many bytes are found by seven of them, shorter ones by fewer."""
+_DIGITS = np.zeros(256, np.bool_)
+_DIGITS[48:58] = True
+
+Words: TypeAlias = Any
+"""An array of numpy; its operators lose the types of what they are given."""
+
+
+class Pattern(NamedTuple):
+    """Bytes to find. fold: letters of either case; whole: not between digits."""
+
+    data: bytes
+    fold: bool = False
+    whole: bool = False
+
+
+class Found(NamedTuple):
+    """An occurrence: the pattern's number, and where it starts."""
+
+    pattern: int
+    start: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Patterns that are found by words of one width.
+
+    table: by hash, whether a word with it is sought; sought: these words, sorted; entries: for each, the patterns with it, and where.
+    """
+
+    mask: np.uint32
+    shift: np.uint32
+    table: npt.NDArray[np.bool_]
+    sought: npt.NDArray[np.uint64]
+    entries: list[list[tuple[int, int]]]
+
+
+class Search:
+    """A compiled set of patterns. Each must have 7 bytes at least."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        short = next((one for one in patterns if len(one.data) < _LEAST), None)
+        if short is not None:
+            raise ValueError(f"A pattern has {len(short.data)} bytes; {_LEAST} are the least.")
+        self._patterns = [
+            (np.frombuffer(_folded(one.data) if one.fold else one.data, np.uint8), one.fold, one.whole) for one in patterns
+        ]
+        self.longest = max((len(one.data) for one in patterns), default=0)
+        numbers = range(len(patterns))
+        wide = [number for number in numbers if len(patterns[number].data) >= _WIDE]
+        narrow = [number for number in numbers if len(patterns[number].data) < _WIDE]
+        self._groups = [self._group(chosen) for chosen in (wide, narrow) if chosen]
+
+    def _group(self, numbers: Sequence[int]) -> _Group:
+        width = min(min(len(self._patterns[number][0]) for number in numbers) - _STEP + 1, 2 * _STEP)
+        mask = np.uint32((1 << 8 * (width - _STEP)) - 1)
+        bits = min(max(_BITS, (len(numbers) * 512).bit_length()), 24)
+        shift, table = np.uint32(32 - bits), np.zeros(1 << bits, np.bool_)
+        entries: dict[int, list[tuple[int, int]]] = {}
+        for number in numbers:
+            data = self._patterns[number][0]
+            base = _rarest(data, width)
+            for offset in range(base, base + _STEP):
+                padded = np.zeros(2 * _STEP, np.uint8)
+                padded[:width] = data[offset : offset + width]
+                words = padded.view("<u4") | _FOLD
+                table[_hashes(words, mask, shift)] = True
+                entries.setdefault(int(_exact(words, np.zeros(1, np.int64), mask)[0]), []).append((number, offset))
+        sought = sorted(entries)
+        return _Group(mask, shift, table, np.array(sought, np.uint64), [entries[word] for word in sought])
+
+    def find(self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None) -> list[Found]:
+        """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells."""
+        if not self._groups or len(data) < _LEAST:
+            return []
+        found: set[Found] = set()
+        for start in range(0, len(data), _BLOCK):
+            # Words and comparisons reach a little further than the block does.
+            part = data[start : start + _BLOCK + 2 * _STEP]
+            if len(part) < _BLOCK + 2 * _STEP:
+                part = np.concatenate([part, np.zeros(3 * _STEP - len(part) % _STEP, np.uint8)])
+            words = part[: len(part) // _STEP * _STEP].view("<u4") | _FOLD
+            for group in self._groups:
+                self._candidates(group, words, data, start, cells, found)
+        return sorted(found, key=lambda one: (one.start, one.pattern))
+
+    def _candidates(
+        self, group: _Group, words: Words, data: npt.NDArray[np.uint8], start: int, cells: Words | None, found: set[Found]
+    ) -> None:
+        places = np.flatnonzero(group.table[_hashes(words, group.mask, group.shift)])
+        if not len(places):
+            return
+        exact = _exact(words, places, group.mask)
+        which = np.minimum(np.searchsorted(group.sought, exact), len(group.sought) - 1)
+        places, which = _kept(group.sought[which] == exact, places, which)
+        for index in np.unique(which):
+            at = places[which == index] * _STEP + start
+            for number, offset in group.entries[int(index)]:
+                found.update(Found(number, int(one)) for one in self._verified(number, at - offset, data, cells, offset))
+
+    def _verified(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, offset: int) -> Words:
+        """Which of these starts are the pattern's indeed."""
+        wanted, fold, whole = self._patterns[number]
+        starts = starts[(starts >= 0) & (starts + len(wanted) <= len(data))]
+        # What is beside the word first: the word itself is known to be the same, letter case apart.
+        for position in (*range(offset), *range(len(wanted) - 1, offset - 1, -1)):
+            if not len(starts):
+                return starts
+            there = data[starts + position]
+            starts = starts[(_lower(there) if fold else there) == wanted[position]]
+        if cells is not None and len(starts):
+            cell = np.searchsorted(cells, starts, side="right") - 1
+            starts, cell = _kept(starts + len(wanted) <= cells[np.minimum(cell + 1, len(cells) - 1)], starts, cell)
+            first, last = cells[cell], cells[np.minimum(cell + 1, len(cells) - 1)]
+        else:
+            first, last = np.zeros(len(starts), np.int64), np.full(len(starts), len(data), np.int64)
+        if not whole or not len(starts):
+            return starts
+        ends = starts + len(wanted)
+        before = (starts > first) & _DIGITS[data[np.maximum(starts - 1, 0)]]
+        after = (ends < last) & _DIGITS[data[np.minimum(ends, len(data) - 1)]]
+        return starts[~before & ~after]
+
+
+def _hashes(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
+    """A hash of each word and the masked one after it."""
+    mixed = words[:-1] * _K1
+    after = words[1:] if mask == np.uint32(0xFFFFFFFF) else words[1:] & mask
+    mixed ^= after * _K2
+    mixed ^= mixed >> np.uint32(15)
+    mixed *= _K1
+    mixed >>= shift
+    return mixed
+
+
+def _exact(words: Words, places: Words, mask: np.uint32) -> Words:
+    """The word at each place and the masked one after it, as one number."""
+    return words[places].astype(np.uint64) | (words[places + 1] & mask).astype(np.uint64) << np.uint64(32)
+
+
+def _rarest(data: npt.NDArray[np.uint8], width: int) -> int:
+    """Where in a pattern the words begin by which it is found: where they repeat least, as `0000` would be met often."""
+    bases = range(len(data) - width - _STEP + 2)
+    return max(bases, key=lambda base: (len(np.unique(data[base : base + width + _STEP - 1])), -base))
+
+
+def _folded(data: bytes) -> bytes:
+    return data.lower()
+
+
+def _lower(data: Words) -> Words:
+    return np.where((data >= 65) & (data <= 90), data | _CASE, data)
+
+
+def _kept(which: Words, *arrays: Words) -> Iterable[Words]:
+    return tuple(array[which] for array in arrays)

@@ -1,0 +1,165 @@
+"""Every file and folder below the roots, by name and by content, on as many cores as there are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from sluice.erasure.scan import needles as forms
+from sluice.erasure.scan.inspection import Compiled, Inspection
+from sluice.erasure.scan.opening import open_path
+from sluice.erasure.scan.result import Needle, Root, ScanResult, Unread
+
+_SMALL = 64 << 20
+"""Bytes below all roots up to which one process scans them: others would take longer to start."""
+_PART = 64 << 20
+_MOST_FILES = 500
+
+
+class _File(NamedTuple):
+    root: int
+    path: str
+    size: int
+
+
+def run(
+    roots: Sequence[Root], needles: Sequence[Needle], canary: Sequence[Needle] = (), processes: int | None = None
+) -> ScanResult:
+    """Scan the roots for needles, those of the person and those of the canary. processes: by itself as many as there are cores.
+
+    Needles go to the processes by a pipe, never by an argument or a file. A root that is not there holds nothing, and is named.
+    """
+    started = time.monotonic()
+    result = ScanResult(roots=tuple(roots))
+    result.kinds.update(forms.kinds(needles))
+    result.missing = tuple(root.name for root in roots if not os.path.lexists(root.path))
+    compiled = Compiled(needles, canary)
+    files = list(_files(roots, compiled, result))
+    wanted = processes or min(os.cpu_count() or 1, 8)
+    if wanted == 1 or sum(one.size for one in files) < _SMALL:
+        result.add([_scan(files, roots, compiled)])
+    else:
+        # Not by fork: a process that has a JVM, or Arrow's threads, must not be copied.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(wanted, context, _prepare, (roots, needles, canary)) as pool:
+            result.add(list(pool.map(_scan_part, _parts(files))))
+    result.hits.sort()
+    result.unread.sort()
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _files(roots: Sequence[Root], compiled: Compiled, result: ScanResult) -> Iterator[_File]:
+    """Every file; names of all that is there are searched on the way."""
+    for number, root in enumerate(roots):
+        names: list[tuple[str, bytes]] = []
+        for path, relative, status in _below(root, result):
+            # The folders above are searched on their own: a name counts once, not for each file below it.
+            name = os.fsencode(Path(relative).name)
+            if stat.S_ISLNK(status.st_mode):
+                name += b"\n" + os.fsencode(Path(path).readlink())
+                if not _within(path, roots):
+                    result.unread.append(Unread(root.name, relative, "a link that leads out of the roots"))
+            names.append((relative, name))
+            if stat.S_ISREG(status.st_mode):
+                yield _File(number, path, status.st_size)
+        _names(root, names, compiled, result)
+
+
+def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_result]]:
+    """All that is below a root, and the root itself: path, path relative to the root, status. Links are not followed."""
+    without = {os.path.realpath(path) for path in root.without}
+    waiting = [root.path]
+    while waiting:
+        path = waiting.pop()
+        if without and os.path.realpath(path) in without:
+            continue
+        relative = _relative(path, root)
+        try:
+            status = os.lstat(path)
+        except OSError:
+            continue  # gone since its folder was listed
+        yield path, relative, status
+        if stat.S_ISDIR(status.st_mode):
+            try:
+                waiting += sorted((entry.path for entry in os.scandir(path)), reverse=True)
+            except OSError as error:
+                result.unread.append(Unread(root.name, relative, f"the folder cannot be listed: {error.strerror}"))
+
+
+def _relative(path: str, root: Root) -> str:
+    """What a path is called in a result: below the root; the root by its own name, where it is a file, since names tell kinds."""
+    return os.path.relpath(path, root.path if path != root.path or Path(path).is_dir() else Path(path).parent)
+
+
+def _within(path: str, roots: Sequence[Root]) -> bool:
+    target = os.path.realpath(path)
+    return not Path(target).exists() or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
+
+
+def _names(root: Root, names: Sequence[tuple[str, bytes]], compiled: Compiled, result: ScanResult) -> None:
+    """Search names, given with their paths: all together, and one by one only where there is something."""
+    together = Inspection(compiled, root, ".")
+    together.several("names", (name for _, name in names))
+    if not together.counts:
+        together.add_to(result)
+        return
+    for path, name in names:
+        inspection = Inspection(compiled, root, path)
+        inspection.whole("names", name)
+        inspection.add_to(result)
+
+
+def _parts(files: Sequence[_File]) -> Iterator[list[_File]]:
+    """The files in parts that take about as long, large files first."""
+    part: list[_File] = []
+    size = 0
+    for one in sorted(files, key=lambda one: -one.size):
+        part.append(one)
+        size += one.size
+        if size >= _PART or len(part) >= _MOST_FILES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _scan(files: Sequence[_File], roots: Sequence[Root], compiled: Compiled) -> ScanResult:
+    result = ScanResult()
+    for one in files:
+        root = roots[one.root]
+        inspection = Inspection(compiled, root, _relative(one.path, root))
+        try:
+            size = open_path(Path(one.path), inspection)
+        except FileNotFoundError:
+            continue  # gone since it was listed; what took its place is another file
+        except OSError as error:
+            inspection.unread(f"the file cannot be read: {error.strerror}")
+            size = 0
+        except Exception as error:  # a decoder's own mistake must not pass for a clean file
+            inspection.unread(f"a decoder failed: {type(error).__name__}")
+            size = one.size
+        result.files += 1
+        result.bytes += size
+        inspection.add_to(result)
+    return result
+
+
+_prepared: tuple[Sequence[Root], Compiled] | None = None
+
+
+def _prepare(roots: Sequence[Root], needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
+    global _prepared
+    _prepared = roots, Compiled(needles, canary)
+
+
+def _scan_part(files: Sequence[_File]) -> ScanResult:
+    if _prepared is None:
+        raise RuntimeError("the process was not prepared")
+    return _scan(files, *_prepared)

@@ -1,0 +1,173 @@
+"""What a certificate is about: which folders are searched, in which columns values of a domain stand, and what nobody has declared."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sluice.declare import subjects
+from sluice.declare.graph import Graph
+from sluice.declare.kafka import KafkaSource
+from sluice.declare.source import Source
+from sluice.erasure.identifiers import PSEUDONYM
+from sluice.erasure.scan import Root
+from sluice.lake import log
+from sluice.lake.places import OfPipeline
+from sluice.lake.workspace import has_quarantine
+from sluice.settings import Settings
+
+_BOOKS = frozenset({
+    "aging", "canary", "certificates", "checkpoints", "deliveries", "erasure", "erasure_requests", "idle", "lake.json", "lease.json", "lease.lock",
+    "outcomes", "readmissions", "rewriting", "runs", "schemas", "shallow_clones", "staging", "stop_requests", "suppression",
+})  # fmt: skip
+"""Sluice's own records, by name."""
+_AIRFLOW = ("airflow", "airflow2")
+_OWN_BY_PROCESS = ("blockmgr-", "spark-")
+
+
+@dataclass(frozen=True)
+class Undeclared:
+    """A file or folder that no declaration accounts for. path: relative to the root."""
+
+    root: str
+    path: str
+
+
+def roots(settings: Settings, pipeline: str) -> list[Root]:
+    """Everything that Sluice controls and that may hold people: all but the vault and the secrets, which lie elsewhere.
+
+    Raises ValueError where the lake is no folder of this machine: the scan reads files.
+    """
+    if "://" in settings.lake:
+        raise ValueError("the lake is an object store, which this scan does not read")
+    state = settings.state
+    found = [
+        Root("lake", f"{settings.lake}/{pipeline}"),
+        Root("restricted", str(settings.restricted / pipeline)),
+        Root("landing", str(settings.landing / pipeline)),
+        Root("released", str(settings.released / pipeline)),
+        Root("spark-local", str(state / "spark-local"), tuple(running(settings))),
+        Root("warehouse", str(state / "warehouse")),
+    ]
+    for line in _AIRFLOW:
+        found += [Root(f"{line} database", str(path)) for path in sorted((state / line).glob("airflow.db*"))]
+        found.append(Root(f"{line} logs", str(state / line / "logs")))
+    return found + [Root("event logs", path) for path in _event_logs(settings)]
+
+
+def running(settings: Settings) -> list[str]:
+    """Folders of Spark sessions that go on, this process's own among them: each removes its own at its end."""
+    started = min(_spark_processes(), default=time.time())
+    local = settings.state / "spark-local"
+    return [
+        str(path)
+        for path in sorted(local.glob("*"))
+        if path.name.startswith(_OWN_BY_PROCESS) and path.lstat().st_mtime >= started
+    ]
+
+
+def columns_of_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
+    """By domain, the names of the columns whose values are of it, in any table, source or link."""
+    found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
+    places = OfPipeline(settings, graph)
+    for declared in graph:
+        if isinstance(declared, Source):
+            domain = graph.domain(declared)
+            pairs = [(declared.subject, domain)] if declared.subject and domain else []
+        else:
+            path = places.table(declared.name)
+            pairs = list(subjects.of(graph, declared, log.columns(path) if log.exists(path) else []).columns)
+            hidden = [name for name, how in declared.treatments.items() if type(how).__name__ == "Hmac"]
+            pairs += [(name, PSEUDONYM) for name in hidden]
+        for column, domain in pairs:
+            found.setdefault(domain, {"_subject"}).add(column)
+    for link in graph.links:
+        for column, domain in (link.person, link.identifier):
+            found.setdefault(domain, {"_subject"}).add(column)
+    return found
+
+
+def tables(settings: Settings, graph: Graph) -> dict[str, str]:
+    """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
+    places = OfPipeline(settings, graph)
+    found: dict[str, str] = {}
+    for declared in graph:
+        found[graph.table_of(declared.name)] = places.table(declared.name)
+        if has_quarantine(declared):
+            found[f"{declared.name}_quarantine"] = places.quarantine(declared.name)
+    for stream in (one for one in graph.streams.values() if one.may_be_late):
+        found[stream.late] = graph.location_of_late(settings, stream.name)
+    for name in ("deliveries", "outcomes", "runs", "suppression", "erasure"):
+        found[f"_sluice/{name}"] = settings.bookkeeping(graph.pipeline.name, name)
+    return {name: path for name, path in found.items() if log.exists(path)}
+
+
+def undeclared(settings: Settings, graph: Graph) -> list[Undeclared]:
+    """What lies below the pipeline's lake and restricted root and is neither a declared table's nor Sluice's own."""
+    pipeline = graph.pipeline.name
+    known = {os.path.normpath(path) for path in tables(settings, graph).values()}
+    flows = {f"{graph.layer(one)}_{one.name}" for one in graph}
+    found = []
+    for name, root in (("lake", Path(settings.lake) / pipeline), ("restricted", settings.restricted / pipeline)):
+        for path in _entries(root):
+            of_books = path.parent.name == "_sluice" and path.name in _BOOKS
+            of_flow = path.parent.name == "checkpoints" and path.name in flows
+            if os.path.normpath(path) not in known and not of_books and not of_flow:
+                found.append(Undeclared(name, str(path.relative_to(root))))
+    return found
+
+
+def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
+    """What no scan of this machine's files can tell of, as exceptions of a certificate."""
+    found = [
+        {"what": f"topics of source '{source.name}'", "until": "the broker's retention"}
+        for source in graph.sources.values()
+        if isinstance(source, KafkaSource)
+    ]
+    if settings.truth.is_dir():
+        found.append({"what": "truth of made-up deliveries, for comparison", "until": "it is removed by hand"})
+    if running(settings):
+        found.append({"what": "local files of running Spark sessions", "until": "the end of the session, which removes them"})
+    return [
+        *found,
+        {"what": "backups, and earlier versions that a disk or an object store keeps", "until": "their own retention"},
+    ]
+
+
+def _entries(root: Path) -> Iterator[Path]:
+    """Tables, books and flows' checkpoints: what a pipeline's folder has two levels deep; files at any of them."""
+    for layer in sorted(root.iterdir()) if root.is_dir() else []:
+        if not layer.is_dir():
+            yield layer
+            continue
+        for one in sorted(layer.iterdir()):
+            if layer.name == "_sluice" and one.name in ("changes", "checkpoints"):
+                yield from sorted(one.iterdir())
+            elif not (layer.name == "_sluice" and one.name.startswith(".")):
+                yield one
+
+
+def _event_logs(settings: Settings) -> list[str]:
+    try:
+        told = settings.spark_properties.read_text(encoding="utf-8")
+    except OSError:
+        return []
+    found = re.findall(r"^\s*spark\.eventLog\.dir[\s=]+(?:file:)?(/\S+)", told, re.MULTILINE)
+    return found[-1:]
+
+
+def _spark_processes() -> list[float]:
+    """When each process of Spark on this machine began, in seconds since 1970."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"org.apache.spark" in (process / "cmdline").read_bytes():
+                found.append(process.stat().st_mtime)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,72 @@
+"""The two stamps of a certificate: no query returns the person; no byte holds anything of the person. Without personal data."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sluice.erasure import requests
+from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.scan import Hit, ScanResult
+
+Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
+PASS: Verdict = "PASS"
+FAIL: Verdict = "FAIL"
+INCONCLUSIVE: Verdict = "INCONCLUSIVE"
+DUE = "DUE"
+"""What a stamp says while bytes are there that may not be removed yet."""
+MOST_NAMED = 200
+"""Hits, and files that could not be read, that a record names; it has the numbers of all."""
+
+
+def of(request: ErasureRequest, rows: ScanResult, result: ScanResult, control: dict[str, Any]) -> dict[str, Any]:
+    """The two stamps: no query returns the person; no byte holds anything of the person."""
+    asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread else PASS
+    scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread else PASS
+    if scanned == FAIL and is_due_later(request):
+        scanned = DUE
+    return {
+        "logical": {"verdict": asked, "hits": _hits(rows.of_person()), "unread": _unread(rows)},
+        "physical": {
+            "verdict": worst(scanned, control["verdict"]),
+            "hits": _hits(result.of_person()),
+            "found": sum(hit.times for hit in result.of_person()),
+            "unread": _unread(result),
+            "due_at": request.physical_due_at,
+        },
+    }
+
+
+def is_due_later(request: ErasureRequest) -> bool:
+    """Whether the bytes may not be removed yet: earlier versions of the tables are kept for their retention time."""
+    due = request.physical_due_at
+    return request.state == requests.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
+
+
+def worst(*verdicts: str) -> str:
+    """The one that counts of several."""
+    return next((one for one in (FAIL, DUE, INCONCLUSIVE) if one in verdicts), PASS)
+
+
+def _hits(found: list[Hit]) -> list[dict[str, Any]]:
+    return [
+        {
+            "root": hit.root,
+            "path": hashed(hit.path),
+            "decoder": hit.decoder,
+            "column": hit.column,
+            "kind": hit.kind,
+            "count": hit.times,
+        }
+        for hit in found[:MOST_NAMED]
+    ]
+
+
+def _unread(found: ScanResult) -> list[dict[str, Any]]:
+    return [{"root": one.root, "path": hashed(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
+
+
+def hashed(path: str) -> str:
+    """What stands for a path in a record: paths may tell of people."""
+    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,101 @@
+"""The same steps at the made-up person of each request: what they do to people they must do to it, or the scan still finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from sluice.declare.source import Source
+from sluice.erasure import canary, vault
+from sluice.erasure.canary import Place
+from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.steps import rows, sweep
+from sluice.flows import settlement
+from sluice.ingest import formats, rewriting
+from sluice.lake import log, tables
+from sluice.lake.workspace import Workspace
+from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import pseudonym, with_pseudonym
+
+if TYPE_CHECKING:
+    from sluice.erasure.steps.erasing import Erasing
+
+_PSEUDONYM = "_pseudonym"
+
+
+def clear(erasing: Erasing, *kinds: str) -> None:
+    """Erase the canaries of the requests that are carried out from their places of these kinds."""
+    for request in erasing.waiting:
+        for place in canary.places(erasing.workspace, request):
+            if place.kind in kinds and not erasing.is_done(f"canary {place.kind}", f"{request.request}/{place.name}"):
+                count = _clear(erasing.workspace, request, place, erasing.began)
+                erasing.done(f"canary {place.kind}", f"{request.request}/{place.name}", count)
+
+
+def tables_of(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
+    """The tables of canaries by a name of their own, for what is done to every table."""
+    found = [(request, place) for request in requests for place in canary.places(workspace, request)]
+    return {f"canary_{request.request}_{place.name}": place.path for request, place in found if log.exists(place.path)}
+
+
+def _clear(workspace: Workspace, request: ErasureRequest, place: Place, before: float) -> int:
+    values = [
+        one.value
+        for one in vault.read(workspace.settings, workspace.pipeline, request.request)
+        if one.domain == f"{canary.PREFIX}{place.domain}"
+    ]
+    if place.kind in ("table", "quarantine"):
+        return _of_table(workspace, place, values)
+    if place.kind in ("landing", "archive"):
+        return _of_files(workspace, place, frozenset(values))
+    left = [path for path in sorted(Path(place.path).glob("*")) if place.kind == "state" or path.lstat().st_mtime <= before]
+    for path in left:
+        sweep.remove(path)
+    return len(left)
+
+
+def _of_table(workspace: Workspace, place: Place, values: list[str]) -> int:
+    """By pseudonyms, as people are, since no value may get into a plan."""
+    if not log.exists(place.path):
+        return 0
+    key = secrets.key(workspace.settings, make=False)
+    hashed = [(made,) for value in values if (made := pseudonym(key, place.domain, value))]
+    wanted = tables.inline(workspace.session, hashed, f"{_PSEUDONYM} STRING")
+    present = tables.read(workspace.session, place.path).select(
+        F.col(f"`{place.column}`").cast("string").alias("_erased_subject")
+    )
+    told = with_pseudonym(present.distinct(), key, place.domain, F.col("_erased_subject"), _PSEUDONYM)
+    gone = told.join(F.broadcast(wanted), _PSEUDONYM, "left_semi").select("_erased_subject").persist()
+    try:
+        workspace.note("erasure_canary")
+        same = f"CAST(t.`{place.column}` AS STRING) <=> s._erased_subject"
+        return 0 if gone.isEmpty() else rows.merged(workspace, place.path, gone, same)
+    finally:
+        gone.unpersist()
+
+
+def _of_files(workspace: Workspace, place: Place, values: frozenset[str]) -> int:
+    prepared = []
+    for path in sorted(path for path in Path(place.path).rglob("*") if path.is_file() and not path.name.startswith(".")):
+        source = Source(
+            name="canary", format="csv" if ".csv" in path.suffixes else "json", subject=place.column, infer_types=False
+        )
+        gone = set(_records(source, path, place.column, values))
+        if gone:
+            prepared.append(rewriting.prepare(source, path.name, path, gone, False))
+    return rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
+
+
+def _records(source: Source, path: Path, column: str, values: frozenset[str]) -> Iterator[int]:
+    number = 0
+    read = partial(formats.read, source, path, pa.schema([pa.field(column, pa.string())]), {})
+    for block in read():
+        for value in block.rows[column].to_pylist():
+            if value in values:
+                yield number
+            number += 1

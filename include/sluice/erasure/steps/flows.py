@@ -1,0 +1,76 @@
+"""What flows remember of people: states that cannot be cleaned start over, and every flow follows what left its inputs."""
+
+from __future__ import annotations
+
+from sluice.declare import subjects
+from sluice.erasure.steps.erasing import Erasing, NotFollowed
+from sluice.erasure.steps.rows import LAYER
+from sluice.errors import SluiceError
+from sluice.flows import checkpoints, continuity, restored
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+
+
+def rebase(erasing: Erasing) -> None:
+    """Let streams with state start over that read of such people: nobody can be taken out of a sum, or out of a window that is open.
+
+    Their state goes now, before the rows that it was made of: were it the other way round, a killed propagation would find none to look for.
+    What they have not read yet they would read as it was: from now on they read their inputs as they are.
+    """
+    workspace = erasing.workspace
+    for stream in workspace.graph.streams.values():
+        if not erasing.is_done("flows", stream.name):
+            if erasing.domains & _domains(workspace, stream.reads):
+                flow = f"{workspace.graph.layer(stream)}_{stream.name}"
+                checkpoints.reset(workspace.checkpoints(flow), flow, continuity.ERASED)
+            erasing.done("flows", stream.name)
+
+
+def views(erasing: Erasing) -> None:
+    """Let every flow above bronze run to its end. A table's flow that fails does not matter: its rows are out already.
+
+    Views that were restored are recomputed in full: they may have rows that no change of their inputs touches any more.
+    Raises SluiceError where what cannot be cleaned otherwise did not follow.
+    """
+    if erasing.is_done("views"):
+        return
+    workspace = erasing.workspace
+    for view in workspace.graph.views.values():
+        if restored.of(workspace.path(view.name)) is not None:
+            flow = f"{workspace.graph.layer(view)}_{view.name}"
+            checkpoints.reset(workspace.checkpoints(flow), flow)
+    try:
+        reports, errors = erasing.follow(), {}
+    except NotFollowed as failed:
+        reports, errors = failed.reports, failed.errors
+    erasing.reports += reports
+    stale = sorted(name for name in errors if name not in workspace.graph.tables and log.exists(workspace.path(name)))
+    if stale:
+        first = errors[stale[0]]
+        why = str(first) if isinstance(first, SluiceError) else type(first).__name__
+        raise SluiceError(
+            f"People are erased from tables, but may still be in {', '.join(stale)}, whose flow failed ({why}). Nothing is marked as erased. "
+            f"When the flow works again: sluice run {workspace.pipeline} --stage propagate_deletions"
+        )
+    for name in sorted(errors):
+        told = next((report for report in reports if report.flow == name), None) or FlowReport(flow=name, layer=LAYER)
+        told.notes.append("its flow failed and goes on with the next run; erased people are out of its table already")
+        if told not in erasing.reports:
+            erasing.reports.append(told)
+    erasing.done("views", rows=sum(report.deleted for report in reports))
+
+
+def _domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:
+    """The kinds of people that are in these tables, as far as the declarations tell."""
+    found: set[str] = set()
+    for name in reads:
+        declared = workspace.graph[name]
+        domain = workspace.graph.domain(declared)
+        if domain:
+            found.add(domain)
+        elif getattr(declared, "reads", ()):
+            path = workspace.path(name)
+            told = subjects.of(workspace.graph, declared, log.columns(path) if log.exists(path) else [])  # type: ignore[arg-type]
+            found |= {domain for _, domain in told.columns} | told.unknown
+    return found

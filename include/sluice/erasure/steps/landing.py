@@ -1,0 +1,241 @@
+"""Landed and archived files, rewritten without the records of people who were erased.
+
+Whose a record is, is found by the reader that ingests it and the list that would leave it out: what an ingest would suppress goes, and
+nothing else. A file that nobody can read goes as a whole where it names one of them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.declare.kafka import KafkaSource
+from sluice.declare.source import Source
+from sluice.erasure.steps import naming
+from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.rows import LAYER
+from sluice.errors import SluiceError
+from sluice.flows import append, intake, settlement
+from sluice.ingest import known, ledger, records, rewriting
+from sluice.ingest.cleaning import ARCHIVE
+from sluice.ingest.discovery import DELIVERED, modified
+from sluice.ingest.examination import Delivery, Examined, examine
+from sluice.ingest.listing import as_text
+from sluice.ingest.opening import Unreadable
+from sluice.ingest.rewriting import Rewritten
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.privacy import anonymised, suppression
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TOGETHER = 256_000_000
+"""Files of about so many bytes on disk are looked at by one Spark job."""
+_ATTEMPTS = 3
+_LAST = 10**12
+_NUMBERED = re.compile(r"(\.\d+){1,2}\Z")
+
+
+def landing(erasing: Erasing) -> None:
+    """Every source's folder and its archive. Raises SluiceError where a file could not be rewritten."""
+    workspace = erasing.workspace
+    rewriting.finish(settlement.journals(workspace), workspace.deliveries, workspace.run)
+    for source in workspace.graph.sources.values():
+        if (
+            source.subject
+            and source.domain
+            and not isinstance(source, KafkaSource)
+            and not erasing.is_done("landing", source.name)
+        ):
+            rows, files = of_source(workspace, source, naming.of(erasing))
+            report = FlowReport(flow=f"{source.name}_landing", layer=LAYER)
+            report.notes += [f"{files} landed files rewritten"] if files else []
+            erasing.reports += [report] if files else []
+            erasing.done("landing", source.name, rows, files)
+
+
+def again(workspace: Workspace) -> list[FlowReport]:
+    """Rewrite files that were delivered again with records of people who are on the list: an ingest left these out, the files have them."""
+    if suppression.is_empty(workspace):
+        return []
+    waiting = _delivered_again(workspace)
+    reports = []
+    for name, files in waiting.items():
+        rows, count = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
+        report = FlowReport(flow=f"{name}_landing", layer=LAYER)
+        report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
+        reports += [report] if count else []
+    return reports
+
+
+def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
+    """By source, the files of which something was left out at their last delivery, and which are as they were then."""
+    outcomes: dict[int, int] = {}
+    for row in ledger.rows(workspace.outcomes, ["delivery", "suppressed"]):
+        outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
+    for source in workspace.graph.sources.values():
+        if anonymised.of_source(workspace.graph, source):
+            # Of these an ingest keeps the facts, and leaves nothing out.
+            outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name)), 1)
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    told = sorted(
+        ledger.rows(workspace.deliveries, ["delivery", "source", "file", "event"]), key=lambda row: int(str(row["delivery"]))
+    )
+    for row in told:
+        name, file = str(row["source"]), str(row["file"])
+        if row["event"] == DELIVERED and outcomes.get(int(str(row["delivery"]))):
+            found[name].add(file)
+        else:
+            found[name].discard(file)
+    sources = workspace.graph.sources
+    return {
+        name: files for name, files in found.items() if files and name in sources and not isinstance(sources[name], KafkaSource)
+    }
+
+
+def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> tuple[int, int]:
+    """Rewrite a source's files. only: those that the ledger calls so. Returns how many records went, and of how many files."""
+    append.create(workspace, source)
+    rows = files = 0
+    for _ in range(_ATTEMPTS):
+        gone, put, only = _rewritten(workspace, source, names, only)
+        rows, files = rows + gone, files + put
+        if not only:
+            return rows, files
+    raise SluiceError(
+        f"Files of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest: "
+        f"sluice run {workspace.pipeline} --stage propagate_deletions"
+    )
+
+
+def _rewritten(
+    workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None
+) -> tuple[int, int, set[str]]:
+    """One pass: how many records went, of how many files, and what is to be looked at once more: what was rewritten, and what changed."""
+    seen = known.latest(workspace.deliveries).of(source.name)
+    rows = files = 0
+    again: set[str] = set()
+    for together in _groups(_deliveries(workspace, source, only)):
+        looked = examine(source, together)
+        again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
+        gone: dict[int, set[int] | None] = dict(
+            _records(workspace, source, names, [o for o in looked if o.state == ledger.INGESTED])
+        )
+        gone |= {
+            one.delivery.number: None for one in looked if one.state == ledger.QUARANTINED and names.are_in(one.delivery.path)
+        }
+        prepared: list[Rewritten] = []
+        for one in (one for one in looked if one.delivery.number in gone):
+            prepared += _prepared(source, one, gone[one.delivery.number], _is_known(one.delivery, seen))
+            again.add(one.delivery.file)
+        files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
+        rows += sum(1 if numbers is None else len(numbers) for numbers in gone.values())
+    return rows, files, again
+
+
+def _prepared(source: Source, one: Examined, gone: Collection[int] | None, is_known: bool) -> list[Rewritten]:
+    delivery = one.delivery
+    try:
+        return [rewriting.prepare(source, delivery.file, delivery.path, gone, is_known)]
+    except FileNotFoundError:
+        return []
+    except (Unreadable, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SluiceError(
+            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {_called(delivery)}. Remove or repair it, "
+            "then run the stage propagate_deletions again."
+        ) from None
+
+
+def _called(delivery: Delivery) -> str:
+    """Not by its name, which may be somebody's."""
+    return f"delivery {delivery.number}" if delivery.number < _LAST else "one that was not delivered, or was archived"
+
+
+def _records(workspace: Workspace, source: Source, names: naming.Names, readable: list[Examined]) -> dict[int, set[int]]:
+    """By number of the file, the records in it that an ingest would leave out, and those that are nobody's and name somebody."""
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    if not readable:
+        return found
+    columns = intake.columns_of(workspace, source)
+    read = records.read(workspace.session, columns.source, readable, columns.schema)
+    try:
+        if read.frame is not None:
+            for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
+                found[row._delivery].add(row._row)
+            for row in _nobodys(source, read.frame).toLocalIterator() if names.pattern and read.problems else ():
+                if names.are_in_bytes(row._record.encode()):
+                    found[row._delivery].add(row._row)
+    finally:
+        read.release()
+    return found
+
+
+def _suppressed(workspace: Workspace, source: Source, frame: DataFrame) -> DataFrame:
+    subject = records.subject_of(source, frame.columns)
+    at = suppression.instant(frame, source.subject_at)
+    return suppression.only_suppressed(workspace, frame, subject, source.domain, at)
+
+
+def _nobodys(source: Source, frame: DataFrame) -> DataFrame:
+    """Records that cannot stand in bronze and do not say whose they are. They are looked through here: no value gets into a plan."""
+    unsaid = records.subject_of(source, frame.columns).isNull()
+    return frame.where(unsaid & F.col("_record").isNotNull()).select("_delivery", "_row", "_record")
+
+
+def _deliveries(workspace: Workspace, source: Source, only: Collection[str] | None) -> Iterator[Delivery]:
+    """A source's files as they lie there and in the archive, by the numbers of their deliveries; what was never delivered is after all."""
+    roots = [workspace.landing / source.path, workspace.landing / ARCHIVE / source.path]
+    found = [(root, path) for root in roots if root.is_dir() for path in sorted(root.rglob("*")) if _is_ours(source, path)]
+    numbers = {
+        row["file"]: row["delivery"]
+        for row in known.deliveries_now(workspace.deliveries)
+        if row["source"] == source.name and row["event"] == DELIVERED
+    }
+    for place, (root, path) in enumerate(found):
+        file = as_text(str(path.relative_to(root)))
+        archived = root != roots[0]
+        name = f"{ARCHIVE}/{file}" if archived else file
+        if only is None or name in only:
+            try:
+                size, at = modified(path)
+            except FileNotFoundError:
+                continue
+            number = numbers.pop(file, _LAST + place)
+            # What is archived is no delivery any more: the ledger knows it by no name.
+            yield Delivery(number, source.name, name, DELIVERED, path, size, at, None)
+
+
+def _is_ours(source: Source, path: Path) -> bool:
+    if path.is_symlink() or not path.is_file() or path.name.endswith(rewriting.MARK):
+        return False
+    names = (path.name, _NUMBERED.sub("", path.name))
+    return any(fnmatch.fnmatch(name, source.pattern) for name in names)
+
+
+def _groups(deliveries: Iterator[Delivery]) -> Iterator[list[Delivery]]:
+    together: list[Delivery] = []
+    size = 0
+    for one in deliveries:
+        together.append(one)
+        size += one.size or 0
+        if size >= _TOGETHER:
+            yield together
+            together, size = [], 0
+    if together:
+        yield together
+
+
+def _is_known(delivery: Delivery, seen: dict[str, known.Seen]) -> bool:
+    last = seen.get(delivery.file)
+    if last is None or delivery.modified_at is None:
+        return False
+    at = int(delivery.modified_at.timestamp() * 1e6 + 0.5)
+    return (last.size, last.modified) == (delivery.size, at)

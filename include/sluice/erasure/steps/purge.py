@@ -1,0 +1,36 @@
+"""Rows that are only marked as deleted: where a table has deletion vectors, its files are written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from sluice.erasure.steps import canaries
+from sluice.erasure.steps.erasing import Erasing
+from sluice.lake import log
+from sluice.lake.workspace import Workspace
+
+_VECTORS = "deletionVectors"
+
+
+def purge(erasing: Erasing) -> None:
+    """REORG TABLE ... APPLY (PURGE), of tables that may have deletion vectors. Sluice's own have none, unless somebody turned them on."""
+    for name, path in {**erasing.workspace.tables(), **canaries.tables_of(erasing.workspace, erasing.waiting)}.items():
+        if log.exists(path) and not erasing.is_done("purge", name):
+            erasing.done("purge", name, files=of_table(erasing.workspace, name, path))
+
+
+def of_table(workspace: Workspace, name: str, path: str) -> int:
+    """Write the files of one table anew that have rows marked as deleted. Returns how many."""
+    if not _may_have_vectors(path):
+        return 0
+    workspace.note(f"erasure_{name}")
+    row = workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").select("metrics.numFilesRemoved").first()
+    return int(row[0]) if row else 0
+
+
+def _may_have_vectors(path: str) -> bool:
+    """By the table's protocol, which keeps the feature when the property is turned off again."""
+    features = DeltaTable(path).protocol().writer_features or []
+    return _VECTORS in features or any(Path(path).glob("deletion_vector_*.bin"))

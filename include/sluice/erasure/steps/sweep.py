@@ -1,0 +1,111 @@
+"""Left-over files: of commits, writes and sessions that were killed. No VACUUM removes them, and nobody reads them.
+
+To be called under the pipeline's lease: what is older than this run is nobody's any more.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sluice.erasure.steps.erasing import Erasing
+from sluice.ingest import rewriting
+from sluice.lake.workspace import Workspace
+from sluice.settings import Settings
+
+_STAGING = ("_temporary", ".spark-staging-")
+
+
+def sweep(erasing: Erasing) -> None:
+    """Temporary files of logs and checkpoints, staging folders, what Spark left on local disks, its event logs."""
+    if not erasing.is_done("sweep"):
+        erasing.done("sweep", files=everywhere(erasing.workspace, erasing.began))
+
+
+def everywhere(workspace: Workspace, before: float) -> int:
+    """Remove what was left before an instant (seconds since 1970). Returns how many files and folders it was."""
+    settings = workspace.settings
+    roots = [Path(settings.lake) / workspace.pipeline, settings.restricted / workspace.pipeline]
+    left = [path for root in roots for path in _of_lake(root, before)]
+    left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modified(path) < before]
+    left += [*_of_sessions(settings, before), *_event_logs(workspace, before)]
+    for path in left:
+        remove(path)
+    return len(left)
+
+
+def remove(path: Path) -> None:
+    """A file, or a folder with all that is in it; what is gone already is well."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _of_lake(root: Path, before: float) -> Iterator[Path]:
+    """Temporary files of `_delta_log` and of checkpoints, folders of writers that died, and what readmissions had staged."""
+    for folder, folders, files in os.walk(root):
+        here = Path(folder)
+        for name in list(folders):
+            if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modified(here / name) < before:
+                folders.remove(name)
+                yield here / name
+        yield from (here / name for name in files if _is_temporary(here, name) and _modified(here / name) < before)
+
+
+def _is_temporary(folder: Path, name: str) -> bool:
+    """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own."""
+    stem = name.removesuffix(".crc")
+    return stem.endswith(".tmp") or (folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp"))
+
+
+def _of_sessions(settings: Settings, before: float) -> Iterator[Path]:
+    """Folders of Spark sessions that have ended: blocks, shuffles and spilt rows. One that a running session may own stays."""
+    started = min(_spark_processes(), default=time.time())
+    local = settings.state / "spark-local"
+    for path in local.glob("*"):
+        if path.name.startswith(("blockmgr-", "spark-")) and _modified(path) < min(started, before):
+            yield path
+
+
+def _event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
+    """Those that this session writes or its predecessors wrote, where they lie below the checkout or the lake; a running one stays."""
+    told = workspace.session.conf.get("spark.eventLog.dir", "") or ""
+    folder = Path(told.removeprefix("file:"))
+    ours = [workspace.settings.root, Path(workspace.settings.lake)]
+    if told and "://" not in told.removeprefix("file:") and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
+        mine = workspace.session.sparkContext.applicationId
+        yield from (path for path in folder.iterdir() if mine not in path.name and _modified(path) < before)
+
+
+def _spark_processes() -> list[float]:
+    """When each Spark driver or executor of this machine was started that is running, in seconds since 1970."""
+    booted = next((float(line.split()[1]) for line in _lines(Path("/proc/stat")) if line.startswith("btime ")), 0.0)
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+            if b"java" in words and b"org.apache.spark" in words:
+                # The name, in brackets, may have blanks in it; the 22nd field is the start in ticks since the boot.
+                ticks = int((process / "stat").read_text().rpartition(")")[2].split()[19])
+                found.append(booted + ticks / os.sysconf("SC_CLK_TCK"))
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except FileNotFoundError:
+        return float("inf")

@@ -1,0 +1,110 @@
+"""The vault: the only place with identifiers of people who asked to be erased, outside everything that is scanned, until an erasure is proved.
+
+<vault>/<pipeline>/<request>.json, mode 0600, in folders of mode 0700.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sluice.erasure.identifiers import Identifier
+from sluice.errors import UsageError
+from sluice.settings import Settings
+
+
+def keep(settings: Settings, pipeline: str, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
+    """Put what a request was asked by into the vault. expires_at: ISO 8601, when the entry may go."""
+    return _write(settings, pipeline, request, {**_entry(list(asked)), "expires_at": expires_at})
+
+
+def add(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+    """Add further identifiers of a request's people, each once. Raises UsageError where the request is not in the vault."""
+    stored = _stored(settings, pipeline, request)
+    known = _identifiers(stored)
+    more = [one for one in dict.fromkeys(found) if one not in known]
+    return _write(settings, pipeline, request, {**_entry([*known, *more]), "expires_at": stored["expires_at"]})
+
+
+def read(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+    """All identifiers that are known of a request's people. Raises UsageError where they are not in the vault any more."""
+    return _identifiers(_stored(settings, pipeline, request))
+
+
+def holds(settings: Settings, pipeline: str, request: str) -> bool:
+    """Whether the vault has the request's identifiers."""
+    return _path(settings, pipeline, request).is_file()
+
+
+def expires_at(settings: Settings, pipeline: str, request: str) -> str | None:
+    """When a request's entry may go; None where there is none."""
+    return str(_stored(settings, pipeline, request)["expires_at"]) if holds(settings, pipeline, request) else None
+
+
+def forget(settings: Settings, pipeline: str, request: str) -> None:
+    """Remove a request's entry, if there is one."""
+    _path(settings, pipeline, request).unlink(missing_ok=True)
+
+
+def prepare(settings: Settings) -> None:
+    """Make the vault, of mode 0700. Raises UsageError where it is there and others get in, or it lies below what is scanned."""
+    root = settings.vault
+    scanned = [Path(settings.lake), settings.landing, settings.restricted]
+    for other in scanned:
+        if root.absolute().is_relative_to(other.absolute()):
+            raise UsageError(f"The vault, {root}, lies below {other}, which is searched for erased people. Set SLUICE_VAULT.")
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if root.stat().st_mode & 0o077:
+        raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
+
+
+def _entry(identifiers: list[Identifier]) -> dict[str, Any]:
+    # Pairs for whoever looks for bytes; the times beside them, in the same order.
+    return {
+        "identifiers": [[one.domain, one.value] for one in identifiers],
+        "times": [[one.since, one.until, one.at, one.known_until] for one in identifiers],
+    }
+
+
+def _identifiers(stored: dict[str, Any]) -> list[Identifier]:
+    pairs = stored["identifiers"]
+    times = stored.get("times") or [[]] * len(pairs)
+    return [Identifier(domain, value, *time) for (domain, value), time in zip(pairs, times, strict=True)]
+
+
+def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
+    path = _path(settings, pipeline, request)
+    if not path.is_file():
+        raise UsageError(
+            f"The identifiers of request {request} are not in the vault, {settings.vault}: they were removed, or their time is over. "
+            "Ask again: sluice erase request"
+        )
+    if path.stat().st_mode & 0o077:
+        raise UsageError(f"The vault's file {path} can be read by others. Run: chmod 600 {path}")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _path(settings: Settings, pipeline: str, request: str) -> Path:
+    return settings.vault / pipeline / f"{request}.json"
+
+
+def _write(settings: Settings, pipeline: str, request: str, content: dict[str, Any]) -> Path:
+    """Whole or not at all, and on disk when this returns: the identifiers are nowhere else."""
+    prepare(settings)
+    path = _path(settings, pipeline, request)
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(partial).replace(path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return path

@@ -1,0 +1,151 @@
+"""What a stateful flow takes of its inputs: rows that were added, as streams, and the same rows of one batch again, as tables.
+
+Both go through the same steps, so that what is said of a batch's rows is said of the rows that Spark had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare import subjects
+from sluice.declare.windowed import Windowed
+from sluice.errors import DeclarationError, nearest
+from sluice.flows.batches import Range
+from sluice.flows.continuity import HEARTBEATS
+from sluice.lake import log, tables
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import suppression
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+AnyStream = Windowed[Any]
+ROW = "_row_of_batch"
+
+_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+_BEAT = "_beat"
+_ALL_FILES = 2**31 - 1
+_LONG_AGO = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Rows of one input of a batch. added: those that the stream had, with a number each; unfollowed, suppressed: how many it had not."""
+
+    added: DataFrame
+    unfollowed: int
+    suppressed: int
+
+
+def streamed(workspace: Workspace, stream: AnyStream, checkpoint: str) -> list[DataFrame]:
+    """The inputs as streams with their watermarks, in the order in which they are declared. checkpoint: its identity."""
+    return [_streamed(workspace, stream, name, checkpoint) for name in stream.reads]
+
+
+def marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
+    """The rows with the input's watermark, if it has one. Raises DeclarationError where its column is not an instant."""
+    watermark = stream.watermarks.get(name)
+    if watermark is None:
+        return rows
+    check_time(stream, name, rows.schema)
+    return rows.withWatermark(watermark.time, watermark.delay)
+
+
+def check_time(stream: AnyStream, name: str, schema: StructType) -> None:
+    """Raises DeclarationError where the column that a watermark names is not there, or is no TIMESTAMP."""
+    time = stream.watermarks[name].time
+    if time not in schema.names:
+        raise DeclarationError(
+            f"Stream '{stream.name}': the watermark of '{name}' names '{time}', no column of it.{nearest(time, schema.names)}"
+        )
+    kind = schema[time].dataType.simpleString()
+    if kind != "timestamp":
+        raise DeclarationError(
+            f"Stream '{stream.name}': the watermark of '{name}' is by '{time}', which is {kind.upper()}; it must be a TIMESTAMP. "
+            "Let a @table make one of it."
+        )
+
+
+def as_seen(frame: DataFrame) -> DataFrame:
+    """The columns that a transform gets: those that a view gets."""
+    return frame.drop(*_FEED, *PROVENANCE)
+
+
+def taken(workspace: Workspace, name: str, of: Range) -> Taken:
+    """The rows of an input that a batch had, read again, in the same order of steps as in the stream."""
+    path, session = workspace.path(name), workspace.session
+    if of.first is None:
+        added = session.read.format("delta").option("versionAsOf", of.last).load(path)
+        unfollowed = 0
+    else:
+        session.conf.set(_LONG_AGO, "false")
+        reader = session.read.format("delta").option("readChangeFeed", "true")
+        changes = reader.option("startingVersion", of.first).option("endingVersion", of.last).load(path)
+        added = changes.where("_change_type = 'insert'")
+        unfollowed = changes.where("_change_type IN ('delete', 'update_postimage')").count()
+    rows = _permitted(workspace, name, added)
+    suppressed = 0 if rows is added else added.count() - rows.count()
+    return Taken(as_seen(rows).withColumn(ROW, F.monotonically_increasing_id()), unfollowed, suppressed)
+
+
+def _streamed(workspace: Workspace, stream: AnyStream, name: str, checkpoint: str) -> DataFrame:
+    reader = workspace.session.readStream.format("delta").option("readChangeFeed", "true")
+    # All that is there is one batch: within a batch no row is late.
+    feed = reader.option("maxFilesPerTrigger", _ALL_FILES).load(workspace.path(name))
+    rows = as_seen(_permitted(workspace, name, feed.where("_change_type = 'insert'")))
+    if name in stream.watermarks:
+        check_time(stream, name, rows.schema)
+    if stream.closes_when_idle is None or name not in stream.watermarks:
+        return marked(stream, name, rows)
+    return _with_heartbeats(workspace, stream, name, rows, checkpoint)
+
+
+def _with_heartbeats(workspace: Workspace, stream: AnyStream, name: str, rows: DataFrame, checkpoint: str) -> DataFrame:
+    """The rows, with a watermark that the heartbeats of an idle stream move, too."""
+    watermark = stream.watermarks[name]
+    reader = workspace.session.readStream.format("delta").load(heartbeats(workspace, stream))
+    ours = reader.where(F.col("checkpoint") == checkpoint)
+    beats = ours.select(F.expr(f"instant + INTERVAL {watermark.delay}").alias(watermark.time), F.lit(True).alias(_BEAT))
+    both = rows.withColumn(_BEAT, F.lit(False)).unionByName(beats, allowMissingColumns=True)
+    # The condition names the instant, too: the optimiser would put any other in front of the watermark, which then never saw a beat.
+    seen = both.withWatermark(watermark.time, watermark.delay).where(f"NOT {_BEAT} OR `{watermark.time}` IS NULL")
+    return seen.drop(_BEAT)
+
+
+def heartbeats(workspace: Workspace, stream: AnyStream) -> str:
+    """Where the instants lie up to which an idle stream was closed."""
+    return workspace.places.bookkeeping(f"idle/{stream.name}")
+
+
+def identities(workspace: Workspace, stream: AnyStream) -> Mapping[str, str]:
+    """The ids of the tables that a stream reads, by name."""
+    found = {name: log.table_id(workspace.path(name)) for name in stream.reads}
+    return found | ({HEARTBEATS: log.table_id(heartbeats(workspace, stream))} if stream.closes_when_idle else {})
+
+
+def _permitted(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:
+    """The rows without those of people who were erased; the same frame where there is nobody to leave out."""
+    declared = workspace.graph[name]
+    domain = workspace.graph.domain(declared)
+    told = subjects.expression(workspace.graph, declared, rows.columns)
+    if domain is None or told is None or suppression.is_empty(workspace):
+        return rows
+    at = suppression.instant(rows, subjects.instant(declared))
+    return suppression.without_suppressed(workspace, rows, F.expr(told), domain, at)
+
+
+def empty(session: SparkSession, schema: StructType) -> DataFrame:
+    """A stream of these columns, for its plan alone."""
+    # Not literals, which the optimiser would fold into the conditions that are to be looked at.
+    rows = session.readStream.format("rate").load()
+    return rows.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
+
+
+def read_now(workspace: Workspace, name: str) -> DataFrame:
+    """An input as it is now, as a transform sees it."""
+    return as_seen(_permitted(workspace, name, tables.read(workspace.session, workspace.path(name))))

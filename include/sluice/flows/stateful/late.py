@@ -1,0 +1,193 @@
+"""Rows that came too late: counted, and kept beside the table that they are not in, with the watermark that shut them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from sluice.declare.windowed import Windowed
+from sluice.flows import batches
+from sluice.flows.checkpoints import Checkpoint
+from sluice.flows.continuity import HEARTBEATS
+from sluice.flows.difference import kept
+from sluice.flows.stateful import inputs, operators
+from sluice.flows.stateful.inputs import ROW, Taken
+from sluice.flows.stateful.operators import Rule
+from sluice.lake import commits, log, tables
+from sluice.lake.commits import Transaction
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import Shape
+from sluice.lake.workspace import Workspace
+from sluice.privacy import treatments
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+AnyStream = Windowed[Any]
+COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
+"""_watermark: what shut the row out; NULL: its instant is NULL, and no window has it. _missed: "all", or "some" of its windows; "unknown" of
+rows not after the watermark whose windows cannot be told, since the transform makes them of another column."""
+
+_END, _FIRST_END = "_last_end", "_first_end"
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """What is known of a stream's plan: by input the rule by which rows are late, and the columns that its transform gets."""
+
+    rules: Mapping[str, Rule]
+    schemas: Mapping[str, StructType]
+
+
+def create(workspace: Workspace, stream: AnyStream, lateness: Lateness, anew: bool) -> None:
+    """Make the table of late rows unless it is there, or give it the columns that it lacks. anew: one that does not fit is replaced."""
+    path, schema = workspace.late(stream.name), _schema(stream, lateness)
+    shape = Shape(
+        schema=schema,
+        comment=f"What came too late for {stream.name}.",
+        statistics=tables.statistics(schema, stream.private),
+        retain=workspace.graph.pipeline.retain,
+        change_feed=False,
+    )
+    if tables.create(workspace.session, path, shape) or not anew:
+        return
+    present = {one.name: one.dataType for one in tables.read(workspace.session, path).schema}
+    if any(one.name in present and present[one.name] != one.dataType for one in schema):
+        tables.replace(workspace.session.createDataFrame([], schema), path, shape)
+
+
+def keep(
+    workspace: Workspace, stream: AnyStream, lateness: Lateness, checkpoint: Checkpoint, number: int, report: FlowReport
+) -> None:
+    """Keep the late rows of a batch, and count what it took of its inputs."""
+    watermark = batches.watermark_of_late(checkpoint, number)
+    found = []
+    for name, of in batches.ranges(checkpoint, number, inputs.identities(workspace, stream)).items():
+        if name == HEARTBEATS:
+            continue
+        taken = inputs.taken(workspace, name, of)
+        with kept(taken.added) as added:
+            report.rows_in += added.count() + taken.suppressed
+            report.suppressed += taken.suppressed
+            report.unfollowed += taken.unfollowed
+            late = _late(workspace, stream, lateness, name, Taken(added, 0, 0), watermark)
+            if late is not None:
+                found.append(_as_kept(workspace, stream, lateness, name, late.localCheckpoint(), report, watermark))
+    rows = [frame for frame in found if frame is not None]
+    if rows:
+        every = rows[0]
+        for frame in rows[1:]:
+            every = every.unionByName(frame, allowMissingColumns=True)
+        transaction = Transaction(checkpoint.flow, checkpoint.identity, stream.late, number)
+        commits.append(every, workspace.late(stream.name), transaction)
+
+
+def empty(workspace: Workspace, stream: AnyStream) -> None:
+    """Forget the late rows of a stream that starts over: they are among the rows that it takes now."""
+    path = workspace.late(stream.name)
+    state = log.state(path)
+    if state is not None and state.rows != 0:
+        commits.overwrite(tables.read(workspace.session, path).limit(0), path)
+
+
+def _late(
+    workspace: Workspace, stream: AnyStream, lateness: Lateness, name: str, taken: Taken, watermark: int
+) -> DataFrame | None:
+    """The rows that an operator left out, with `_missed`; None where there can be none."""
+    rule, declared = lateness.rules.get(name), stream.watermarks.get(name)
+    if declared is None or rule is None:
+        return None
+    time, instant = F.col(f"`{declared.time}`"), F.timestamp_millis(F.lit(watermark))
+    if rule == "time":
+        return taken.added.where(time <= instant).withColumn("_missed", F.lit("all")) if watermark else None
+    timeless = taken.added.where(time.isNull()).withColumn("_missed", F.lit("all"))
+    if not watermark:
+        return timeless
+    ends = _ends(workspace, stream, name, taken.added)
+    if ends is None:
+        unknown = taken.added.where(time <= instant).withColumn("_missed", F.lit("unknown"))
+        return unknown.unionByName(timeless)
+    missed = F.when(F.col(_END) <= instant, "all").when(F.col(_FIRST_END) <= instant, "some")
+    by = next(column for column in ends.columns if column not in (_END, _FIRST_END))
+    with_ends = taken.added.join(ends, by).withColumn("_missed", missed).where("_missed IS NOT NULL").drop(_END, _FIRST_END)
+    return with_ends.select(*timeless.columns).unionByName(timeless)
+
+
+def _ends(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame | None:
+    """Of each row, by its number or, where the transform drops that, by its instant: when its first and its last window end.
+
+    The transform itself says so, up to where it aggregates. None where it keeps neither beside the window.
+    """
+    frames = [added if read == name else inputs.read_now(workspace, read) for read in stream.reads]
+    windows = operators.windows(stream(*frames))
+    for by in (ROW, stream.watermarks[name].time):
+        window = next((found for one in windows if (found := one.beside(by)) is not None), None)
+        if window is not None:
+            ends = window.ends(workspace.session, by).groupBy(F.col(f"`{by}`"))
+            return ends.agg(F.max("_end").alias(_END), F.min("_end").alias(_FIRST_END))
+    return None
+
+
+def _as_kept(
+    workspace: Workspace,
+    stream: AnyStream,
+    lateness: Lateness,
+    name: str,
+    late: DataFrame,
+    report: FlowReport,
+    watermark: int,
+) -> DataFrame | None:
+    """Late rows as they are stored, personal columns treated as in the target; None where there are none."""
+    time = F.col(f"`{stream.watermarks[name].time}`")
+    closed = F.when(time.isNotNull(), F.timestamp_millis(F.lit(watermark)))
+    told: Any = late.agg(
+        F.count("*").alias("rows"), F.min(time).alias("oldest"), F.count_if(F.col("_missed") == "some").alias("some")
+    ).first()
+    if not told["rows"]:
+        return None
+    report.late += told["rows"]
+    report.notes.append(_said(stream, name, told, watermark))
+    marked = late.drop(ROW).withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)})
+    wanted = {one.name: one.dataType for one in _schema(stream, lateness)}
+    columns = [F.col(f"`{column}`").cast(wanted[column]).alias(column) for column in marked.columns]
+    ours = {column: how for column, how in stream.treatments.items() if column in marked.columns}
+    return treatments.applied(workspace.settings, marked, ours, f"Stream '{stream.name}'").select(*columns)
+
+
+def _said(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int) -> str:
+    rows = f"{told['rows']:,} rows of '{name}' came too late"
+    if told["oldest"] is not None and watermark:
+        at = datetime.fromtimestamp(watermark / 1000, UTC).replace(tzinfo=None)
+        rows += f", by up to {max((at - told['oldest']).total_seconds(), 0):,.0f} s"
+    some = f" ({told['some']:,} of them only for some of their windows)" if told["some"] else ""
+    return f"{rows}{some}: they are in {stream.late}"
+
+
+def _schema(stream: AnyStream, lateness: Lateness) -> StructType:
+    """The columns of all inputs; one that two inputs have by different types is a text. Then those that say why a row is there."""
+    fields: dict[str, StructField] = {}
+    for name in stream.watermarks:
+        for one in lateness.schemas[name]:
+            other = fields.get(one.name)
+            kind = one.dataType if other is None or other.dataType == one.dataType else StringType()
+            fields[one.name] = StructField(one.name, kind)
+    for column, how in _as_treated(stream, fields).items():
+        fields[column] = StructField(column, how)
+    return StructType([*fields.values(), *tables.columns(COLUMNS).fields])
+
+
+def _as_treated(stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
+    """The types of personal columns as the target's treatments make them."""
+    ours = {column: how for column, how in stream.treatments.items() if column in fields}
+    if not ours:
+        return {}
+    from pyspark.sql import SparkSession
+
+    session: Any = SparkSession.getActiveSession()
+    given = session.createDataFrame([], StructType(list(fields.values())))
+    return {one.name: one.dataType for one in treatments.applied(None, given, ours).schema if one.name in ours}

@@ -1,0 +1,124 @@
+"""Writing a delivered file again without some of its records: as it was compressed and encoded, the others as they came.
+
+Records are numbered from 0 as `formats.read` gives them. Memory: JSON lines and text go by blocks; CSV, JSON documents and Parquet files
+are held whole.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from sluice.declare.source import Source
+from sluice.ingest import opening
+from sluice.ingest.formats import csv_rows
+from sluice.ingest.formats.json_documents import Document
+
+_BLANKS = " \t\r\n\ufeff"
+
+
+def write(source: Source, path: Path, gone: Collection[int], target: Path) -> None:
+    """Write the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty one.
+
+    Raises Unreadable and OSError.
+    """
+    wanted = frozenset(gone)
+    with ExitStack() as stack:
+        file = stack.enter_context(target.open("xb"))
+        packed = stack.enter_context(_packed(file, path.suffix.lower()))
+        if source.format == "parquet":
+            _parquet(source, path, wanted, packed)
+        elif source.format != "binary":
+            encoder = codecs.getincrementalencoder(source.encoding)()
+            for text in _texts(source, path, wanted):
+                packed.write(encoder.encode(text))
+            packed.write(encoder.encode("", final=True))
+
+
+def _packed(file: IO[bytes], suffix: str) -> Any:
+    """What is written to it is compressed as files of this suffix are."""
+    if suffix == ".gz":
+        return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    if suffix == ".bz2":
+        return bz2.BZ2File(file, "wb")
+    if suffix == ".zst":
+        return pa.CompressedOutputStream(pa.PythonFile(file, mode="w"), "zstd")
+    return nullcontext(file)
+
+
+def _texts(source: Source, path: Path, gone: frozenset[int]) -> Iterator[str]:
+    """What stays of a file of text."""
+    if source.format == "csv":
+        return _csv(source, b"".join(opening.pieces(source, path)).decode(), gone)
+    if source.format == "json" and source.multi_line:
+        return _documents(opening.pieces(source, path), gone)
+    return _lines(opening.blocks(source, path), gone, blank=source.format == "text")
+
+
+def _lines(blocks: Iterable[bytes], gone: frozenset[int], blank: bool) -> Iterator[str]:
+    """blank: whether a line of blanks is a record, too."""
+    number = 0
+    for block in blocks:
+        kept = []
+        for line in io.StringIO(block.decode(), newline="\n"):
+            is_record = blank or bool(line.strip(_BLANKS))
+            if not (is_record and number in gone):
+                kept.append(line)
+            number += is_record
+        yield "".join(kept)
+
+
+def _csv(source: Source, text: str, gone: frozenset[int]) -> Iterator[str]:
+    first, end = csv_rows.first(source, text, True)
+    width, at = len(first or ()), end if source.header else 0
+    yield text[:at]
+    number = 0
+    while at < len(text):
+        cells, after = csv_rows.row(source, text, at, True)
+        end = len(text) if after is None else after
+        line = text[at:end].rstrip("\r\n")
+        is_record = bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
+        if not (is_record and number in gone):
+            yield text[at:end]
+        number += is_record
+        at = end
+
+
+def _documents(pieces: Iterable[bytes], gone: frozenset[int]) -> Iterator[str]:
+    """One record a line, whatever arrays they stood in; a file that was cut off stays so."""
+    document = Document()
+    found = [record for piece in pieces for record in document.records(piece)]
+    last, cut_off = document.end()
+    found += last
+    if cut_off == "" and len(found) not in gone:
+        yield "["
+    for number, record in enumerate(found):
+        if number not in gone:
+            yield record.decode() + "\n"
+    if cut_off and len(found) not in gone:
+        yield cut_off
+
+
+def _parquet(source: Source, path: Path, gone: frozenset[int], target: IO[bytes]) -> None:
+    whole = io.BytesIO(b"".join(opening.chunks(source, path)))
+    with parquet.ParquetFile(whole) as file:
+        groups = range(file.num_row_groups)
+        packing = file.metadata.row_group(0).column(0).compression if len(groups) else "SNAPPY"
+        codec = "NONE" if packing == "UNCOMPRESSED" else packing
+        with parquet.ParquetWriter(pa.PythonFile(target, mode="w"), file.schema_arrow, compression=codec) as writer:
+            start = 0
+            for group in groups:
+                rows = file.read_row_group(group)
+                stays = pa.array([number not in gone for number in range(start, start + rows.num_rows)], pa.bool_())
+                start += rows.num_rows
+                writer.write_table(rows.filter(pc.fill_null(stays, True)))

@@ -1,0 +1,138 @@
+"""De-identified copies with versions, for people who may not read the lake: where they lie, and what each says of itself. Read without a JVM.
+
+<SLUICE_RELEASED>/<pipeline>/<number>/ holds a Delta table a folder and `release.json`. Nothing of it changes but for erasures.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import UsageError
+from sluice.settings import Settings
+
+MANIFEST = "release.json"
+_OLD, _NEW = ".old", ".new"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release. said: of when it is, and by table which version it was made of, its columns, what was left out, and what was erased since."""
+
+    pipeline: str
+    number: int
+    folder: Path
+    said: dict[str, Any]
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """What it says of each of its tables."""
+        found: dict[str, dict[str, Any]] = self.said["tables"]
+        return found
+
+
+def folder(settings: Settings, pipeline: str) -> Path:
+    """Where a pipeline's releases lie."""
+    return settings.released / pipeline
+
+
+def of(settings: Settings, pipeline: str) -> list[Release]:
+    """A pipeline's releases, oldest first; also one that was never finished, since people may be in it."""
+    found = [one for one in folder(settings, pipeline).glob("*") if one.name.isdecimal() and one.is_dir()]
+    return [Release(pipeline, int(one.name), one, _said(one)) for one in sorted(found, key=lambda one: int(one.name))]
+
+
+def one(settings: Settings, pipeline: str, number: int) -> Release:
+    """A release by its number. Raises UsageError where there is none."""
+    known = of(settings, pipeline)
+    for release in known:
+        if release.number == number:
+            return release
+    there = ", ".join(str(release.number) for release in known) or "none"
+    raise UsageError(f"Pipeline '{pipeline}' has no release {number}. There are: {there}.")
+
+
+def begin(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
+    """Make the folder of the next release, whose number no other ever had. It says what it is before there is a table in it."""
+    root = folder(settings, pipeline)
+    root.mkdir(parents=True, exist_ok=True)
+    last = root / "last"
+    number = max([int(last.read_text()) if last.exists() else 0, *(release.number for release in of(settings, pipeline))]) + 1
+    last.write_text(str(number))
+    made = Release(pipeline, number, root / str(number), {**said, "release": number, "tables": {}})
+    made.folder.mkdir()
+    keep(made)
+    return made
+
+
+def keep(release: Release) -> None:
+    """Write what the release says of itself."""
+    temporary = release.folder / f".{MANIFEST}.tmp"
+    temporary.write_text(json.dumps(release.said, indent=1))
+    temporary.replace(release.folder / MANIFEST)
+
+
+def remove(release: Release) -> None:
+    """Remove a release with all of its tables."""
+    with writable(release):
+        pass
+    release.folder.chmod(0o755)
+    shutil.rmtree(release.folder)
+
+
+@contextmanager
+def writable(release: Release) -> Iterator[None]:
+    """Let a release be written for a while; afterwards everybody may read it, and nobody change it. What a killed swap left is put right."""
+    for path in (release.folder, *release.folder.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+    _put_right(release)
+    try:
+        yield
+    finally:
+        for path in sorted(release.folder.rglob("*"), reverse=True):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        release.folder.chmod(0o555)
+
+
+def new(release: Release, table: str) -> Path:
+    """Where a table is written before it takes the place of the one that is there."""
+    return release.folder / f"{table}{_NEW}"
+
+
+def swap(release: Release, table: str) -> None:
+    """Put what was written in the table's place. Nothing of the former one stays: it has no versions."""
+    there, old = release.folder / table, release.folder / f"{table}{_OLD}"
+    if there.exists():
+        there.rename(old)
+    new(release, table).rename(there)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def withdraw(release: Release, table: str) -> None:
+    """Remove one table of a release."""
+    shutil.rmtree(release.folder / table, ignore_errors=True)
+
+
+def _put_right(release: Release) -> None:
+    for left in release.folder.glob(f"*{_NEW}"):
+        shutil.rmtree(left)
+    for left in release.folder.glob(f"*{_OLD}"):
+        there = left.with_name(left.name.removesuffix(_OLD))
+        if there.exists():
+            shutil.rmtree(left)
+        else:
+            left.rename(there)
+
+
+def _said(path: Path) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = json.loads((path / MANIFEST).read_text())
+    except FileNotFoundError:
+        said = {"tables": {}}
+    return said

@@ -1,0 +1,25 @@
+"""Which shallow clones read a pipeline's files: whoever is erased stays in them, and they break when the files are removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sluice.settings import Settings
+
+
+def register(settings: Settings, pipeline: str, run: str, lake: str) -> None:
+    """Write down, in the lake that is cloned, where a clone of it lies."""
+    folder = _folder(settings, pipeline)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{run}.json").write_text(json.dumps({"lake": lake}))
+
+
+def registered(settings: Settings, pipeline: str) -> list[str]:
+    """The lakes of the shallow clones that are still there."""
+    found = {json.loads(file.read_text())["lake"] for file in _folder(settings, pipeline).glob("*.json")}
+    return sorted(lake for lake in found if (Path(lake) / pipeline).is_dir())
+
+
+def _folder(settings: Settings, pipeline: str) -> Path:
+    return Path(settings.bookkeeping(pipeline)) / "shallow_clones"

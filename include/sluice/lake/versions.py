@@ -1,0 +1,104 @@
+"""Versions of a table: which one a text means, whether its files are still there, and what it was like. Read without a JVM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from sluice.errors import SluiceError, UsageError
+from sluice.lake import log
+
+_LISTED = 50
+"""How many of the latest versions are looked at for those that can still be read."""
+
+
+def meant(name: str, path: str, text: str) -> int:
+    """The version of a table that a version's number, a date or an instant (UTC) means. Raises UsageError for what is none of it."""
+    commits = log.commits(path)
+    numbers = [int(commit["version"]) for commit in commits]
+    if text.isdecimal():
+        if not min(numbers) <= int(text) <= max(numbers):
+            raise UsageError(f"Table '{name}' has no version {text}: its log has {min(numbers)} to {max(numbers)}.")
+        return int(text)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"'{text[:40]}' is no version, date or instant: 3, 2026-11-21 or 2026-11-21T02:00.") from None
+    instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    before = [int(commit["version"]) for commit in commits if commit["at"] and commit["at"] <= instant]
+    if not before:
+        first = min(commit["at"] for commit in commits if commit["at"])
+        raise UsageError(f"Table '{name}' is not known as of {text}; its history begins at {first:%Y-%m-%dT%H:%M:%SZ}.")
+    return max(before)
+
+
+def committed_at(path: str, version: int) -> datetime | None:
+    """When a version was committed (UTC). None where its log is gone."""
+    return next((commit["at"] for commit in log.commits(path) if commit["version"] == version), None)
+
+
+def columns(path: str, version: int | None = None) -> dict[str, str]:
+    """A version's columns with their types, as text. Raises SluiceError where the log does not reach back to it."""
+    return {field.name: str(field.type) for field in _table(path, version).schema().fields}
+
+
+def properties(path: str, version: int) -> dict[str, str]:
+    """A version's properties. Raises as `columns` does."""
+    return {str(name): str(value) for name, value in _table(path, version).metadata().configuration.items()}
+
+
+def check_readable(name: str, path: str, version: int) -> None:
+    """Raises SluiceError, with the versions that are there, where files of a version are gone."""
+    if not _whole(path, version):
+        there = _shown([number for number in _latest(path) if _whole(path, number)])
+        raise SluiceError(
+            f"Files of version {version} of '{name}' are gone: they are removed when their retention ends. "
+            f"Of its latest versions these are whole: {there}."
+        )
+
+
+def alike(path: str, wanted: dict[str, str]) -> str:
+    """Which of the latest versions have these columns and can be read, as text."""
+    return _shown([number for number in _latest(path) if _whole(path, number) and columns(path, number) == wanted])
+
+
+def _latest(path: str) -> list[int]:
+    return sorted(int(commit["version"]) for commit in log.commits(path, _LISTED))
+
+
+def _whole(path: str, version: int) -> bool:
+    """Whether the log and every file of a version are there."""
+    try:
+        table = DeltaTable(path, version=version)
+    except (DeltaError, OSError):
+        return False
+    # The log writes what is odd in a partition's value as %20 and so on; the file may be called either way.
+    return all(_there(file) for file in table.file_uris())
+
+
+def _there(uri: str) -> bool:
+    file = uri.rpartition("file:")[2] if "file:/" in uri else uri  # of a shallow clone: a file of its source
+    return Path(file).exists() or Path(unquote(file)).exists()
+
+
+def _shown(numbers: list[int]) -> str:
+    """Such as: 1 to 3, 7."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ranges) or "none"
+
+
+def _table(path: str, version: int | None) -> Any:
+    try:
+        return DeltaTable(path, version=version)
+    except (DeltaError, OSError):
+        raise SluiceError(f"The log of {path} does not reach back to version {version}.") from None

@@ -1,0 +1,31 @@
+"""Records that are older than their source keeps them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from sluice.declare.lazy import F
+from sluice.declare.pipeline import duration
+from sluice.declare.source import Source
+from sluice.privacy import suppression
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+INGESTED = "_ingested_at"
+
+
+def oldest(source: Source, now: datetime | None = None) -> datetime | None:
+    """The instant (UTC) before which nothing of a source's table is kept. None where everything is."""
+    return None if source.keep_for is None else (now or datetime.now(UTC)) - duration(source.keep_for)
+
+
+def too_old(source: Source, frame: DataFrame, before: datetime) -> Column:
+    """Whether a record tells of a time before that instant.
+
+    One that tells of no time, or of a later one than it came, is as old as it is here: else it would stay for ever.
+    """
+    came = F.col(INGESTED)
+    told = suppression.instant(frame, source.subject_at or source.dated_by)
+    return (came if told is None else F.least(F.coalesce(told, came), came)) < F.lit(before)

@@ -1,0 +1,59 @@
+"""Facts without the person: rows of bronze whose link to an erased person was cut, and which tables are made of them.
+
+A table is the fold of bronze, always. So what a table is to keep, bronze keeps: the row, with NULL for its subject and its personal columns, and
+a mark. Tables that let rows be deleted do not see marked ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from sluice.declare.graph import Graph
+from sluice.declare.lazy import F
+from sluice.declare.source import Source
+from sluice.declare.tables import Table
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+MARK = "_anonymised"
+"""The column of bronze that says so. It comes with the first such row."""
+
+
+def of_source(graph: Graph, source: Source) -> bool:
+    """Whether a table keeps what an erased person's records of the source tell."""
+    return any(table.on_erasure == "anonymise" and table.reads[0] == source.table for table in graph.tables.values())
+
+
+def hidden(graph: Graph, source: Source) -> frozenset[str]:
+    """The columns of a source's bronze table that become NULL: what did not fit into one may hold anything, and goes as well."""
+    return frozenset().union(*(one.private for one in graph.feeding(source.table)), ("_rescued_data",))
+
+
+def deliveries(path: str) -> list[int]:
+    """The deliveries of whose records a bronze table has some without the person. Read without a JVM."""
+    if not log.exists(path) or MARK not in log.columns(path):
+        return []
+    text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{MARK}"'
+    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text))
+    return [int(number) for number in found["_delivery"].to_pylist()]
+
+
+def without_person(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
+    """The rows, marked, with NULL in these columns; the others in the same order."""
+    kinds = {field.name: field.dataType for field in frame.schema}
+    names = {name.lower() for name in columns}
+    nothing = {name: F.lit(None).cast(kind) for name, kind in kinds.items() if name.lower() in names}
+    return frame.withColumns({**nothing, MARK: F.lit(True)})
+
+
+def seen_by(table: Table[Any], bronze: DataFrame) -> DataFrame:
+    """The rows of bronze that a table is made of."""
+    if MARK not in bronze.columns:
+        return bronze
+    rows = bronze if table.on_erasure == "anonymise" else bronze.where(F.col(MARK).isNull())
+    return rows.drop(MARK)

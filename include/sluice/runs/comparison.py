@@ -1,0 +1,156 @@
+"""Comparing two states of a table by key: which rows only one has, which differ, and in which columns; no personal value is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
+
+from sluice.errors import UsageError
+from sluice.lake.workspace import PROVENANCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+OF_ARRIVAL = (*PROVENANCE, "_file", "_ingested_at", "quarantined_at")
+"""Columns that say where a row came from and when, and nothing of what it is."""
+
+HERE, THERE, BOTH = "only here", "only there", "different"
+_SIDE, _ROWS = "_sluice_side", "_sluice_rows"
+_KIND = "_sluice_kind"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs. columns: by column, of how many rows; arrival: the same of provenance, of rows that are equal otherwise.
+
+    repeated: keys that a side has more than once; their rows are counted by number, and not compared. types: of columns that are not
+    compared, the type here and there. examples: kind of difference and the key's values that are not personal.
+    """
+
+    keys: tuple[str, ...]
+    rows: Mapping[str, int]
+    equal: int
+    columns: Mapping[str, int]
+    arrival: Mapping[str, int]
+    repeated: int = 0
+    only_here: tuple[str, ...] = ()
+    only_there: tuple[str, ...] = ()
+    types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    examples: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def same(self) -> bool:
+        """Whether both have the same rows and the same columns, wherever these came from."""
+        return not (any(self.rows.values()) or self.repeated or self.only_here or self.only_there or self.types)
+
+
+def compare(here: DataFrame, there: DataFrame, keys: Sequence[str], private: frozenset[str], examples: int = 5) -> Comparison:
+    """Compare two frames by key. private: columns of which no value is taken out. Raises UsageError where a key is not in both."""
+    kinds = [{one.name: one.dataType for one in frame.schema} for frame in (here, there)]
+    shared = [name for name in here.columns if name in kinds[1]]
+    types = {
+        name: (kinds[0][name].simpleString(), kinds[1][name].simpleString())
+        for name in shared
+        if kinds[0][name].simpleString() != kinds[1][name].simpleString()
+    }
+    for key in keys:
+        if key not in shared or key in types:
+            raise UsageError(f"The key '{key}' is not a column of one type on both sides: rows cannot be matched.")
+    values = [name for name in shared if name not in keys and name not in types]
+    content = [name for name in values if name not in OF_ARRIVAL]
+    matched = _matched(here, there, keys, values)
+    judged = matched.select(*(F.col(f"key.`{key}`").alias(key) for key in keys), *_judged(content, values))
+    judged = judged.persist()
+    try:
+        counts = judged.agg(*_counts(content, [name for name in values if name not in content])).first()
+        found: dict[str, Any] = counts.asDict() if counts else {}
+        shown = _examples(judged, [key for key in keys if key not in private], examples)
+    finally:
+        judged.unpersist()
+    return Comparison(
+        keys=tuple(keys),
+        rows={kind: found[kind] or 0 for kind in (HERE, THERE, BOTH)},
+        equal=found["equal"] or 0,
+        columns={name: number for name in content if (number := found[f"c_{name}"])},
+        arrival={name: number for name in values if name not in content and (number := found[f"c_{name}"])},
+        repeated=found["repeated"] or 0,
+        only_here=tuple(name for name in here.columns if name not in kinds[1]),
+        only_there=tuple(name for name in there.columns if name not in kinds[0]),
+        types=types,
+        examples=shown,
+    )
+
+
+def _matched(here: DataFrame, there: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """A row a key: how many rows each side has of it, and one of each. Grouping takes NULLs for equal, and needs one shuffle."""
+    sides = []
+    for side, frame in (("h", here), ("t", there)):
+        key = F.struct(*(F.col(f"`{name}`").alias(name) for name in keys)).alias("key")
+        kinds = {one.name: one.dataType for one in frame.schema}
+        row = F.struct(F.lit(True).alias(_ROWS), *(_comparable(name, kinds[name]).alias(name) for name in values)).alias("row")
+        sides.append(frame.select(key, F.lit(side).alias(_SIDE), row))
+    of = {side: F.when(F.col(_SIDE) == side, F.col("row")) for side in ("h", "t")}
+    return (
+        sides[0]
+        .unionByName(sides[1])
+        .groupBy("key")
+        .agg(
+            *(F.count(one).alias(f"n_{side}") for side, one in of.items()),
+            *(F.first(one, ignorenulls=True).alias(side) for side, one in of.items()),
+        )
+    )
+
+
+def _judged(content: Sequence[str], values: Sequence[str]) -> list[Column]:
+    """What a key's rows are to each other, how many on each side, and by column whether they differ."""
+    differs = {name: ~F.col(f"h.`{name}`").eqNullSafe(F.col(f"t.`{name}`")) for name in values}
+    any_differs = F.lit(False)
+    for name in content:
+        any_differs |= differs[name]
+    kind = (
+        F
+        .when((F.col("n_h") > 1) | (F.col("n_t") > 1), "repeated")
+        .when(F.col("n_t") == 0, HERE)
+        .when(F.col("n_h") == 0, THERE)
+        .when(any_differs, BOTH)
+        .otherwise("equal")
+    )
+    both = (F.col("n_h") == 1) & (F.col("n_t") == 1)
+    return [kind.alias(_KIND), *((both & one).alias(f"c_{name}") for name, one in differs.items())]
+
+
+def _counts(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
+    kinds = [F.count_if(F.col(_KIND) == kind).alias(kind) for kind in (HERE, THERE, BOTH, "equal", "repeated")]
+    differing = [F.count_if(F.col(f"`c_{name}`")).alias(f"c_{name}") for name in content]
+    # Of a row that differs anyway it says nothing.
+    return [
+        *kinds,
+        *differing,
+        *(F.count_if(F.col(f"`c_{name}`") & (F.col(_KIND) == "equal")).alias(f"c_{name}") for name in arrival),
+    ]
+
+
+def _examples(judged: DataFrame, keys: Sequence[str], number: int) -> tuple[dict[str, Any], ...]:
+    if not keys or not number:
+        return ()
+    found = judged.where(F.col(_KIND) != "equal").select(_KIND, *(f"`{key}`" for key in keys)).limit(number).collect()
+    return tuple({"row": row[_KIND], "key": {key: row[key] for key in keys}} for row in found)
+
+
+def _comparable(name: str, kind: DataType) -> Column:
+    """Maps cannot be compared: as text, their entries in order where the map is the column itself."""
+    column = F.col(f"`{name}`")
+    if isinstance(kind, MapType):
+        return F.to_json(F.array_sort(F.transform(F.map_entries(column), lambda one: F.to_json(F.struct(one.alias("entry"))))))
+    return F.to_json(F.struct(column)) if _has_map(kind) else column
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_map(one.dataType) for one in kind)
+    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))

@@ -1,0 +1,173 @@
+"""What is due of a pipeline's erasures, and by when: read from the requests' files without Spark, by Airflow's tasks too.
+
+Ids and dates only: no identifier and no pseudonym leaves this room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import UsageError, nearest
+from sluice.settings import Settings
+
+RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
+    "received",
+    "logically erased",
+    "physically erased",
+    "certified",
+    "failed",
+)
+"""The states of a request, in order; `failed`: a scan found something, or a step could not be done."""
+
+SCANNED, LIFTED = "scanned", "lifted"
+"""Of events, no states: a scan decided nothing; the person is off the suppression list."""
+
+APPROVED = "approved"
+"""The note in a request's history by which it may be carried out, where approval is asked for."""
+
+SCANNED_AGAIN_AFTER = timedelta(days=30)
+"""How long after its certificate a request is looked at once more: what came late, or back, would show."""
+
+UNDECIDED_FOR = timedelta(days=7)
+"""How long a scan that decided nothing stands, unless somebody asks for the request: it reads every byte."""
+
+ALERTED_BEFORE = timedelta(days=7)
+"""How long before its deadline an open request is told of."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a request stands. due_at: by when it must be certified; physical_due_at: from when on its bytes can be removed.
+
+    certified: when each certificate of it was issued. scanned: when it was scanned last, where that decided nothing. erased: whether
+    its rows have ever left the tables: one that failed before that has to be asked anew. approved: whether it may be carried out.
+    lifted: whether the person may come back, so that nothing is done any more.
+    """
+
+    request: str
+    state: str
+    due_at: datetime | None = None
+    physical_due_at: datetime | None = None
+    certified: tuple[datetime, ...] = ()
+    scanned: datetime | None = None
+    erased: bool = True
+    approved: bool = True
+    lifted: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not proved yet."""
+        return self.state != CERTIFIED and not self.lifted
+
+
+@dataclass(frozen=True)
+class Due:
+    """Ids of requests by what is due of them now, and those that wait.
+
+    unapproved: somebody must approve; erase: the rows are to leave every table; finish: the bytes are to be removed; scan: a
+    certificate is to be issued; again: the scan of 30 days later; later: the bytes may not be removed yet.
+    """
+
+    unapproved: tuple[str, ...] = ()
+    erase: tuple[str, ...] = ()
+    finish: tuple[str, ...] = ()
+    scan: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+
+    @property
+    def now(self) -> tuple[str, ...]:
+        """All that can be worked at now."""
+        return tuple(dict.fromkeys((*self.erase, *self.finish, *self.scan, *self.again)))
+
+    def as_lists(self) -> dict[str, list[str]]:
+        """As plain lists, which Airflow keeps."""
+        return {name: list(found) for name, found in asdict(self).items()}
+
+
+_SCANS = ("scan", "again")
+
+
+def of(settings: Settings, pipeline: str) -> list[Standing]:
+    """Where each request of a pipeline stands, oldest first."""
+    folder = Path(settings.bookkeeping(pipeline, "erasure_requests"))
+    told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    told.sort(key=lambda one: (one["received_at"], one["request"]))
+    return [_standing(one, settings.erasure_approval) for one in told]
+
+
+def at(standings: Iterable[Standing], now: datetime, asked: Collection[str] = ()) -> Due:
+    """What is due at an instant. asked: of these requests alone; none means of all."""
+    found: dict[str, list[str]] = {name: [] for name in Due.__dataclass_fields__}
+    for one in standings:
+        name = _due(one, now)
+        undecided = name in _SCANS and one.scanned is not None and now < one.scanned + UNDECIDED_FOR and one.request not in asked
+        if name and not undecided and (not asked or one.request in asked):
+            found[name].append(one.request)
+    return Due(**{name: tuple(ids) for name, ids in found.items()})
+
+
+def rows(settings: Settings, pipeline: str, asked: Collection[str] = (), now: datetime | None = None) -> list[dict[str, Any]]:
+    """Where requests stand, as plain objects of ids, states and dates: those asked for; or those that are open or were certified today."""
+    now = now or datetime.now(UTC)
+    found = of(settings, pipeline)
+    shown = [one for one in found if one.request in asked or (not asked and (one.open or _certified_on(one, now)))]
+    return [
+        {"request": one.request, "state": one.state, "due_at": _text(one.due_at), "physical_due_at": _text(one.physical_due_at)}
+        for one in shown
+    ]
+
+
+def known(standings: Iterable[Standing], asked: Collection[str]) -> None:
+    """Raises UsageError for an id that no request has."""
+    ids = [one.request for one in standings]
+    for request in asked:
+        if request not in ids:
+            raise UsageError(f"There is no request '{request}' in this pipeline.{nearest(request, ids)}")
+
+
+def _due(one: Standing, now: datetime) -> str | None:
+    """What is due of a request, as a field of Due; None where it is done with."""
+    if one.lifted or (one.state == FAILED and not one.erased):
+        return None
+    if one.state == RECEIVED:
+        return "erase" if one.approved else "unapproved"
+    if one.state == LOGICALLY:
+        return "finish" if one.physical_due_at is None or one.physical_due_at <= now else "later"
+    if one.state in (PHYSICALLY, FAILED):
+        return "scan"
+    return "again" if len(one.certified) == 1 and one.certified[0] + SCANNED_AGAIN_AFTER <= now else None
+
+
+def _standing(told: dict[str, Any], approval: bool) -> Standing:
+    history = told.get("history") or []
+    # A request of before there were states.
+    state = told.get("state") or (LOGICALLY if told.get("done_at") else RECEIVED)
+    return Standing(
+        told["request"],
+        state,
+        _instant(told.get("due_at")),
+        _instant(told.get("physical_due_at")),
+        tuple(datetime.fromisoformat(event["at"]) for event in history if event["state"] == CERTIFIED),
+        datetime.fromisoformat(history[-1]["at"]) if history and history[-1]["state"] == SCANNED else None,
+        any(event["state"] == LOGICALLY for event in history),
+        not approval or any(event["note"] == APPROVED for event in history),
+        any(event["state"] == LIFTED for event in history),
+    )
+
+
+def _certified_on(one: Standing, now: datetime) -> bool:
+    return any(at.astimezone(UTC).date() == now.date() for at in one.certified)
+
+
+def _text(at: datetime | None) -> str | None:
+    return at.isoformat(timespec="seconds") if at else None
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

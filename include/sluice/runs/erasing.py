@@ -1,0 +1,129 @@
+"""`sluice erase run`: all that is due of a pipeline's erasures, under one lease, so that no flow writes while its bytes are searched.
+
+Rows leave every table first; then the bytes of those go whose retention is over; then a scan of every byte decides on the certificate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from sluice.declare.loading import load
+from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.runs import clones, due, job
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from sluice.lake.report import FlowReport
+    from sluice.lake.workspace import Workspace
+
+STAGE = "erase"
+_PROPAGATION = "propagate_deletions"
+
+
+def main() -> NoReturn:
+    """The body of the job script: as the arguments say, and with the exit codes of every job."""
+    parser = job.parser(STAGE, "What is due of a pipeline's requests to erase people.")
+    parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
+    parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
+    job.script(STAGE, parser, _of_arguments)
+
+
+def perform(settings: Settings, asked: job.Request, requests: Sequence[str] = (), approved: bool = False) -> dict[str, Any]:
+    """Do what is due, of these requests or of all, and record it as a run of the stage `erase`. Returns its report.
+
+    The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate.
+    Starts no Spark where nothing is due. Raises SluiceError where a scan finds a person, and UsageError for an unknown id or a clone.
+    """
+    graph = load(settings, asked.pipeline)
+    if clones.of(settings, asked.pipeline) is not None:
+        raise UsageError("This lake is a clone. Erase people where it was cloned from, then remove the clone and make it again.")
+    due.known(due.of(settings, asked.pipeline), requests)
+    if approved:
+        approve(settings, asked.pipeline, requests)
+    if not due.at(due.of(settings, asked.pipeline), datetime.now(UTC), requests).now:
+        report = job.nothing(asked)
+    else:
+        report = job.under_lease(settings, graph, asked, lambda workspace: run(workspace, requests))
+    job.forget(settings, asked.pipeline)
+    return {**report, "requests": due.rows(settings, asked.pipeline, requests)}
+
+
+def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> None:
+    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake."""
+    from sluice.erasure import requests
+
+    for request in ids:
+        found = requests.one(settings, pipeline, request)
+        if found.state == requests.RECEIVED:
+            requests.advance(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
+
+
+def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
+    """Do what is due under the lease that is held. asked: of these requests alone, none meaning all.
+
+    A part that fails keeps nobody else's bytes and nobody else's certificate: all are tried. Raises stages.Failed at the end, where one
+    failed, or a scan found a person; and at once StopRequested.
+    """
+    from sluice.erasure import physical
+    from sluice.lake.report import FlowReport
+    from sluice.runs import stages
+
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    parts: dict[str, Callable[[], list[FlowReport]]] = {
+        "propagation": lambda: stages.run(workspace, _PROPAGATION),
+        "removal_of_bytes": lambda: physical.finish(workspace, datetime.now(UTC)),
+    }
+    for name, work in parts.items():
+        try:
+            reports += work()
+        except StopRequested:
+            raise
+        except SluiceError as error:
+            errors[name] = error
+            reports.append(FlowReport(flow=name, layer=STAGE))
+    proved, failed = prove(workspace, asked)
+    if errors | failed:
+        raise stages.Failed(reports + proved, errors | failed)
+    return reports + proved
+
+
+def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowReport], dict[str, BaseException]]:
+    """Scan for each request whose bytes should be gone, and issue its certificate. Returns a report each, and the errors of those that fail."""
+    from sluice.erasure import certificate, requests, vault
+    from sluice.lake.report import FlowReport
+
+    settings, pipeline = workspace.settings, workspace.pipeline
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    found = due.at(due.of(settings, pipeline), datetime.now(UTC), asked)
+    for request in found.again:
+        if not vault.holds(settings, pipeline, request):
+            requests.advance(
+                settings, pipeline, request, requests.CERTIFIED, "not scanned again: its identifiers are not kept any more"
+            )
+    for request in (*found.scan, *(one for one in found.again if vault.holds(settings, pipeline, one))):
+        report = FlowReport(flow=f"erasure_{request}", layer=STAGE)
+        reports.append(report)
+        try:
+            issued = certificate.issue(settings, workspace.graph, requests.one(settings, pipeline, request))
+        except SluiceError as error:
+            errors[report.flow] = error
+            continue
+        report.seconds = round(time.monotonic() - report.started, 2)
+        report.notes.append(f"{issued.verdict}: {issued.path}")
+        if issued.verdict == certificate.FAIL:
+            errors[report.flow] = SluiceError(f"The scan for request {request} found the person. Where: {issued.path}")
+    return reports, errors
+
+
+def _of_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
+    if given.approved and not requests:
+        raise UsageError("--approved says of which requests: --requests ID,ID.")
+    asked = job.Request(given.pipeline, STAGE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
+    return perform(Settings.current(), asked, requests, given.approved)

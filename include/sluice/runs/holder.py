@@ -1,0 +1,95 @@
+"""Who holds a pipeline's lease: told beside the lock by whoever takes it, and read without Spark, by Airflow's tasks too."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from sluice.settings import Settings
+
+_CLOCKS_DIFFER = 2.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes."""
+
+    run: str
+    pid: int
+    host: str
+    since: str
+    kept_running: bool = False
+
+    def __str__(self) -> str:
+        return f"run {self.run} (process {self.pid} on {self.host}, since {self.since})"
+
+    @property
+    def here(self) -> bool:
+        """Whether it is a process of this host."""
+        return self.host == socket.gethostname()
+
+    def held(self, what: str, pipeline: str | None = None) -> str:
+        """What to tell whoever wants the lease. what: whose it is, as "Pipeline 'gym'"; pipeline: where it is one's."""
+        if not self.kept_running:
+            return f"{what} is being written by {self}."
+        ending = f" To run anything else, end it first: sluice stop {pipeline}" if pipeline else ""
+        return f"{what} is kept running by {self}, which takes what is new by itself.{ending}"
+
+
+def of(settings: Settings, pipeline: str) -> Holder | None:
+    """Who holds the lease, or None: where the process that last described itself has ended, nobody does."""
+    found = described(Path(settings.bookkeeping(pipeline)))
+    return found if found is not None and _lives(found) else None
+
+
+def described(folder: Path) -> Holder | None:
+    """Who last described itself in the folder of a lease; None where it has given the lease up since."""
+    try:
+        told = json.loads((folder / "lease.json").read_text())
+        found = Holder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]), bool(told.get("kept_running")))
+    except (OSError, ValueError, KeyError):
+        return None
+    return None if told.get("ended") else found
+
+
+def describe(folder: Path, run: str, kept_running: bool = False) -> Holder:
+    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock."""
+    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running)
+    _write(folder, asdict(mine))
+    return mine
+
+
+def ends(folder: Path, mine: Holder) -> None:
+    """Write down that the lease is given up. To be called before the lock is."""
+    with suppress(OSError):  # whoever took the folder away took the lease with it
+        _write(folder, {**asdict(mine), "ended": _now()})
+
+
+def _write(folder: Path, told: dict[str, object]) -> None:
+    temporary = folder / ".lease.json.tmp"
+    temporary.write_text(json.dumps(told))
+    temporary.replace(folder / "lease.json")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _lives(found: Holder) -> bool:
+    """Whether it is that process: one that began after the lease was taken only has its number. Other hosts are believed."""
+    if not found.here:
+        return True
+    try:
+        process = psutil.Process(found.pid)
+        began = float(process.create_time())
+        ended = process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    return not ended and began <= datetime.fromisoformat(found.since).timestamp() + _CLOCKS_DIFFER

@@ -1,0 +1,76 @@
+"""When a run looks for what is new: once, or again and again in a process that is kept running."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sluice.errors import UsageError, nearest
+
+EVERY = 10.0
+"""Seconds between the looks of a process that is kept running, unless it is told otherwise."""
+
+NAMES = ("available-now", "once", "processing-time")
+_NEVER = ("continuous", "real-time")
+_UNITS = {
+    "ms": 0.001,
+    "millisecond": 0.001,
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_LEAST = 1.0
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """every: seconds from one look to the next; None: one look, and the run ends. note: what is to be said of it."""
+
+    every: float | None = None
+    note: str = ""
+
+
+def trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
+    """The trigger that was asked for, in these words or in Spark's own. Raises UsageError for one that there is not, with the nearest name."""
+    if text is None:
+        return Trigger(EVERY if keep_running else None)
+    name, _, value = (part.strip() for part in text.partition("="))
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])|[_ ]", "-", name).lower()
+    if name in _NEVER:
+        raise UsageError(
+            f"There is no trigger '{name}' here: Spark has it for sources and sinks that take record by record, and Delta is neither; nor "
+            f"could rows be merged exactly once without batches. The nearest is --trigger processing-time={_LEAST:g}s."
+        )
+    if name not in NAMES:
+        raise UsageError(f"There is no trigger '{name}'.{nearest(name, NAMES)}")
+    if name == "processing-time":
+        return Trigger(_seconds(value))
+    if value:
+        raise UsageError(f"The trigger '{name}' takes no value; to look again and again: --trigger processing-time={value}.")
+    if name == "once" and keep_running:
+        raise UsageError("The trigger 'once' and --keep-running contradict each other: leave one of them out.")
+    note = (
+        "The trigger 'once' is deprecated in Spark; 'available-now' is taken, which keeps to the limits of a batch."
+        if name == "once"
+        else ""
+    )
+    return Trigger(EVERY if keep_running else None, note)
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text.lower())
+    unit = found[2] if found and found[2] in _UNITS else found[2].removesuffix("s") if found else ""
+    if found is None or unit not in _UNITS:
+        raise UsageError(
+            f"The trigger 'processing-time' takes how often to look, as in processing-time=10s or processing-time='5 minutes', not '{text[:40]}'."
+        )
+    seconds = float(found[1]) * _UNITS[unit]
+    if seconds < _LEAST:
+        raise UsageError(f"The trigger 'processing-time' takes {_LEAST:g}s at least: each look lists the landing folder.")
+    return seconds

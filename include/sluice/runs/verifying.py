@@ -1,0 +1,91 @@
+"""The stage `verify`: tables compared with a full recompute from bronze, one of them in turn or as many as asked; what differs fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sluice.declare.windowed import Windowed
+from sluice.errors import SluiceError
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs import lag, ledger, stale
+from sluice.runs.books import Books
+from sluice.verification import verify
+from sluice.verification.verify import Finding
+
+STAGE = "verify"
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_NAMED = 5
+"""How many tables a message names."""
+
+
+class Differs(SluiceError):
+    """Tables are not what a full recompute from bronze gives. Exit code 1. Trying again does not help: nothing was written."""
+
+
+def run(
+    workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[Finding], None] | None = None
+) -> tuple[list[FlowReport], dict[str, BaseException]]:
+    """Compare tables; None: the one that was not looked at for longest, none: all. heard: is given each finding as it is made.
+
+    Returns the reports, and by table that differs the error, which names them all.
+    """
+    books = Books(workspace.settings, workspace.graph)
+    chosen = next_in_turn(workspace) if tables is None else list(tables) or None
+    found: list[Finding] = []
+    for one in verify.verifying(
+        workspace.settings,
+        workspace.session,
+        workspace.graph,
+        chosen,
+        stale=lambda table: stale.intervals(workspace.settings, workspace.graph, table),
+    ):
+        found.append(_with_what_waits(books, one))
+        if heard is not None:
+            heard(found[-1])
+    wrong = [one for one in found if one.equal is False]
+    error = Differs(_told(workspace.pipeline, wrong)) if wrong else None
+    return [_report(one) for one in found], {one.table: error for one in wrong if error is not None}
+
+
+def next_in_turn(workspace: Workspace) -> list[str]:
+    """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
+    last: dict[str, datetime] = {}
+    for row in ledger.runs(workspace.settings, workspace.pipeline):
+        if row["stage"] == STAGE:
+            last[row["flow"]] = row["started_at"]
+    there = [
+        name
+        for name in verify.names_of(workspace.graph)
+        if not isinstance(workspace.graph[name], Windowed) and log.exists(workspace.path(name))
+    ]
+    return sorted(there, key=lambda name: last.get(name, _NEVER))[:1]
+
+
+def _with_what_waits(books: Books, one: Finding) -> Finding:
+    """A table that differs and has not taken all deliveries yet may differ for that alone."""
+    table = books.graph.tables.get(one.table)
+    waiting = len(lag.pending(books, table)) if one.equal is False and table is not None else 0
+    note = f"{waiting} deliveries are not in it yet: run the pipeline first"
+    return replace(one, note="; ".join(part for part in (one.note, note) if part)) if waiting else one
+
+
+def _report(one: Finding) -> FlowReport:
+    report = FlowReport(flow=one.table, layer=STAGE, version_before=one.version, version_after=one.version, rows_in=one.rows or 0)
+    report.notes.append(str(one))
+    report.seconds = one.seconds
+    return report
+
+
+def _told(pipeline: str, wrong: Sequence[Finding]) -> str:
+    """Which tables differ, by how much, and what to do."""
+    named = "; ".join(f"'{one.table}' ({one})" for one in wrong[:_NAMED])
+    more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+    return (
+        f"Not what a full recompute from bronze gives: {named}{more}. Make the lowest of them anew, with all that read it: sluice run "
+        f"{pipeline} --mode refresh --table {wrong[0].table}; or replay the days concerned: sluice run {pipeline} --mode replay "
+        "--from DATE --to DATE."
+    )

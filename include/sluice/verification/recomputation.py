@@ -1,0 +1,96 @@
+"""Tables made again from bronze, all the way up: lazily, in Spark's memory, so that nothing is written anywhere in the lake."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.cdc_tables import Folded
+from sluice.declare.tables import MaterializedView, Table
+from sluice.lake import log, tables
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import treatments
+from sluice.verification.comparison import aligned
+from sluice.verification.rows import of_table
+from sluice.verification.targets import of_target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class Recomputation:
+    """What tables should be. as_stored: by table, why those that read it follow what is stored of it, since that is no function of bronze.
+
+    What several tables are made of is made once, and kept in Spark's cache until `release`.
+    """
+
+    workspace: Workspace
+    as_stored: Callable[[str], str | None]
+    shared: frozenset[str] = frozenset()
+    made: dict[str, DataFrame | None] = field(default_factory=dict)
+
+    def expected(self, name: str) -> DataFrame | None:
+        """The rows that a table should have. None where there is nothing yet that it could be made of."""
+        if name not in self.made:
+            found = self._made(self.workspace.graph[name])
+            self.made[name] = found.persist() if found is not None and name in self.shared else found
+        return self.made[name]
+
+    def followed(self, name: str) -> list[str]:
+        """Why a view is compared over something that is stored, a text for each such input; directly or by others."""
+        declared = self.workspace.graph[name]
+        if not isinstance(declared, MaterializedView):
+            return []
+        found: dict[str, None] = {}
+        for read in declared.reads:
+            why = self.as_stored(read)
+            found |= dict.fromkeys([f"over '{read}' as it is stored, which is {why}"] if why else self.followed(read))
+        return list(found)
+
+    def release(self) -> None:
+        """Let go of what was kept."""
+        for name in self.shared:
+            frame = self.made.get(name)
+            if frame is not None:
+                frame.unpersist()
+
+    def _made(self, declared: Any) -> DataFrame | None:
+        if isinstance(declared, Table):
+            return of_table(self.workspace, declared)
+        if not isinstance(declared, MaterializedView):
+            return None
+        view = declared.over(name for name in declared.reads if log.exists(self.workspace.path(name)))
+        if view is None:
+            return None
+        inputs = {name: self._input(name) for name in view.reads}
+        rows = _target(view.function, inputs) if isinstance(view.function, Folded) else view(*inputs.values())
+        return treatments.applied(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")
+
+    def _input(self, name: str) -> DataFrame:
+        """What a view reads: a table as it should be, with the columns that the stored one has."""
+        stored = tables.read(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
+        made = None if self.as_stored(name) else self.expected(name)
+        if made is not None:
+            return aligned(made, stored.schema)
+        return stored if self.as_stored(name) else stored.limit(0)
+
+
+def _target(folded: Folded, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    changes = {name: frame for name, frame in inputs.items() if name not in folded.truncates}
+    return of_target(folded.declared, changes, [inputs[name] for name in inputs if name in folded.truncates])
+
+
+def shared(workspace: Workspace, wanted: Iterable[str], as_stored: Callable[[str], str | None]) -> frozenset[str]:
+    """Of what is needed to make these tables, that which is needed more than once."""
+    uses: Counter[str] = Counter()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        uses[name] += 1
+        declared = workspace.graph[name]
+        if uses[name] == 1 and isinstance(declared, MaterializedView):
+            waiting += [read for read in declared.reads if as_stored(read) is None]
+    return frozenset(name for name, count in uses.items() if count > 1)

@@ -1,0 +1,72 @@
+"""An erasure that is killed before or after any of its writes, and run again: the end is the same as if nothing had happened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.crash.test_commit_points import Crash, crash_at
+from tests.integration import test_erasure_histories as histories
+
+from sluice.erasure import requests
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.settings import Settings
+
+pytestmark = pytest.mark.crash
+
+POINTS = [
+    ("sluice.privacy.suppression", "add"),
+    ("sluice.erasure.ledger", "note"),
+    ("sluice.erasure.steps.rows", "merged"),
+    ("sluice.flows.view", "merge"),
+    ("sluice.ingest.rewriting", "put"),
+    ("sluice.ingest.rewriting", "_tell"),
+    ("sluice.erasure.steps.sweep", "everywhere"),
+    ("sluice.erasure.requests", "advance"),
+    ("sluice.upkeep.vacuum", "table"),
+]
+NOT_OFTEN = {"ledger.note", "view.merge", "sweep.everywhere", "vacuum.table", "requests.advance", "suppression.add"}
+
+
+def cases() -> list[Any]:
+    """Every point, before and after; `make test` has a few of them."""
+    found = []
+    for number, (module, function) in enumerate(POINTS):
+        short = f"{module.rsplit('.', 1)[1]}.{function}"
+        for after in (False, True):
+            often = number % 2 == after and short not in NOT_OFTEN
+            found.append(pytest.param(module, function, after, id=f"{short}-{after}", marks=() if often else pytest.mark.slow))
+    return found
+
+
+@pytest.mark.parametrize(("module", "function", "after"), cases())
+def test_a_killed_erasure_ends_as_one_that_was_not(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+) -> None:
+    lake = histories.lake_at(settings, spark, histories.SMALL)
+    histories.first_day(lake)
+    lake.run()
+    histories.ask(lake)
+    crashed = crash_at(monkeypatch, module, function, after)
+    try:
+        lake.run("propagate_deletions")
+        histories.finish(lake)
+    except Crash:
+        pass
+    monkeypatch.undo()
+    # Before anybody goes on with the erasure, the pipeline runs as it does every day.
+    lake.land("notes/2.jsonl", histories.lines(histories.said(histories.HER, 7), histories.said(histories.OTHER, 7)))
+    lake.run()
+    lake.run("propagate_deletions")
+    histories.finish(lake)
+    lake.run("propagate_deletions")  # what came after she was erased is taken out of the landing folder by the next one
+    assert crashed
+    assert histories.residue(lake) == []
+    assert [request.state for request in requests.all_of(settings, "house")] == [requests.PHYSICALLY]
+    assert lake.rows("note", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 7)]
+    assert lake.rows("by_person") == [(histories.OTHER, 2)]
+    # Once each: what was rewritten was not taken for a new delivery.
+    assert lake.rows("notes", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 2), (histories.OTHER, 7)]

@@ -1,0 +1,105 @@
+"""What is too old leaves with the stage that propagates deletions, and does not come back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
+from sluice.declare.graph import graph
+from sluice.erasure import aging
+from sluice.runs import reconciliation
+from sluice.verification.verify import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+ORDERS = Source(name="orders", schema="id BIGINT, who STRING, at STRING, spent INT", subject="who", subject_at="at")
+KEPT = replace(ORDERS, keep_for="400 days")
+
+
+@table(reads="orders", keys="id", sequence_by="spent", subject="who")
+@expect_or_quarantine("paid", "spent > 0")
+def order(orders: DataFrame) -> DataFrame:
+    """The dearest bid for an order, whenever it was."""
+    return orders.select("id", "who", "spent")
+
+
+@materialized_view(reads="order", keys="who", subject="who", recompute="keys")
+def spending(order: DataFrame) -> DataFrame:
+    """Of each person."""
+    return order.groupBy("who").agg(F.sum("spent").alias("spent"))
+
+
+def line(number: int, who: str, days: int | None, spent: int) -> str:
+    at = None if days is None else (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
+    return json.dumps({"id": number, "who": who, "at": at, "spent": spent}) + "\n"
+
+
+def adds_up(lake: Lakehouse) -> bool:
+    return all(account.adds_up for account in reconciliation.of(lake.settings, lake.graph))
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
+    """With old rows from a time when nobody had said how long they are kept."""
+    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, spending]))
+    lake.land("orders/1.jsonl", line(1, "ada", 500, 9) + line(1, "bob", 10, 5) + line(2, "ada", 399, 7) + line(3, "eve", 900, 3))
+    lake.land("orders/2.jsonl", line(4, "eve", None, 2) + line(5, "eve", 450, -1) + "{ not a record\n")
+    lake.run()
+    assert lake.rows("order", "id", "who", "spent") == [(1, "ada", 9), (2, "ada", 7), (3, "eve", 3), (4, "eve", 2)]
+    lake.graph = graph(PIPELINE, [KEPT, order, spending])
+    return lake
+
+
+def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, spark: SparkSession) -> None:
+    reports = shop.run("propagate_deletions")
+    assert reports["orders"].deleted == 3 and "3 rows older than 400 days" in reports["orders"].notes
+    # A key whose winner was too old has its next best row; of which it is not known when it was, is as old as it is here.
+    assert shop.rows("order", "id", "who", "spent") == [(1, "bob", 5), (2, "ada", 7), (4, "eve", 2)]
+    assert shop.rows("spending") == [("ada", 7), ("bob", 5), ("eve", 2)]
+    assert shop.rows("order_quarantine", "_row") == [], "and what was set aside of an old record"
+    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    versions = shop.versions()
+    assert shop.run("propagate_deletions") == {} and shop.versions() == versions
+
+    shop.land("orders/1-again.jsonl", line(1, "ada", 500, 9) + line(6, "eve", 401, 1) + line(7, "eve", 399, 4))
+    again = shop.run()
+    assert again["orders"].suppressed == 2, "counted as left out"
+    assert [row[0] for row in shop.rows("order", "id")] == [1, 2, 4, 7]
+    shop.run(__name__.rpartition(".")[2], mode="refresh", tables=["order", "spending"])
+    assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve"), (7, "eve")]
+    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+
+
+def test_what_could_not_be_read_goes_by_when_it_was_set_aside(shop: Lakehouse) -> None:
+    assert len(shop.rows("orders_quarantine")) == 1
+    later = datetime.now(UTC) + timedelta(days=401)
+    aging.expire(shop.workspace(), lambda: [], now=later)
+    assert shop.rows("orders_quarantine") == [] and shop.rows("orders", "id") == [], "nothing is younger than 400 days then"
+
+
+def test_a_run_that_was_killed_is_brought_to_its_end(
+    shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aging.refold, "of_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            shop.run("propagate_deletions")
+    assert len(shop.rows("orders", "id")) == 3 and (1, "ada") in shop.rows("order", "id", "who"), "bronze only"
+    shop.run("propagate_deletions")
+    assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve")]
+    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    assert not list(Path(shop.settings.bookkeeping("shop", "aging")).glob("*.json"))

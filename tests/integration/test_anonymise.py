@@ -1,0 +1,114 @@
+"""Facts that stay without the person: in bronze, in the table that keeps them, after a refresh and a second delivery."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, materialized_view, table
+from sluice.declare.graph import graph
+from sluice.erasure import anonymisation, requests
+from sluice.erasure.identifiers import Identifier
+from sluice.verification.verify import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+ORDERS = Source(
+    name="orders", schema="id BIGINT, who STRING, email STRING, town STRING, spent INT", subject="who", personal="email"
+)
+
+
+@table(reads="orders", keys="id", sequence_by="spent", subject="who", on_erasure="anonymise")
+def order(orders: DataFrame) -> DataFrame:
+    """What was sold. The length of a name is not declared as personal, and goes nevertheless: it is made of what is NULL."""
+    return orders.select("id", "who", "email", "town", "spent", F.length("who").alias("letters"))
+
+
+@table(reads="orders", keys="who", sequence_by="id", subject="who")
+def customer(orders: DataFrame) -> DataFrame:
+    """Who bought last what; erased with the person."""
+    return orders.select("who", "id", "email")
+
+
+@materialized_view(reads="order", keys="town", recompute="keys")
+def sales(order: DataFrame) -> DataFrame:
+    """What a town spends."""
+    return order.groupBy("town").agg(F.sum("spent").alias("spent"), F.count_distinct("who").alias("people"))
+
+
+LAYER = __name__.rpartition(".")[2]
+FIRST = ((1, "ada", "Rome", 5), (2, "ada", "Rome", 6), (3, "bob", "Rome", 100))
+
+
+def lines(*orders: tuple[int, str, str, int]) -> str:
+    told = ({"id": n, "who": who, "email": f"{who}@x.it", "town": town, "spent": spent} for n, who, town, spent in orders)
+    return "".join(json.dumps(one) + "\n" for one in told)
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
+    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, customer, sales]))
+    lake.land("orders/1.jsonl", lines(*FIRST))
+    lake.run()
+    requests.receive(lake.settings, lake.graph, [Identifier("who", "ada")])
+    return lake
+
+
+WITHOUT_ADA: list[tuple[Any, ...]] = [
+    (1, None, None, "Rome", 5, None),
+    (2, None, None, "Rome", 6, None),
+    (3, "bob", "bob@x.it", "Rome", 100, 3),
+]
+COLUMNS = ("id", "who", "email", "town", "spent", "letters")
+
+
+def check(lake: Lakehouse, spark: SparkSession) -> None:
+    assert lake.rows("order", *COLUMNS) == WITHOUT_ADA
+    assert lake.rows("customer", "who") == [("bob",)], "whose rows are deleted are deleted, and no row of nobody comes"
+    assert lake.rows("sales") == [("Rome", 111, 1)], "the sum is as it was"
+    assert lake.rows("orders", "id", "who", "email") == [(1, None, None), (2, None, None), (3, "bob", "bob@x.it")]
+    assert all(finding.equal for finding in verify(lake.settings, spark, lake.graph))
+
+
+def test_facts_stay_without_the_person_after_a_refresh_and_a_second_delivery(shop: Lakehouse, spark: SparkSession) -> None:
+    shop.run("propagate_deletions")
+    check(shop, spark)
+    shop.run(LAYER, mode="refresh", tables=["order", "customer", "sales"])
+    check(shop, spark)
+    # Delivered again, with one more: facts of somebody who is nobody.
+    shop.land("orders/2.jsonl", lines(*FIRST, (4, "ada", "Bari", 1)))
+    shop.run()
+    assert shop.rows("order", *COLUMNS) == [*WITHOUT_ADA, (4, None, None, "Bari", 1, None)]
+    assert shop.rows("customer", "who") == [("bob",)]
+    assert (
+        not shop.spark.read
+        .format("delta")
+        .load(shop.workspace().path("orders"))
+        .where("who = 'ada' OR email LIKE 'ada%'")
+        .count()
+    )
+    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    # Others' records go on as before.
+    shop.land("orders/3.jsonl", lines((5, "eve", "Bari", 2)))
+    shop.run()
+    assert shop.rows("sales") == [("Bari", 3, 1), ("Rome", 111, 1)] and len(shop.rows("customer")) == 2
+
+
+def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(anonymisation.refold, "of_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            shop.run("propagate_deletions")
+    assert "ada" in {who for (who,) in shop.rows("order", "who")}
+    shop.run("propagate_deletions")
+    check(shop, spark)

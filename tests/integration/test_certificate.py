@@ -1,0 +1,122 @@
+"""A certificate says PASS only where nothing is left, by whatever means one searches; and it shows by a control that it would have found it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
+from sluice.declare.graph import graph
+from sluice.erasure import canary, certificate, physical, planting, propagation, requests
+from sluice.erasure.identifiers import Identifier
+from sluice.runs import stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+HER, OTHER = "anna-schmidt-4711", "bert-meier-0815"
+
+notes = Source(name="notes", pattern="*.jsonl*", schema="who STRING, number BIGINT, text STRING", subject="who", comment="Notes.")
+
+
+@table(reads="notes", keys=("who", "number"), subject="who", personal="text")
+@expect_or_quarantine("said", "text <> ''")
+def note(notes: DataFrame) -> DataFrame:
+    """A note."""
+    return notes.select("who", "number", "text")
+
+
+@materialized_view(reads="note", keys="who", subject="who")
+def by_person(note: DataFrame) -> DataFrame:
+    """Notes of each."""
+    return note.groupBy("who").agg(F.count(F.lit(1)).alias("notes"))
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
+    # What other runs of this checkout leave below .sluice is not this test's.
+    settings.__dict__["state"] = tmp_path / "state"
+    layers = ("pipelines.house.bronze", __name__)
+    pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain="0 seconds")
+    house = Lakehouse(settings, spark, graph(pipeline, (notes, note, by_person)))
+    lines = [{"who": who, "number": number, "text": text} for who in (HER, OTHER) for number, text in ((1, "hello"), (2, ""))]
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    house.land("notes/1.jsonl", content)
+    house.land("notes/2.jsonl.gz", gzip.compress(content.replace(b"hello", b"again")))
+    house.run()
+    return house
+
+
+def _erased(lake: Lakehouse) -> str:
+    request = requests.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    workspace = lake.workspace()
+    propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    physical.finish(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
+    return request
+
+
+def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
+    return certificate.issue(lake.settings, lake.graph, requests.one(lake.settings, "house", request))
+
+
+def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> None:
+    assert list(_by_other_means(lake)) != []
+    request = _erased(lake)
+    made = _issue(lake, request)
+    assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], canary.look(lake.settings, "house", request))
+    assert list(_by_other_means(lake)) == []
+    assert set(made.record["control"]["before"]) == set(planting.STORES) == set(made.record["control"]["now"])
+    assert requests.one(lake.settings, "house", request).state == requests.CERTIFIED
+    page = made.path.with_suffix(".html").read_text()
+    assert "<script" not in page and request in page
+    for text in (page, made.path.read_text()):
+        assert HER not in text and canary.identifiers(lake.settings, "house", request)[0].value not in text
+
+    # A rescan is another certificate, in the chain of the first; late rows make it fail.
+    again = _issue(lake, request)
+    assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
+    assert certificate.verify(lake.settings, made.path, lake.graph) == {
+        "certificate": made.path.name, "hash": True, "chain": True, "issued": "PASS", "verdict": "PASS", "differs": [],
+    }  # fmt: skip
+    (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
+    assert certificate.verify(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
+    failed = _issue(lake, request)
+    assert failed.verdict == "FAIL" and requests.one(lake.settings, "house", request).state == requests.FAILED
+    assert [hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]] == ["landing"]
+
+    # Whoever changes a record, or takes one out of the chain, is found out.
+    record = json.loads(made.path.read_text())
+    made.path.write_text(json.dumps({**record, "verdict": "FAIL"}))
+    assert certificate.verify(lake.settings, made.path)["hash"] is False
+    assert certificate.verify(lake.settings, again.path)["chain"] is False
+
+
+def _by_other_means(lake: Lakehouse) -> Iterator[str]:
+    """Every file decompressed by other tools and searched, and DuckDB over every Parquet file, current or not."""
+    roots = [Path(lake.settings.lake), lake.settings.landing, lake.settings.restricted]
+    for path in (path for root in roots for path in root.rglob("*") if path.is_file() and "certificates" not in path.parts):
+        if path.suffix == ".parquet":
+            rows: list[Any] = duckdb.sql(f"SELECT * FROM read_parquet('{path}', hive_partitioning = false)").fetchall()
+            footer = duckdb.sql(f"SELECT * FROM parquet_metadata('{path}')").fetchall()
+            content = repr((rows, footer)).encode()
+        elif path.suffix == ".zip":
+            content = b"".join(zipfile.ZipFile(path).read(name) for name in zipfile.ZipFile(path).namelist())
+        elif path.suffix == ".gz":
+            content = subprocess.run(["gzip", "-dc", str(path)], check=True, capture_output=True).stdout
+        else:
+            content = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else b""
+        if HER.encode() in content + path.read_bytes() or HER in str(path):
+            yield str(path)

@@ -1,0 +1,74 @@
+"""The walk-through of docs/privacy.md, "For analysts, step by step": what it declares, lands and runs, and what it says is printed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.conftest import PLACES
+
+from sluice.cli import main
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
+HEADING = "## For analysts, step by step\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A root with no pipeline yet, which the command line works in."""
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(tmp_path / name))
+    monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "include"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("pipelines.shop")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def declare(root: Path, text: str) -> None:
+    path = root / re.match(r"# (\S+)\n", text).group(1)  # type: ignore[union-attr]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    importlib.invalidate_caches()
+
+
+def perform(root: Path, command: str, below: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)
+    if words[0] == "land":
+        path = root / "landing" / "shop" / words[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(below)
+        return
+    if words[0] == "echo":
+        (root / words[3]).write_text(f"{words[1]}\n")
+        return
+    with pytest.raises(SystemExit) as ended:
+        main(words[1:])
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, f"{command}: {printed.err}"
+    lines = iter(printed.out.splitlines())
+    for wanted in below.splitlines():
+        parts = re.split(r"\s{3,}", wanted.strip())
+        assert any(all(part in line for part in parts) for line in lines), f"{command}: no line '{wanted}' in\n{printed.out}"
+
+
+def test_what_the_guide_says_is_what_happens(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    section = GUIDE.read_text().split(HEADING)[1].split("\n### ")[0]
+    done = []
+    for kind, text in re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL):
+        done.append(kind)
+        if kind == "python":
+            declare(root, text)
+            continue
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, below = part.partition("\n")
+            perform(root, command, below, capsys)
+    assert (done.count("python"), done.count("console")) == (4, 3)

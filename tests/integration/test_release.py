@@ -1,0 +1,107 @@
+"""De-identified copies with numbers: who is in them under another name, and leaves them when erased."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
+from sluice.declare.graph import graph
+from sluice.erasure import requests
+from sluice.erasure.identifiers import Identifier
+from sluice.errors import SluiceError, UsageError
+from sluice.lake import releases
+from sluice.runs import releasing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+ORDERS = Source(
+    name="orders", schema="id BIGINT, who BIGINT, email STRING, age INT, town STRING", subject="who", personal=("email", "age")
+)
+
+
+@table(reads="orders", keys="id", subject="who", personal={"email": None, "age": treat.bin(18, 65)})
+def order(orders: DataFrame) -> DataFrame:
+    """Orders."""
+    return orders.select("id", "who", "email", "age", "town")
+
+
+@table(reads="orders", keys="who", subject="who", restricted=True)
+def customer(orders: DataFrame) -> DataFrame:
+    """Who is who."""
+    return orders.select("who", "email")
+
+
+@materialized_view(reads="order", keys="town", at_least=2, subjects="people")
+def towns(order: DataFrame) -> DataFrame:
+    """People by town."""
+    return order.groupBy("town").agg(F.count_distinct("who").alias("people"))
+
+
+@materialized_view(reads="order", keys="town")
+def last_order(order: DataFrame) -> DataFrame:
+    """Of somebody, and nothing says of whom."""
+    return order.groupBy("town").agg(F.max("id").alias("id"))
+
+
+def read(release: releases.Release, name: str) -> list[dict[str, object]]:
+    from pyarrow import table as arrow
+
+    found: list[dict[str, object]] = arrow(DeltaTable(str(release.folder / name)).to_pyarrow_dataset().to_table()).to_pylist()
+    return sorted(found, key=str)
+
+
+def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, spark: SparkSession) -> None:
+    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, customer, towns, last_order]))
+    people = ((1, 1700001), (2, 1700001), (3, 1700002), (4, 1700003))
+    told = ({"id": n, "who": who, "email": f"{who}@x.it", "age": 30, "town": "Rome"} for n, who in people)
+    lake.land("orders/1.jsonl", "".join(json.dumps(one) + "\n" for one in told))
+    lake.run()
+    for name, why in (
+        ("customer", "it is restricted"),
+        ("last_order", "no column says whose"),
+        ("orders", "no table that can be"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            releasing.release(settings, lake.graph, [name])
+    first = releasing.release(settings, lake.graph, ["order", "towns"])
+    rows = read(first, "order")
+    assert [set(row) for row in rows] == [{"id", "who", "age", "town"}] * 4, "no e-mail, and not where a row came from"
+    assert len({row["who"] for row in rows}) == 3 and {row["age"] for row in rows} == {"18-64"}
+    assert read(first, "towns") == [{"town": "Rome", "people": 3}]
+    second = releasing.release(settings, lake.graph, ["order"])
+    assert (first.number, second.number) == (1, 2)
+    assert not {row["who"] for row in rows} & {row["who"] for row in read(second, "order")}, (
+        "two releases are not joined by person"
+    )
+    assert first.folder.stat().st_mode & 0o777 == 0o555 and {
+        file.stat().st_mode & 0o777 for file in first.folder.rglob("*") if file.is_file()
+    } == {0o444}
+
+    requests.receive(settings, lake.graph, [Identifier("who", "1700001")])
+    with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
+        releasing.release(settings, lake.graph, ["order"])
+    lake.run("propagate_deletions")
+    first, second = releases.of(settings, "shop")
+    for release in (first, second):
+        assert [row["id"] for row in read(release, "order")] == [3, 4] and release.tables["order"]["erased"][0]["rows"] == 2
+        assert (
+            len(list((release.folder / "order").glob("*.parquet"))) <= 2
+            and DeltaTable(str(release.folder / "order")).version() == 0
+        )
+    assert {str(row["who"]) for row in read(first, "order")} < {str(row["who"]) for row in rows}, "others are as they were"
+    assert "withdrawn" in first.tables["towns"] and not (first.folder / "towns").exists()
+    assert not [path for path in Path(settings.released).rglob("*") if path.name.endswith((".new", ".old"))]
+
+    releases.remove(second)
+    third = releasing.release(settings, lake.graph, ["towns"])
+    assert third.number == 3 and read(third, "towns") == [{"town": "Rome", "people": 2}]

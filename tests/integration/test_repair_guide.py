@@ -1,0 +1,70 @@
+"""The walk-through of docs/repair.md: what it declares, lands and runs, and what it says is printed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.conftest import PLACES
+
+from sluice.cli import main
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "repair.md"
+BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A root with no pipeline yet, which the command line works in."""
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(tmp_path / name))
+    monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "include"))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("pipelines.shop")]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def perform(root: Path, command: str, below: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)
+    if words[0] == "land":
+        path = root / "landing" / "shop" / words[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(below)
+    elif words[0] == "export":
+        name, _, value = words[1].partition("=")
+        monkeypatch.setenv(name, value)
+    else:
+        with pytest.raises(SystemExit) as ended:
+            main(words[1:])
+        printed = capsys.readouterr()
+        assert ended.value.code == (1 if "different" in below else 0), f"{command}: {printed.err}"
+        lines = iter(printed.out.splitlines())
+        for wanted in below.splitlines():
+            parts = re.split(r"\s{3,}", wanted.strip())
+            assert any(all(part in line for part in parts) for line in lines), f"{command}: no line '{wanted}' in\n{printed.out}"
+
+
+def test_what_the_guide_says_is_what_happens(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+    for kind, text in BLOCKS:
+        if kind == "python":
+            path = root / re.match(r"# (\S+)\n", text).group(1)  # type: ignore[union-attr]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            continue
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            command, _, below = part.partition("\n")
+            perform(root, command, below, monkeypatch, capsys)
+            done.append(command.split()[1])
+    assert {"diff", "restore", "clone", "status", "run"} <= set(done)

@@ -1,0 +1,307 @@
+"""Streams with state: windows in each output, joins, late rows, idle inputs, erasure, what is refused and how a stream starts over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
+from sluice.declare.graph import graph
+from sluice.erasure import requests
+from sluice.errors import SluiceError, StopRequested
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="ward", description="A ward.", owner="tests", layers=("ward.bronze", __name__))
+LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def source(name: str, schema: str, **options: Any) -> Source:
+    return Source(name=name, path=name, pattern="*.jsonl", schema=schema, comment="What was measured.", **options)
+
+
+PULSES = source("pulses", "device BIGINT, at TIMESTAMP, pulse BIGINT", subject="device")
+STAYS = source("stays", "device BIGINT, began TIMESTAMP, patient STRING")
+
+
+@table(reads="pulses", keys=("device", "at"), subject="device")
+def pulse(pulses: DataFrame) -> DataFrame:
+    """Heart rates in beats per minute."""
+    return pulses.select("device", "at", "pulse")
+
+
+@table(reads="stays", keys=("device", "began"))
+def stay(stays: DataFrame) -> DataFrame:
+    """From when on a patient wears a device."""
+    return stays.select("device", "began", "patient")
+
+
+def of_window(rows: DataFrame, *window: str) -> DataFrame:
+    """How many rows each window has, and their sum."""
+    summed = rows.groupBy(F.window("at", *window)).agg(F.count(F.lit(1)).alias("pulses"), F.sum("pulse").alias("total"))
+    return summed.select(F.col("window.start").alias("start"), "pulses", "total")
+
+
+@windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"))
+def tumbling(pulse: DataFrame) -> DataFrame:
+    """Ten minutes."""
+    return of_window(pulse, "10 minutes")
+
+
+@windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"))
+def sliding(pulse: DataFrame) -> DataFrame:
+    """Ten minutes, every five."""
+    return of_window(pulse.where("pulse > 0"), "10 minutes", "5 minutes")
+
+
+@windowed(reads="pulse", keys="start", output="update", watermark=Watermark("at", "10 minutes"))
+def updated(pulse: DataFrame) -> DataFrame:
+    """Ten minutes, as they are so far."""
+    return of_window(pulse, "10 minutes")
+
+
+@windowed(reads="pulse", keys="device", output="complete")
+def counted(pulse: DataFrame) -> DataFrame:
+    """How many rows a device ever had."""
+    return pulse.groupBy("device").agg(F.count(F.lit(1)).alias("pulses"))
+
+
+@windowed(reads="pulses", keys=("device", "pulse"), watermark=Watermark("at", "10 minutes"))
+def first_seen(pulses: DataFrame) -> DataFrame:
+    """The first time that a device had a heart rate, of those within ten minutes."""
+    return pulses.select("device", "at", "pulse").dropDuplicatesWithinWatermark(["device", "pulse"])
+
+
+@windowed(
+    reads=("pulse", "stay"),
+    keys=("device", "at"),
+    watermark={"pulse": Watermark("at", "10 minutes"), "stay": Watermark("began", "10 minutes")},
+)
+def worn(pulse: DataFrame, stay: DataFrame) -> DataFrame:
+    """Who wore the device, of heart rates in the first hour."""
+    other = stay.withColumnRenamed("device", "worn")
+    near = F.expr("device = worn AND at >= began AND at <= began + INTERVAL 1 HOUR")
+    return pulse.join(other, near).select("device", "at", "pulse", "patient")
+
+
+EVERY = graph(PIPELINE, [PULSES, STAYS, pulse, stay, tumbling, sliding, updated, counted, first_seen, worn])
+
+
+def instant(minute: float) -> datetime:
+    return START + timedelta(minutes=minute)
+
+
+def lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class Ward(Lakehouse):
+    """Rows by minute of a day."""
+
+    def pulses(self, *minutes: float, device: int = 1) -> None:
+        rows = [{"device": device, "at": instant(minute).isoformat(), "pulse": int(minute * 10)} for minute in minutes]
+        self.land(f"pulses/{self.landed}.jsonl", lines(rows))
+
+    def stays(self, *minutes: float, device: int = 1) -> None:
+        rows = [{"device": device, "began": instant(minute).isoformat(), "patient": f"p{minute}"} for minute in minutes]
+        self.land(f"stays/{self.landed}.jsonl", lines(rows))
+
+    def minutes(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """A table's rows, instants as minutes of the day."""
+        return sorted(tuple(_minute(value) for value in row) for row in self.rows(table, *columns))
+
+
+def _minute(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    return (value.replace(tzinfo=UTC) - START).total_seconds() / 60
+
+
+def ward(settings: Settings, spark: SparkSession, *declared: Any) -> Ward:
+    wanted = graph(PIPELINE, [PULSES, STAYS, pulse, stay, *declared]) if declared else EVERY
+    return Ward(settings, spark, wanted)
+
+
+def test_each_output_once_the_rows_that_came_late_kept(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark)
+    lake.pulses(5, 12, 31)  # from here on, what is not after minute 21 is late
+    lake.stays(0, 30)
+    lake.run()
+    assert lake.minutes("tumbling") == [(0, 1, 50), (10, 1, 120)]
+    assert lake.minutes("updated") == [(0, 1, 50), (10, 1, 120), (30, 1, 310)]
+    assert lake.minutes("counted") == [(1, 3)]
+    assert lake.minutes("first_seen", "at") == [(5,), (12,), (31,)]
+    assert lake.minutes("worn", "at", "patient") == [(5, "p0"), (12, "p0"), (31, "p0"), (31, "p30")]
+    before = lake.versions()
+    assert {name: report.late for name, report in lake.run().items() if report.late} == {}
+    assert lake.versions() == before, "nothing new, no commit"
+
+    lake.pulses(9, 15, 20, 21, 22, 29)
+    reports = lake.run()
+    assert lake.minutes("tumbling_late", "at", "_missed") == [(9, "all"), (15, "all")]
+    assert lake.minutes("updated") == [(0, 1, 50), (10, 1, 120), (20, 4, 920), (30, 1, 310)]
+    assert lake.minutes("counted") == [(1, 9)] and "counted_late" not in lake.versions()
+    assert lake.minutes("first_seen", "at") == [(5,), (12,), (22,), (29,), (31,)]
+    assert lake.minutes("first_seen_late", "at") == [(9,), (15,), (20,), (21,)]
+    assert (reports["tumbling"].late, reports["first_seen"].late, reports["counted"].late) == (2, 4, 0)
+    assert reports["tumbling"].notes == ["2 rows of 'pulse' came too late, by up to 720 s: they are in tumbling_late"]
+    assert reports["tumbling"].state_rows > 0 and reports["tumbling"].state_bytes > 0
+
+
+def test_every_row_is_in_a_window_or_kept_as_late(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark, tumbling, sliding)
+    all_of_them: list[float] = []
+    for minutes in ([0, 7, 40], [3, 24, 26, 33, 90], [41, 79, 81, 84.5, 300]):
+        lake.pulses(*minutes)
+        all_of_them += minutes
+        lake.run()
+    rows = Counter({start: pulses for start, pulses, _ in lake.minutes("tumbling")})
+    late = Counter(int(at // 10) * 10.0 for (at,) in lake.minutes("tumbling_late", "at"))
+    assert rows + late == Counter(int(at // 10) * 10.0 for at in all_of_them if at != 300)
+    sums = {start: total for start, _, total in lake.minutes("sliding")}
+    assert {missed for _, missed in lake.minutes("sliding_late", "at", "_missed")} == {"all", "some"}
+    for start in range(0, 90, 5):
+        inside = [at for at in all_of_them if start <= at < start + 10]
+        missing = [at for at, _ in lake.minutes("sliding_late", "at", "_missed") if start <= at < start + 10]
+        assert sums.get(start, 0) >= sum(at * 10 for at in inside if at and at not in missing), start
+
+
+def test_f3_a_watermark_of_seconds_loses_no_backfilled_row(settings: Settings, spark: SparkSession) -> None:
+    @windowed(reads="pulse", keys="start", watermark=Watermark("at", "30 seconds"))
+    def hasty(pulse: DataFrame) -> DataFrame:
+        """Minutes."""
+        return of_window(pulse, "1 minute")
+
+    lake = ward(settings, spark, hasty)
+    lake.pulses(300)
+    lake.run()
+    lake.pulses(1, 2, 3)  # of hours before: a backfill
+    report = lake.run()["hasty"]
+    assert (report.late, report.rows_in, lake.minutes("hasty")) == (3, 3, [])
+    assert lake.minutes("hasty_late", "at", "_input", "_watermark") == [(at, "pulse", 299.5) for at in (1, 2, 3)]
+
+
+def test_a_stream_that_is_quiet_is_closed_once(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    @windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"), closes_when_idle="1 hour")
+    def closing(pulse: DataFrame) -> DataFrame:
+        """Ten minutes."""
+        return of_window(pulse, "10 minutes")
+
+    lake = ward(settings, spark, closing)
+    lake.pulses(5, 31)
+    lake.run()
+    assert lake.minutes("closing") == [(0, 1, 50)] and lake.run()["closing"].notes == []
+    _later(monkeypatch, hours=2)
+    assert lake.run()["closing"].notes == ["nothing came for 1 hour: the windows up to 2026-01-01 00:40:00 were closed"]
+    assert lake.minutes("closing") == [(0, 1, 50), (30, 1, 310)]
+    before = lake.versions()
+    assert lake.run()["closing"].notes == [] and lake.versions() == before, "once"
+    monkeypatch.undo()
+    lake.pulses(39, 41)
+    assert lake.run()["closing"].late == 1 and lake.minutes("closing_late", "at") == [(39,)]
+    lake.pulses(70)
+    lake.run()
+    assert lake.minutes("closing") == [(0, 1, 50), (30, 1, 310), (40, 1, 410)]
+
+
+def _later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    from sluice.flows.stateful import idle
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=hours)
+
+    monkeypatch.setattr(idle, "datetime", Clock)
+
+
+@pytest.mark.parametrize("where", [pytest.param("late.keep", marks=pytest.mark.slow), "output.write"])
+def test_a_batch_that_is_repeated_writes_once(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    from sluice.flows.stateful import flow
+
+    lake = ward(settings, spark, tumbling)
+    lake.pulses(5, 12, 31)
+    lake.run()
+    lake.pulses(9, 15, 60)
+    module, name = where.split(".")
+    done: Callable[..., None] = getattr(getattr(flow, module), name)
+
+    def dying(*arguments: Any) -> None:
+        done(*arguments)
+        raise StopRequested("killed")
+
+    monkeypatch.setattr(getattr(flow, module), name, dying)
+    with pytest.raises(StopRequested):
+        lake.run()
+    monkeypatch.undo()
+    lake.run()
+    assert lake.minutes("tumbling") == [(0, 1, 50), (10, 1, 120), (30, 1, 310)]
+    assert lake.minutes("tumbling_late", "at") == [(9,), (15,)]
+
+
+def test_state_does_not_grow_with_the_number_of_runs(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark, tumbling)
+    files = []
+    for run in range(8):
+        lake.pulses(run * 60, run * 60 + 1)
+        lake.run()
+        state = Path(settings.checkpoints("ward", f"{LAYERS[1]}_tumbling"))
+        files.append(sum(1 for path in state.glob("*/state/**/*") if path.is_file()))
+    assert max(files[5:]) <= max(files[1:5]) + 4, files  # a version more or less of one window's partition
+
+
+def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark, tumbling)
+    lake.pulses(5, 31)
+    lake.run()
+    lake.pulses(7)
+    assert lake.run()["tumbling"].late == 1
+
+    @windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"), name="tumbling")
+    def of_five(pulse: DataFrame) -> DataFrame:
+        """Five minutes."""
+        return of_window(pulse, "5 minutes")
+
+    changed = ward(settings, spark, of_five)
+    with pytest.raises(SluiceError, match=r"its transform changed.*--mode refresh --table tumbling"):
+        changed.run()
+    changed.run(*LAYERS, mode="refresh", tables=["tumbling"])
+    assert changed.minutes("tumbling") == [(5, 2, 120)] and changed.minutes("tumbling_late") == []
+    assert "does not reach it" in changed.replay("2026-01-01", "2026-01-02")["tumbling"].notes[0]
+    for path in Path(settings.checkpoints("ward", f"{LAYERS[1]}_tumbling")).glob("*.json"):
+        path.unlink()
+    with pytest.raises(SluiceError, match="its checkpoint was lost"):
+        changed.run()
+
+
+def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark, counted, tumbling)
+    lake.pulses(5, 31, device=1)
+    lake.pulses(6, 32, device=77)
+    lake.run()
+    lake.pulses(7, device=77)
+    lake.run()
+    assert lake.minutes("counted") == [(1, 2), (77, 3)] and len(lake.rows("tumbling_late")) == 1
+    requests.receive(settings, lake.graph, ["77"], "device")
+    lake.run("propagate_deletions")
+    assert lake.minutes("counted") == [(1, 2)] and lake.minutes("tumbling") == [(0, 1, 50)]
+    assert lake.rows("tumbling_late") == []
+    lake.pulses(8, 33, device=77)
+    lake.run()
+    assert lake.minutes("counted") == [(1, 2)]
+    for state in Path(settings.bookkeeping("ward", "checkpoints")).rglob("state"):
+        keys = spark.read.format("statestore").load(str(state.parent)).select("key.*")
+        assert "device" not in keys.columns or {row.device for row in keys.collect()} == {1}

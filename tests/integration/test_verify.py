@@ -1,0 +1,294 @@
+"""`sluice verify`: equal after any runs; and whatever is wrong with a table is found, told apart from what is known, without a value."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.conftest import Lakehouse, settings_at
+
+from sluice.declare import (
+    F,
+    Pipeline,
+    Source,
+    TimeReach,
+    auto_cdc,
+    auto_cdc_from_snapshot,
+    expect_or_drop,
+    expect_or_quarantine,
+    materialized_view,
+    table,
+    temporary_view,
+    treat,
+)
+from sluice.declare.graph import Graph, graph
+from sluice.errors import UsageError
+from sluice.runs import job, ledger, stages, stale, verifying
+from sluice.verification.verify import RESTORED, Finding, names_of, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PIPELINE = Pipeline(name="kiosk", description="A kiosk.", owner="tests", layers=("kiosk.bronze", __name__))
+LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
+
+
+def source(name: str, schema: str, **options: Any) -> Source:
+    return Source(name=name, path=name, pattern="*.jsonl", schema=schema, comment="Deliveries.", **options)
+
+
+SOURCES = [
+    source(
+        "sales",
+        "shop STRING, day DATE, amount DOUBLE, buyer STRING, sent INT",
+        redelivery="replace",
+        subject="buyer",
+        date_in_path="%Y-%m-%d",
+    ),
+    source("people", "id BIGINT, name STRING, city STRING, at INT, part INT, what STRING", subject="id"),
+    source("extracts", "item STRING, number INT, day DATE"),
+]
+
+
+def declared(factor: int = 1, reach: str = "2 days", whole: bool = True) -> Graph:
+    """The pipeline, with one version of its transform and of what is said of its reach. whole: with what is kept from changes."""
+
+    @table(reads="sales", keys=("shop", "day"), sequence_by="sent", subject="shop", personal={"buyer": treat.truncate(2)})
+    @expect_or_quarantine("enough", "amount >= 0")
+    @expect_or_drop("open", "shop <> 'closed'", null_ok=True)
+    def sale(sales: DataFrame) -> DataFrame:
+        """What a shop took on a day."""
+        return sales.select("shop", "day", (F.col("amount") * factor).alias("amount"), "buyer", "sent")
+
+    @temporary_view(reads="people")
+    def changes(people: DataFrame) -> DataFrame:
+        """Changes of members."""
+        return people.where("what <> 'test'")
+
+    cdc: dict[str, Any] = {
+        "keys": "id",
+        "sequence_by": ("at", "part"),
+        "apply_as_deletes": "what = 'delete'",
+        "except_column_list": "what",
+        "subject": "id",
+    }
+    members = auto_cdc("members", reads="changes", **cdc, ignore_null_updates=True)
+    history = auto_cdc(
+        "history",
+        reads="changes",
+        **cdc,
+        apply_as_truncates="what = 'truncate'",
+        stored_as_scd_type=2,
+        track_history_except_column_list=("at", "part", "name"),
+    )
+    stocks = auto_cdc_from_snapshot("stocks", reads="extracts", keys="item", snapshot_by="day", stored_as_scd_type=2)
+
+    @materialized_view(reads="sale", keys=("shop", "day"), reach={"sale": TimeReach("day", after=reach)}, recompute="keys")
+    def moving(sale: DataFrame) -> DataFrame:
+        """What a shop took in the three days up to a day."""
+        days = sale.select("shop", F.explode(F.sequence("day", F.date_add("day", 2))).alias("day"), "amount")
+        return days.groupBy("shop", "day").agg(F.sum(F.col("amount").cast("decimal(18,2)")).alias("amount"))
+
+    @materialized_view(reads=("moving", "sale"), keys="shop")
+    def best(moving: DataFrame, sale: DataFrame) -> DataFrame:
+        """A shop's best three days, and how many days it sold on."""
+        most = moving.groupBy("shop").agg(F.max("amount").alias("amount"))
+        return most.join(sale.groupBy("shop").agg(F.count("*").alias("days")), "shop", "left")
+
+    of_sales = [SOURCES[0], sale, moving, best]
+    return graph(PIPELINE, [*of_sales, *SOURCES[1:], changes, members, history, stocks] if whole else of_sales)
+
+
+GRAPH, LATER = declared(), declared(factor=2, whole=False)
+
+
+def lines(names: str, *rows: tuple[Any, ...]) -> str:
+    return "".join(json.dumps(dict(zip(names.split(), row, strict=False))) + "\n" for row in rows)
+
+
+def sales(*rows: tuple[Any, ...]) -> str:
+    return lines("shop day amount buyer sent", *rows)
+
+
+def land(lake: Lakehouse, *days: int) -> None:
+    """Sales with ties, corrections and bad rows; changes of people out of order; extracts in which items come and go."""
+    for day in days:
+        at = f"2026-03-{day:02}"
+        rows = [(shop, at, day * 1.5, "Secretary", sent) for shop in ("north", "south") for sent in (1, 2)]
+        lake.land(
+            f"sales/{at}.jsonl",
+            sales(*rows, ("north", at, -0.0, "Somebody", 2), ("east", at, -1.0, "X", 1), ("closed", at, 1.0, "X", 1)),
+        )
+        names = "id at part what name city"
+        people = [
+            (1, day, 2, "update", f"Ann{day}", None),
+            (1, day, 1, "update", None, f"Rome{day}"),
+            (2, 10 - day, 1, "update", "Bob", "Oslo"),
+            (3, 7, 1, "delete"),
+            (3, day * 3, 1, "new", "Cleo", "Bonn"),
+            (4, day, 1, "test", "Dan", "Kiel"),
+            (5, None, 1, "new", "Eve", "Nice"),
+            (None, 2, 9, "truncate"),
+        ]
+        lake.land(f"people/{at}.jsonl", lines(names, *people))
+        extract = [(item, day, at) for item in ("cola", "news", "gum")[day % 3 :]]
+        lake.land(f"extracts/{at}.jsonl", lines("item number day", *extract))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
+    """Two runs; in the second a file comes again with other rows, and one of a day that is gone."""
+    lake = Lakehouse(settings_at(tmp_path_factory.mktemp("verify")), spark, GRAPH)
+    land(lake, 1, 2, 3)
+    lake.run(*LAYERS)
+    land(lake, 4)
+    lake.land("sales/2026-03-02.jsonl", sales(("north", "2026-03-02", 7.25, "Another", 1)))
+    lake.land("sales/2026-03-03.jsonl", "")
+    lake.run(*LAYERS)
+    return lake
+
+
+@pytest.fixture
+def copied(world: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """The same lake, to be broken."""
+    shutil.copytree(world.settings.lake, tmp_path / "lake")
+    shutil.copytree(world.settings.landing, tmp_path / "landing")
+    return Lakehouse(settings_at(tmp_path), world.spark, world.graph, landed=1000)
+
+
+def found(lake: Lakehouse, *names: str) -> dict[str, Finding]:
+    """The findings that are not simply equal, by table."""
+    findings = verify(lake.settings, lake.spark, lake.graph, names or None)
+    return {one.table: one for one in findings if one.equal is not True or one.note}
+
+
+def counts(finding: Finding) -> tuple[int, int, int]:
+    return finding.missing, finding.surplus, finding.different
+
+
+def test_every_table_is_what_a_batch_over_bronze_gives(world: Lakehouse) -> None:
+    findings = verify(world.settings, world.spark, world.graph)
+    assert {one.table: str(one) for one in findings if one.equal is not True} == {}
+    rows = {one.table: one.rows for one in findings}
+    assert rows.keys() >= {"sale", "members", "members_changes", "history", "stocks", "moving", "best"}
+    assert min(rows[name] or 0 for name in ("sale", "members", "history", "stocks", "moving", "best")) > 1
+    assert len(world.rows("history")) > len(world.rows("members"))
+
+
+BREAKS: list[tuple[str, str, Callable[[DeltaTable], Any], tuple[int, int, int], set[str]]] = [
+    ("a row gone", "sale", lambda t: t.delete("shop = 'north' AND day = '2026-03-01'"), (1, 0, 0), {"sale"}),
+    ("a value changed", "sale", lambda t: t.update({"amount": "amount + 0.25"}, predicate="shop = 'south'"), (0, 0, 2), {"sale"}),
+    ("NULL for a value", "sale", lambda t: t.update({"buyer": "NULL"}, predicate="sent = 1"), (0, 0, 1), {"sale"}),
+    ("another key", "moving", lambda t: t.update({"shop": "'west'"}, predicate="day = '2026-03-05'"), (2, 2, 0), {"moving"}),
+    ("an old state", "members", lambda t: t.update({"city": "'Paris'"}, predicate="id = 1"), (0, 0, 1), {"members"}),
+    ("another past", "history", lambda t: t.update({"city": "'Paris'"}, predicate="id = 2"), (0, 0, 0), {"history"}),
+    ("a change lost", "members_changes", lambda t: t.delete("id = 2"), (4, 0, 0), {"members_changes"}),
+    ("an item gone", "stocks", lambda t: t.delete("item = 'gum'"), (0, 0, 0), {"stocks"}),
+]
+
+
+def test_what_is_wrong_is_found_and_no_value_is_told(copied: Lakehouse) -> None:
+    for what, name, change, expected, tables in BREAKS:
+        delta = DeltaTable(copied.workspace().path(name))
+        before = delta.version()
+        change(delta)
+        wrong = found(copied, *tables)
+        assert set(wrong) == tables, what
+        assert all(one.equal is False for one in wrong.values()), what
+        assert counts(wrong[name]) == expected or expected == (0, 0, 0), what
+        assert sum(counts(wrong[name])) > 0, what
+        assert not {"south", "Paris", "north"} & set(str(wrong[name]).replace(",", " ").split())
+        DeltaTable(copied.workspace().path(name)).restore(before)
+
+
+def test_a_row_that_is_there_twice_is_one_too_many_and_above_it_all_is_well(copied: Lakehouse) -> None:
+    path = copied.workspace().path("best")
+    copied.spark.read.format("delta").load(path).limit(1).write.format("delta").mode("append").save(path)
+    wrong = found(copied, "sale", "best")
+    assert set(wrong) == {"best"}
+    assert counts(wrong["best"]) == (0, 1, 0)
+    assert str(wrong["best"]) == "1 too many"
+
+
+def test_a_view_over_a_wrong_table_is_wrong_too(copied: Lakehouse) -> None:
+    DeltaTable(copied.workspace().path("sale")).delete("shop = 'north'")
+    replace(copied, graph=declared(whole=False)).run(LAYERS[1])  # the views follow what is there
+    assert {name: one.equal for name, one in found(copied, "sale", "moving", "best").items()} == {
+        "sale": False,
+        "moving": False,
+        "best": False,
+    }
+
+
+def test_what_is_stale_is_told_apart_from_what_is_wrong(copied: Lakehouse) -> None:
+    later = replace(copied, graph=LATER)
+    land(later, 5)
+    later.run(*LAYERS)
+    wrong = found(later, "sale", "moving")
+    assert wrong["sale"].equal is None
+    assert "stale: replay or refresh" in wrong["sale"].note
+    assert wrong["sale"].different > 1
+    # The views are what today's code makes of the rows that are stored.
+    assert wrong["moving"].equal is True
+    assert "over 'sale' as it is stored, which is stale" in wrong["moving"].note
+    # Of some days it is known that earlier code made them. What differs on others is wrong.
+    days = stale.Interval.of("2026-03-01", "2026-03-04")
+    one = verify(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    assert one.equal is None
+    DeltaTable(later.workspace().path("sale")).delete("day = '2026-03-05' AND shop = 'south'")
+    one = verify(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    assert (one.equal, one.missing) == (False, 1)
+    assert "1 of them not for that" in one.note
+
+
+def test_a_restored_table_is_called_so(copied: Lakehouse) -> None:
+    delta = DeltaTable(copied.workspace().path("sale"))
+    delta.restore(delta.version() - 1)
+    delta.alter.set_table_properties({RESTORED: "1"}, raise_if_not_exists=False)
+    wrong = found(copied, "sale", "best")
+    assert wrong["sale"].equal is None
+    assert "restored to version 1" in wrong["sale"].note
+    assert "over 'sale' as it is stored, which is restored" in wrong["best"].note
+
+
+def test_bronze_is_what_all_is_made_of_and_a_wrong_name_is_told(world: Lakehouse) -> None:
+    for name, said in (("sales", "is bronze, from which"), ("sael", "Did you mean 'sale'")):
+        with pytest.raises(UsageError, match=said):
+            verify(world.settings, world.spark, GRAPH, [name])
+
+
+def test_a_reach_in_time_that_is_declared_too_short_is_found(copied: Lakehouse) -> None:
+    short = replace(copied, graph=declared(reach="0 days", whole=False))
+    short.run(*LAYERS)  # recomputed in full, since the declaration is another
+    assert found(short, "moving") == {}
+    short.land("sales/2026-03-01.jsonl", sales(("north", "2026-03-01", 99.0, "New", 9)))
+    short.run(*LAYERS)
+    wrong = found(short, "moving")
+    assert wrong["moving"].equal is False
+    assert wrong["moving"].different > 0
+
+
+def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:
+    def run(verified: tuple[str, ...] | None = None) -> list[str]:
+        report = job.under_lease(
+            copied.settings, GRAPH, job.Request("kiosk", "verify"), lambda space: stages.run(space, "verify", verified=verified)
+        )
+        assert not report["committed"]
+        assert {flow["note"] for flow in report["flows"]} == {"equal"}
+        return [flow["flow"] for flow in report["flows"]]
+
+    turns = names_of(GRAPH)
+    assert [*run(), *run()] == turns[:2]
+    assert run(("best", "moving")) == ["best", "moving"]
+    DeltaTable(copied.workspace().path(turns[2])).delete()
+    with pytest.raises(verifying.Differs, match=f"'{turns[2]}' .[0-9]+ missing.* --mode refresh --table {turns[2]};"):
+        run()
+    told = [(row["flow"], row["state"]) for row in ledger.runs(copied.settings, "kiosk")]
+    assert told == [(name, "done") for name in (*turns[:2], "best", "moving")] + [(turns[2], "failed")]
+    assert run() == [next(name for name in turns[3:] if name not in ("best", "moving"))]

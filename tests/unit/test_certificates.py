@@ -1,0 +1,157 @@
+"""What a certificate says of what was found, and how it is checked. Without Spark: the tables are written, and erased, by delta-rs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from sluice.declare import Pipeline, Source, table
+from sluice.declare.graph import Graph, graph
+from sluice.erasure import canary, certificate, planting, requests
+from sluice.erasure.identifiers import Identifier
+from sluice.erasure.scan import opening
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sluice.settings import Settings
+
+HER = "anna-schmidt-4711"
+notes = Source(name="notes", schema="who STRING, text STRING", subject="who", comment="Notes.")
+
+
+@table(reads="notes", keys="who", subject="who", personal="text")
+def note(notes: DataFrame) -> DataFrame:
+    """A note."""
+    return notes.select("who", "text")
+
+
+@pytest.fixture
+def house(settings: Settings, tmp_path: Path) -> Graph:
+    # What other runs of this checkout leave below .sluice is not this test's.
+    settings.__dict__["state"] = tmp_path / "state"
+    made = graph(Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (notes, note))
+    write_deltalake(made.location(settings, "note"), pa.table({"who": ["bert"], "text": ["x"]}))
+    return made
+
+
+@pytest.fixture
+def request_of_her(settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A request whose rows are gone, its canary planted and not yet erased."""
+    monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
+    made = requests.receive(settings, house, [Identifier("who", HER)])
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+    canary.plant(workspace, made)
+    requests.advance(settings, "house", made, requests.PHYSICALLY)
+    return made.request
+
+
+def _erase(settings: Settings, request: str, *kept: str) -> None:
+    """Remove the canary, as the steps do, but for these folders."""
+    for folder in canary.root(settings, "house", request).iterdir():
+        if folder.is_dir() and folder.name not in kept:
+            shutil.rmtree(folder)
+
+
+def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
+    return certificate.issue(settings, house, requests.one(settings, "house", request))
+
+
+def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    made = _issue(settings, house, request_of_her)
+    assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
+    assert set(made.record["control"]["before"]) == set(planting.STORES) == set(made.record["control"]["now"])
+    assert requests.one(settings, "house", request_of_her).state == requests.CERTIFIED
+    assert not canary.root(settings, "house", request_of_her).exists()
+    page = made.path.with_suffix(".html").read_text()
+    assert "<script" not in page and request_of_her in page
+    for text in (page, made.path.read_text()):
+        assert HER not in text and canary.identifiers(settings, "house", request_of_her)[0].value not in text
+
+    again = _issue(settings, house, request_of_her)
+    assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
+    assert certificate.verify(settings, made.path, house) == {
+        "certificate": made.path.name, "hash": True, "chain": True, "issued": "PASS", "verdict": "PASS", "differs": [],
+    }  # fmt: skip
+    late = settings.landing / "house" / "notes" / "late.jsonl.gz"
+    late.parent.mkdir(parents=True)
+    late.write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
+    report = certificate.verify(settings, made.path, house)
+    assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
+    failed = _issue(settings, house, request_of_her)
+    assert failed.verdict == "FAIL" and requests.one(settings, "house", request_of_her).state == requests.FAILED
+    assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
+
+    made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
+    assert certificate.verify(settings, made.path)["hash"] is False
+    assert certificate.verify(settings, again.path)["chain"] is False
+
+
+def test_a_row_that_a_query_returns_fails_both_stamps(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    write_deltalake(house.location(settings, "note"), pa.table({"who": [HER], "text": ["x"]}), mode="append")
+    made = _issue(settings, house, request_of_her)
+    assert (made.verdict, made.logical, made.physical) == ("FAIL", "FAIL", "FAIL")
+    assert made.record["stamps"]["logical"]["hits"][0]["column"] == "who"
+
+
+@pytest.mark.parametrize("kept", ["table", "vectors", "quarantine", "landing", "archive", "state", "temporary"])
+def test_a_control_that_is_still_there_fails(settings: Settings, house: Graph, request_of_her: str, kept: str) -> None:
+    _erase(settings, request_of_her, kept)
+    made = _issue(settings, house, request_of_her)
+    assert made.verdict == "FAIL" and made.record["control"]["why"] == "the control was found after it had been erased"
+
+
+def test_a_scanner_that_finds_no_control_proves_nothing(
+    settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _erase(settings, request_of_her)
+    monkeypatch.setitem(opening._STREAMS, "gzip", lambda stream: iter(()))
+    blind = _issue(settings, house, request_of_her)
+    assert blind.verdict == "INCONCLUSIVE" and "archive, gzip" in blind.record["control"]["why"]
+    assert requests.one(settings, "house", request_of_her).state == requests.PHYSICALLY
+
+
+def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
+    request = requests.receive(settings, house, [Identifier("who", HER)]).request
+    unplanted = _issue(settings, house, request)
+    assert (unplanted.verdict, unplanted.record["control"]["why"]) == (
+        "INCONCLUSIVE",
+        "no control was planted before the erasure",
+    )
+    odd = Path(settings.lake) / "house" / "left" / "odd.bin"
+    odd.parent.mkdir()
+    odd.write_bytes(bytes(range(256)))
+    unread = _issue(settings, house, request)
+    assert [one["reason"] for one in unread.record["stamps"]["physical"]["unread"]] == ["no decoder knows this kind of file"]
+    assert unread.record["undeclared"] == [{"root": "lake", "path": certificate.hashed("left/odd.bin")}]
+
+
+def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    requests.advance(settings, "house", request_of_her, requests.LOGICALLY, physical_due_at=later)
+    made = _issue(settings, house, request_of_her)
+    assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "PASS", "DUE")
+    assert requests.one(settings, "house", request_of_her).state == requests.LOGICALLY
+
+
+def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
+    from sluice.erasure import vault
+
+    request = requests.receive(settings, house, [Identifier("who", HER)]).request
+    vault.add(settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")])
+    write_deltalake(
+        house.location(settings, "note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
+    )
+    made = _issue(settings, house, request)
+    assert (made.logical, made.record["shared_identifiers"]) == ("PASS", 1)

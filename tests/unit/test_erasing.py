@@ -1,0 +1,162 @@
+"""What is due of erasures, as it is told and asked for: without Spark, and before a word of it starts one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sluice.declare import loading
+from sluice.erasure import requests
+from sluice.errors import DeclarationError, UsageError
+from sluice.runs import due, erasing, job, summary
+from sluice.settings import Settings
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def asked(settings: Settings) -> list[str]:
+    """Two requests of the gym, by devices."""
+    from sluice.erasure.identifiers import Identifier
+
+    graph = loading.load(settings, "gym")
+    return [
+        requests.receive(settings, graph, [Identifier("device_id", number)]).request for number in ("4200000001", "4200000002")
+    ]
+
+
+def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sluice.session", None)
+    report = erasing.perform(settings, job.Request("gym", erasing.STAGE))
+    assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
+
+
+def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"Did you mean '{asked[0]}'"):
+        erasing.perform(settings, job.Request("gym", erasing.STAGE), [asked[0][:-1] + "x"])
+
+
+def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
+    (Path(settings.bookkeeping("gym")) / "clone.json").write_text("{}")
+    with pytest.raises(UsageError, match="where it was cloned from"):
+        erasing.perform(settings, job.Request("gym", erasing.STAGE))
+
+
+def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
+    settings: Settings, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = replace(settings, erasure_approval=True)
+    monkeypatch.setitem(sys.modules, "sluice.session", None)
+    report = erasing.perform(strict, job.Request("gym", erasing.STAGE))
+    assert [row["state"] for row in report["requests"]] == ["received", "received"]
+    assert requests.waiting(strict, "gym") == []
+    erasing.approve(strict, "gym", asked[:1])
+    erasing.approve(strict, "gym", asked[:1])
+    assert [one.request for one in requests.waiting(strict, "gym")] == asked[:1]
+    assert [event.note for event in requests.one(strict, "gym", asked[0]).history].count(requests.APPROVED) == 1
+
+
+def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["erase.py", "--pipeline", "gym", "--approved"])
+    with pytest.raises(SystemExit) as ended:
+        erasing.main()
+    assert ended.value.code == 2 and "--requests ID,ID" in capsys.readouterr().err
+
+
+def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]) -> None:
+    on = NOW + timedelta(days=7)
+    requests.advance(settings, "gym", asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
+    rows = due.rows(settings, "gym")
+    shown = summary.shown({**job.nothing(job.Request("gym", "vacuum")), "requests": rows})
+    assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
+    assert f"request {asked[1]}: received" in shown
+    assert "42000000" not in shown and not any(one.pseudonyms[0] in json.dumps(rows) for one in requests.all_of(settings, "gym"))
+
+
+@pytest.mark.parametrize(
+    ("state", "days", "expected"),
+    [
+        (requests.RECEIVED, None, "erase"),
+        (requests.LOGICALLY, 1, "later"),
+        (requests.LOGICALLY, -1, "finish"),
+        (requests.PHYSICALLY, -1, "scan"),
+        (requests.FAILED, -1, "scan"),
+        (requests.CERTIFIED, -1, None),
+    ],
+)
+def test_every_state_of_a_request_has_what_is_due_of_it(
+    settings: Settings, asked: list[str], state: requests.State, days: int | None, expected: str | None
+) -> None:
+    when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
+    if state == requests.FAILED:
+        requests.advance(settings, "gym", asked[0], state, "ambiguous")
+        assert due.at(due.of(settings, "gym"), NOW, asked[:1]) == due.Due(), "it was never erased: it has to be asked anew"
+        requests.advance(settings, "gym", asked[0], requests.LOGICALLY)
+    requests.advance(settings, "gym", asked[0], state, physical_due_at=when)
+    found = due.at(due.of(settings, "gym"), NOW, asked[:1])
+    assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
+    later = due.at(due.of(settings, "gym"), NOW + timedelta(days=31), asked[:1])
+    if state == requests.CERTIFIED:
+        assert later.again == (asked[0],)
+
+
+def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
+    requests.advance(settings, "gym", asked[0], requests.PHYSICALLY)
+    requests.note(settings, "gym", asked[0], due.SCANNED, "INCONCLUSIVE")
+    standings = due.of(settings, "gym")
+    assert due.at(standings, NOW).scan == ()
+    assert due.at(standings, NOW, asked[:1]).scan == (asked[0],)
+    assert due.at(standings, NOW + timedelta(days=8)).scan == (asked[0],)
+
+
+def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_proof(
+    settings: Settings, asked: list[str]
+) -> None:
+    from sluice.erasure import vault
+    from sluice.erasure.identifiers import Identifier
+
+    done, late = asked
+    for request in asked:
+        vault.keep(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+    requests.advance(settings, "gym", done, requests.CERTIFIED)
+    job.forget(settings, "gym")
+    assert not vault.holds(settings, "gym", done)
+    assert vault.holds(settings, "gym", late), "nothing could prove it any more"
+
+
+def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLUICE_ENV", "SLUICE_RETAIN"):
+        monkeypatch.delenv(name, raising=False)
+    assert loading.pipeline(Settings.current(), "gym").retain == "7 days", "the default of production"
+    monkeypatch.setenv("SLUICE_RETAIN", "1 minute")
+    settings = Settings.current()
+    assert loading.load(settings, "gym").pipeline.retain == "1 minute"
+    assert settings.spark_environment()["SLUICE_RETAIN"] == "1 minute", "jobs are told, too"
+    monkeypatch.setenv("SLUICE_RETAIN", "soon")
+    with pytest.raises(DeclarationError, match="not 'soon'"):
+        loading.load(Settings.current(), "gym")
+    monkeypatch.setenv("SLUICE_ENV", "prod")
+    with pytest.raises(UsageError, match="not for the environment 'prod'"):
+        Settings.current()
+
+
+def test_approval_is_yes_or_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, meant in (("yes", True), ("no", False), ("", False)):
+        monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", given)
+        assert Settings.current().erasure_approval is meant
+    monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", "ja")
+    with pytest.raises(UsageError, match="'yes' or 'no', not 'ja'"):
+        Settings.current()
+
+
+def test_the_command_line_has_run_and_approve() -> None:
+    from sluice.cli import app
+
+    shown = CliRunner().invoke(app, ["erase", "--help"]).output
+    assert "run" in shown and "approve" in shown and "request" in shown

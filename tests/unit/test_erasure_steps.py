@@ -1,0 +1,251 @@
+"""The parts of an erasure that need no Spark: what is swept, which files a table does not need, who is behind, going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.conftest import settings_at
+
+from sluice.declare import Pipeline, Source, materialized_view, table
+from sluice.declare.graph import graph
+from sluice.erasure import canary, closure, ledger, physical, propagation, requests
+from sluice.erasure.identifiers import Identifier
+from sluice.erasure.steps import naming, orphans, state, sweep
+from sluice.erasure.steps.erasing import Erasing
+from sluice.errors import SluiceError
+from sluice.flows import behind
+from sluice.lake import shallow
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import RETENTION
+from sluice.lake.workspace import Workspace
+
+NOW = datetime.now(UTC)
+LONG_AGO = 1_000_000_000.0
+
+source = Source(name="says", schema="who STRING", subject="who", comment="s")
+
+
+@table(reads="says", keys="who", subject="who")
+def said(says: Any) -> Any:
+    """Said."""
+    return says
+
+
+@materialized_view(reads="said", keys="who", subject="who")
+def each(said: Any) -> Any:
+    """Each."""
+    return said
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    settings = replace(settings_at(tmp_path), root=tmp_path / "checkout")
+    settings.root.mkdir()
+    layers = ("pipelines.house.bronze", __name__)
+    session: Any = SimpleNamespace(
+        conf=SimpleNamespace(get=lambda name, other: f"file:{settings.root}/events", set=lambda *said: None),
+        sparkContext=SimpleNamespace(applicationId="local-1"),
+    )
+    return Workspace(
+        settings, graph(Pipeline(name="house", description="h", owner="t", layers=layers), [source, said, each]), session, "r"
+    )
+
+
+def _written(path: str, *versions: list[int], keep: str = "interval 1 day") -> None:
+    for rows in versions:
+        write_deltalake(path, pa.table({"n": rows}), mode="overwrite", configuration={RETENTION: keep})
+
+
+def _made(path: Path, at: float = LONG_AGO, content: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    os.utime(path, (at, at))
+    return path
+
+
+def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace) -> None:
+    lake, root = Path(workspace.settings.lake) / "house", workspace.settings.root
+    left = [
+        _made(lake / "bronze/says/_delta_log/.00000000000000000003.json.0a-1b.tmp"),
+        _made(lake / "bronze/says/_delta_log/..00000000000000000003.json.0a-1b.tmp.crc"),
+        _made(lake / "bronze/says/_delta_log/_commit_0a.json.tmp"),
+        _made(workspace.settings.restricted / "house/silver/keys/_delta_log/.1.json.2.tmp"),
+        _made(lake / "_sluice/checkpoints/x/abc/offsets/.3.0a.tmp"),
+        _made(workspace.landing / "says/.f.jsonl.0a.rewritten.part"),
+        _made(root / "events/local-0"),
+    ]
+    folders = [lake / "_sluice/staging", lake / "bronze/says/_temporary", root / ".sluice/spark-local/blockmgr-1"]
+    for folder in folders:
+        _made(folder / "0" / "inside")
+        os.utime(folder, (LONG_AGO, LONG_AGO))
+    stays = [
+        _made(lake / "bronze/says/part-1.parquet"),
+        _made(lake / "bronze/says/_delta_log/00000000000000000003.json"),
+        _made(lake / "bronze/says/_delta_log/.4.json.young.tmp", at=time.time() + 5),
+        _made(workspace.landing / "says/f.jsonl"),
+        _made(root / "events/local-1"),
+    ]
+    assert sweep.everywhere(workspace, time.time()) == len(left) + len(folders)
+    assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
+
+
+def test_a_folder_that_a_running_session_may_own_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = workspace.settings.state / "spark-local" / "spark-1"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(sweep, "_spark_processes", lambda: [time.time() - 60])
+    assert sweep.everywhere(workspace, time.time() + 1) == 0 and folder.exists()
+    monkeypatch.setattr(sweep, "_spark_processes", list)
+    assert sweep.everywhere(workspace, time.time() + 1) == 1 and not folder.exists()
+
+
+def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    _written(str(path), [1], [2], [3])
+    orphan = _made(path / "part-orphan.parquet")
+    feed = _made(path / "_change_data" / "cdc-1.parquet")
+    _made(path / ".part-orphan.parquet.crc")
+    assert orphans.remove(str(path), datetime.now(UTC)) == 3
+    assert not orphan.exists() and not feed.exists()
+    assert len(list(path.rglob("*.parquet"))) == 3  # what was removed within the retention stays
+    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=2)) == 2
+    assert [Path(uri) for uri in DeltaTable(path).file_uris()] == list(path.glob("*.parquet"))
+    assert pa.table(DeltaTable(path).to_pyarrow_table()).to_pydict() == {"n": [3]}
+
+
+def test_nothing_goes_where_a_name_in_the_log_is_not_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t"
+    write_deltalake(str(path), pa.table({"n": [1, 2], "p": ["a b/c%20d", "é"]}), partition_by=["p"])
+    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+    assert len(DeltaTable(path).to_pyarrow_table()) == 2
+    _made(path / "orphan.parquet")
+    monkeypatch.setattr(orphans, "_needed", lambda path: ["not_there.parquet"])
+    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+
+
+def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: str | None = None) -> None:
+    folder = Path(workspace.checkpoints("test_erasure_steps_each"))
+    id_ = str(DeltaTable(workspace.path("said")).metadata().id)
+    memory = {"flow": "test_erasure_steps_each", "identity": "abc", "inputs": {"said": id_}, "reset": reset}
+    _made(folder / "flow.json", content=json.dumps(memory))
+    offset = {"reservoirId": id_, "reservoirVersion": read_to + 1, "index": -1, "isStartingVersion": False}
+    _made(folder / "abc" / "offsets" / "0", content=f"v1\n{{}}\n{json.dumps(offset)}\n")
+    if done:
+        _made(folder / "abc" / "commits" / "0")
+
+
+def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Workspace) -> None:
+    _written(workspace.path("said"), [1], [2], [3])
+    later = NOW + timedelta(days=2)
+    assert behind.of(workspace, later) == {}  # it has no checkpoint: it reads what is there
+    _checkpoint(workspace, read_to=2)
+    assert behind.of(workspace, later) == {}
+    _checkpoint(workspace, read_to=0)
+    found = behind.of(workspace, later)["said"]
+    assert [(one.flow, one.version) for one in found] == [("test_erasure_steps_each", 1)]
+    assert behind.of(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
+    _checkpoint(workspace, read_to=0, reset="erased")
+    assert behind.of(workspace, later) == {}
+    (Path(workspace.checkpoints("test_erasure_steps_each")) / "abc" / "commits" / "0").unlink()
+    _checkpoint(workspace, read_to=0, done=False)
+    assert behind.of(workspace, later)["said"][0].version == 1  # it was reading the table as a whole
+
+
+def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
+    _written(workspace.path("said"), [1])
+    _checkpoint(workspace, read_to=0)
+    root = Path(workspace.checkpoints("any")).parent
+    left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
+    state.state(Erasing(workspace, [], lambda: []))
+    assert left.exists()  # nobody is to be erased
+    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    state.state(Erasing(workspace, [request], lambda: []))
+    assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
+
+
+def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
+    names = naming.names(["anna@example.org", "12140", "77"])
+    assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"12140;1")
+    assert not names.are_in_bytes(b"312140 hanna@example.organic 77")
+    import gzip
+
+    assert names.are_in_content(gzip.compress(b"a 12140 b" * 9000)[:-20])
+    assert not naming.names(["77"]).are_in_content(b"77")
+
+
+@pytest.mark.parametrize("killed_in", list(propagation.STEPS))
+def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, killed_in: str) -> None:
+    """Before and after each step, which is noted for each table: none is done twice, none is left out."""
+
+    class Killed(BaseException):
+        pass
+
+    killing, did = [True], []
+
+    def step(name: str) -> Callable[[Erasing], None]:
+        def work(erasing: Erasing) -> None:
+            for one in ("a", "b"):
+                if not erasing.is_done(name, one):
+                    if killing and name == killed_in and one == "b":
+                        raise Killed
+                    did.append((name, one))
+                    erasing.done(name, one, rows=1)
+
+        return work
+
+    monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
+    monkeypatch.setattr(closure, "settled", lambda workspace: requests.waiting(workspace.settings, workspace.pipeline))
+    monkeypatch.setattr(canary, "plant", lambda *arguments: [])
+    monkeypatch.setattr(canary, "places", lambda *arguments: [])
+    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    with pytest.raises(Killed):
+        propagation.propagate(workspace, lambda: [])
+    assert requests.one(workspace.settings, "house", request.request).state == requests.RECEIVED
+    killing.clear()
+    propagation.propagate(workspace, lambda: [])
+    assert did == [(name, one) for name in propagation.STEPS for one in ("a", "b")]
+    done = requests.one(workspace.settings, "house", request.request)
+    assert done.state == requests.LOGICALLY and done.physical_due_at is not None
+    rows = ledger.rows(workspace.settings, "house")
+    assert len(rows) == 2 * len(propagation.STEPS) and {one.request for one in rows} == {request.request}
+    propagation.propagate(workspace, lambda: [])
+    assert len(ledger.rows(workspace.settings, "house")) == len(rows)
+
+
+def test_a_shallow_clone_keeps_the_bytes_and_is_named(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
+    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    soon = (NOW + timedelta(minutes=1)).isoformat()
+    requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=soon)
+    assert physical.finish(workspace, NOW) == []  # not yet
+    (tmp_path / "clone" / "house").mkdir(parents=True)
+    shallow.register(workspace.settings, "house", "r", str(tmp_path / "clone"))
+    with pytest.raises(SluiceError, match=str(tmp_path / "clone")):
+        physical.finish(workspace, NOW + timedelta(days=1))
+    (tmp_path / "clone" / "house").rmdir()
+    physical.finish(workspace, NOW + timedelta(days=1))
+    assert requests.one(workspace.settings, "house", request.request).state == requests.PHYSICALLY
+
+
+def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    _written(workspace.path("said"), [1], [2], [3])
+    _checkpoint(workspace, read_to=0)
+    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
+    monkeypatch.setattr(canary, "places", lambda *arguments: [])
+    reports = physical.finish(workspace, NOW + timedelta(days=2))
+    assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
+    assert requests.one(workspace.settings, "house", request.request).state == requests.LOGICALLY
+    assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3

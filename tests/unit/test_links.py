@@ -1,0 +1,209 @@
+"""What of people a pipeline says that can be known to be wrong before any data."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sluice.declare import (
+    KafkaSource,
+    Link,
+    Pipeline,
+    Source,
+    auto_cdc,
+    erasure_requests,
+    materialized_view,
+    subjects,
+    table,
+    temporary_view,
+    treat,
+)
+from sluice.declare.graph import Graph, graph
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PIPELINE = Pipeline(name="club", description="d", owner="o", layers=("club.bronze", __name__))
+WORN = Link("worn", person=("user_id", "user_id"), identifier=("device_id", "device_id"), since="since")
+
+handed_out = Source(name="handed_out", subject="user_id", personal=("device_id",))
+readings = Source(name="readings", subject="device_id", subject_at="timestamp_seconds(time)")
+
+
+@table(reads="handed_out", keys=("device_id", "since"), subject="user_id", personal="device_id")
+def worn(handed_out: DataFrame) -> DataFrame:
+    """Who has which device from when on."""
+    return handed_out
+
+
+@table(reads="readings", keys=("device_id", "time"), subject="device_id", subject_at="time")
+def rate(readings: DataFrame) -> DataFrame:
+    """What devices told."""
+    return readings
+
+
+def _graph(*declared: Any, links: tuple[Link, ...] = (WORN,), asking: tuple[Any, ...] = ()) -> Graph:
+    return graph(PIPELINE, declared, links, asking)
+
+
+def _refused(says: str, *declared: Any, **more: Any) -> None:
+    with pytest.raises(DeclarationError, match=re.escape(says)):
+        _graph(*declared, **more)
+
+
+def test_a_domain_is_the_subject_unless_it_is_said() -> None:
+    events = Source(name="events", subject="key", domain="user_id")
+    made = _graph(handed_out, worn, readings, rate, events)
+    assert {source.name: made.domain(source) for source in made.sources.values()} == {
+        "handed_out": "user_id",
+        "readings": "device_id",
+        "events": "user_id",
+    }
+    assert made.domain(made.tables["worn"]) == "user_id"
+    assert made.domains() == ["device_id", "user_id"] and made.changing_hands() == {"device_id"}
+    assert made.former("user_id") == {"key"} and made.former("device_id") == frozenset()
+    assert made.links == (WORN,)
+
+
+def test_a_name_that_is_another_domain_now_is_no_former_one() -> None:
+    """Were it one, whoever was erased by it would be taken for somebody whose identifier of another kind is the same text."""
+    one, other = Source(name="one", subject="key", domain="user_id"), Source(name="other", subject="key")
+    assert graph(PIPELINE, [one, other]).former("user_id") == frozenset()
+
+
+def test_a_domain_is_said_of_a_subject() -> None:
+    with pytest.raises(DeclarationError, match=r"domain is said of a subject; say which column that is \(subject=\)"):
+        Source(name="events", domain="user_id")
+    with pytest.raises(DeclarationError, match="subject_at is said of a subject"):
+        Source(name="events", subject_at="time")
+
+
+def test_identifiers_that_change_hands_need_a_time() -> None:
+    without = Source(name="readings", subject="device_id")
+    _refused("source 'readings': identifiers of kind 'device_id' change hands (link of table 'worn')", handed_out, worn, without)
+    plain = table(reads="readings", keys="time", subject="device_id", name="rate")(rate.function)
+    _refused("table 'rate': identifiers of kind 'device_id' change hands", handed_out, worn, readings, plain)
+    _graph(handed_out, worn, readings, rate)
+
+
+def test_without_a_time_of_the_link_no_row_needs_one() -> None:
+    for_ever = Link("worn", person=("user_id", "user_id"), identifier=("device_id", "device_id"))
+    without = Source(name="readings", subject="device_id")
+    assert _graph(handed_out, worn, without, links=(for_ever,)).changing_hands() == frozenset()
+
+
+def test_the_subject_of_a_links_table_is_the_person() -> None:
+    """The row that gives a device to its next owner would else be taken for the erased one's, and be left out."""
+    source = Source(name="handed_out", subject="device_id", subject_at="since")
+    by_device = table(reads="handed_out", keys="since", subject="device_id", subject_at="since", name="worn")(worn.function)
+    _refused(
+        "its rows are of people by 'device_id', the link's person is of domain 'user_id'. Make the person the subject",
+        source,
+        by_device,
+    )
+
+
+def test_links_name_tables_and_columns_that_are_there() -> None:
+    wrong = Link("wron", person=("user_id", "user_id"), identifier=("device_id", "device_id"))
+    _refused("Link of table 'wron': there is no such table. Did you mean 'worn'?", handed_out, worn, links=(wrong,))
+    _refused(
+        "Link of table 'handed_out': there is no such table",
+        handed_out,
+        worn,
+        links=(Link("handed_out", person=("a", "user_id"), identifier=("b", "device_id")),),
+    )
+    typed = table(
+        reads="handed_out",
+        keys="since",
+        subject="user_id",
+        name="worn",
+        schema="user_id BIGINT, device_id BIGINT, since TIMESTAMP",
+    )(worn.function)
+    mistaken = Link("worn", person=("user_id", "user_id"), identifier=("devise_id", "device_id"), since="since")
+    _refused(
+        "Link of table 'worn': it has no column 'devise_id'. Did you mean 'device_id'?", handed_out, typed, links=(mistaken,)
+    )
+
+
+def test_a_link_is_between_two_domains() -> None:
+    with pytest.raises(DeclarationError, match="person and identifier are of one domain, 'user_id'"):
+        Link("worn", person=("user_id", "user_id"), identifier=("device_id", "user_id"))
+    with pytest.raises(DeclarationError, match=r"person is a column and its domain, as in \('user_id', 'user_id'\)"):
+        Link("worn", person="user_id", identifier=("device_id", "device_id"))  # type: ignore[arg-type]
+
+
+def test_a_personal_column_has_a_way_to_its_subject() -> None:
+    _refused(
+        "source 'mail' has the personal column 'address' and no subject", Source(name="mail", personal=("address",)), links=()
+    )
+    plain = Source(name="mail")
+    made = table(reads="mail", keys="id", personal="address", name="letters")(lambda mail: mail)
+    _refused("table 'letters' has the personal column 'address', and none of its sources has a subject", plain, made, links=())
+    _graph(Source(name="mail", subject="customer", personal=("address",)), links=())
+
+
+def test_a_link_from_an_auto_cdc_target() -> None:
+    people = auto_cdc("people", reads="handed_out", keys="user_id", sequence_by="since", subject="user_id", personal="device_id")
+    link = Link("people", person=("user_id", "user_id"), identifier=("device_id", "email"))
+    assert _graph(handed_out, people, links=(link,)).domains() == ["email", "user_id"]
+
+
+def test_rows_that_ask_for_an_erasure() -> None:
+    changes = temporary_view(reads="handed_out", name="changes")(worn.function)
+    said = erasure_requests(reads="changes", where="change = 'delete'", identifier=("user_id", "user_id"))
+    assert _graph(handed_out, worn, changes, asking=(said,)).asking == (said,)
+    other = erasure_requests(reads="changed", where="change = 'delete'", identifier=("user_id", "user"))
+    _refused("it reads a source, or a temporary view of one. Did you mean 'changes'?", handed_out, worn, changes, asking=(other,))
+    _refused("there is no kind of identifier 'user'. Did you mean 'user_id'?", handed_out, worn, changes, asking=(other,))
+    with pytest.raises(DeclarationError, match="where is SQL over a row"):
+        erasure_requests(reads="changes", where=" ", identifier=("user_id", "user_id"))
+
+
+def test_whose_a_stored_row_is() -> None:
+    made = _graph(handed_out, worn, readings, rate)
+    source, kept = made.sources["readings"], made.tables["rate"]
+    assert subjects.expression(made, source, ["device_id", "_rescued_data"]) == (
+        "coalesce(CAST(`device_id` AS STRING), get_json_object(`_rescued_data`, '$.device_id'))"
+    )
+    assert subjects.expression(made, source, ["_rescued_data"]) == "get_json_object(`_rescued_data`, '$.device_id')"
+    assert subjects.expression(made, kept, ["device_id", "time"]) == "CAST(`device_id` AS STRING)"
+    assert subjects.expression(made, kept, ["time"]) is None
+    assert subjects.instant(kept) == "time"
+
+
+def test_a_pseudonym_is_found_by_the_pseudonym() -> None:
+    keys = table(reads="handed_out", keys="since", subject="user_id", personal={"device_id": treat.hmac("device")}, name="keys")
+    made = graph(PIPELINE, [handed_out, keys(worn.function)])
+    assert subjects.of(made, made.tables["keys"], ["user_id", "device_id"]).columns == (
+        ("user_id", "user_id"),
+        ("device_id", "pseudonym"),
+    )
+    assert made.domains() == ["pseudonym", "user_id"]
+
+
+IN_PAYLOAD = "CASE topic WHEN 'orders' THEN get_json_object(CAST(value AS STRING), '$.buyer.id') ELSE CAST(key AS STRING) END"
+
+
+def test_a_subject_may_stand_in_a_payload() -> None:
+    topics = KafkaSource(
+        name="topics", servers="b:9092", topics=("orders", "visits"), subject="value", subject_in=IN_PAYLOAD, domain="user_id"
+    )
+    made = graph(PIPELINE, [topics])
+    assert made.domains() == ["user_id"] and topics.private == {"value"}
+    assert subjects.expression(made, topics, ["key", "value", "topic"]) == f"CAST({IN_PAYLOAD} AS STRING)"
+    with pytest.raises(DeclarationError, match=r"subject_in gives identifiers of which kind\? Say it \(domain=\)"):
+        Source(name="events", subject="value", subject_in="get_json_object(value, '$.id')")
+    with pytest.raises(DeclarationError, match="subject_in is said of a subject"):
+        Source(name="events", subject_in="get_json_object(value, '$.id')")
+
+
+def test_a_payload_as_a_whole_is_nobodys_identifier() -> None:
+    topics = Source(name="topics", subject="value", subject_in="get_json_object(value, '$.id')", domain="user_id")
+    told = table(reads="topics", keys="id", subject="who", name="told")(worn.function)
+    seen = materialized_view(reads="told", keys="value", name="seen")(worn.function)
+    made = graph(PIPELINE, [topics, told, seen])
+    assert subjects.of(made, made.views["seen"], ["value", "who"]) == subjects.Subjects((("who", "user_id"),))
+    assert subjects.of(made, made.views["seen"], ["value"]) == subjects.Subjects((), frozenset({"user_id"}))

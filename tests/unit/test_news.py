@@ -1,0 +1,153 @@
+"""What is new for which flow, told by logs and folders alone: everything at first, then only what concerns it."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
+from sluice.declare.graph import Graph, graph
+from sluice.erasure import requests
+from sluice.ingest import ledger
+from sluice.lake import log
+from sluice.lake.workspace import Workspace
+from sluice.runs import news
+from sluice.runs.news import News
+from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("wards.bronze", __name__))
+STAYS = Source(name="stays", schema="patient STRING, at TIMESTAMP", subject="patient")
+stay = table(name="stay", reads="stays", keys="patient", subject="patient", sql="SELECT patient, at FROM stays")
+VISITS = Source(name="visits", schema="id INT")
+MORE = Source(name="more_visits", into="visits", schema="id INT")
+visit = table(name="visit", reads="visits", keys="id", sql="SELECT id FROM visits")
+both = materialized_view(name="both", reads=("stay", "visit"), keys="id", sql="SELECT id FROM visit, stay")
+
+
+@windowed(reads="stays", keys="at", watermark=Watermark("at", "1 hour"), closes_when_idle="1 hour")
+def stays_by_time(stays: Any) -> Any:
+    """By time."""
+    return stays
+
+
+ALL = (STAYS, stay, VISITS, MORE, visit, both, stays_by_time)
+
+
+@pytest.fixture
+def wards(settings: Settings) -> Workspace:
+    found = Workspace(settings, graph(PIPELINE, ALL), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
+    ledger.create(found.deliveries, ledger.DELIVERIES)
+    ledger.create(found.outcomes, ledger.OUTCOMES)
+    for name in ("stays", "visits", "stay", "visit"):
+        write(found, name)
+    return found
+
+
+def write(wards: Workspace, name: str) -> None:
+    write_deltalake(wards.path(name), pa.table({"id": [1]}), mode="append")
+
+
+def looked(wards: Workspace) -> News:
+    """Everybody has taken everything."""
+    found = News(wards)
+    assert waiting(found, wards.graph) == {item.name for item in wards.graph}, "nobody has looked yet"
+    for item in wards.graph:
+        found.took(item.name)
+    assert waiting(found, wards.graph) == set()
+    return found
+
+
+def waiting(found: News, declared: Graph) -> set[str]:
+    return {item.name for item in declared if found.waits(item)}
+
+
+def deliver(wards: Workspace, source: str) -> None:
+    row: dict[str, object] = {"source": source, "file": "a", "event": "delivered", "size": 1, "modified_at": datetime.now(UTC)}
+    ledger.append_numbered(wards.deliveries, [[row]], DeltaTable(wards.deliveries).version(), "r1")
+
+
+def ingest(wards: Workspace, source: str) -> None:
+    ledger.append(wards.outcomes, [{"delivery": 1, "source": source, "file": "a", "state": "ingested"}], ledger.OUTCOMES, "r1")
+
+
+def test_a_delivery_concerns_its_source_and_an_outcome_the_tables_of_its_source(wards: Workspace) -> None:
+    found = looked(wards)
+    deliver(wards, "more_visits")
+    assert waiting(found, wards.graph) == {"more_visits"}
+    found.took("more_visits")
+    ingest(wards, "more_visits")
+    assert waiting(found, wards.graph) == {"visit"}, "whose table the source goes into"
+    assert waiting(found, wards.graph) == {"visit"}, "until it has taken it"
+    write(wards, "visit")
+    assert waiting(found, wards.graph) == {"visit", "both"}
+    write(wards, "stays")
+    assert waiting(found, wards.graph) == {"visit", "both", "stays_by_time"}
+
+
+def test_a_table_that_was_made_anew_is_new(wards: Workspace) -> None:
+    found = looked(wards)
+    before = log.version(wards.path("visit"))
+    write_deltalake(wards.path("visit") + "_2", pa.table({"id": [2]}))
+    os.rename(wards.path("visit"), wards.path("visit") + "_1")  # noqa: PTH104  # a path as text
+    os.rename(wards.path("visit") + "_2", wards.path("visit"))  # noqa: PTH104
+    assert log.version(wards.path("visit")) == before
+    assert waiting(found, wards.graph) == {"both"}
+
+
+def test_upkeep_is_left_out_and_what_waits_goes_on_waiting(wards: Workspace) -> None:
+    found = looked(wards)
+    write(wards, "visit")
+    settled = found.up_to_date()
+    DeltaTable(wards.path("stays")).alter.set_table_properties({"optimized": "1"}, False)
+    found.leave_out(settled)
+    assert waiting(found, wards.graph) == {"both"}
+
+
+def test_a_quiet_stream_looks_once_more_when_its_windows_are_to_be_closed(
+    wards: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, now = looked(wards), time.monotonic()
+    monkeypatch.setattr(news.time, "monotonic", lambda: now + 3601)
+    assert waiting(found, wards.graph) == {"stays_by_time"}
+    assert waiting(found, wards.graph) == set(), "once"
+
+
+def test_of_a_log_that_did_not_change_nothing_is_read(wards: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = looked(wards)
+    time.sleep(2 * news._TICK)
+    waiting(found, wards.graph)
+    read: list[str] = []
+    monkeypatch.setattr(news.log, "mark", lambda path: read.append(path))
+    assert waiting(found, wards.graph) == set() and read == []
+
+
+def test_what_arrived_is_seen_and_what_cannot_be_looked_at_is_left_to_the_discovery(wards: Workspace) -> None:
+    found = looked(wards)
+    sources = [*wards.graph.sources.values()]
+    assert found.arrived(sources), "there is no landing folder, which the discovery will say"
+    folder = wards.landing / "stays"
+    folder.mkdir(parents=True)
+    assert not found.arrived(sources)
+    (folder / "1.csv").write_text("patient,at\n")
+    assert found.arrived(sources)
+
+
+def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
+    found = looked(wards)
+    assert not found.deletions_wait()
+    request = requests.receive(wards.settings, wards.graph, ["p"])
+    assert found.deletions_wait() and found.deletions_wait()
+    requests.advance(wards.settings, wards.pipeline, request, requests.LOGICALLY)
+    assert not found.deletions_wait()
+    time.sleep(2 * news._TICK)
+    assert not found.deletions_wait()
+    requests.receive(wards.settings, wards.graph, ["q"])
+    assert found.deletions_wait()
+    assert Path(wards.settings.bookkeeping("wards", "erasure_requests")).is_dir()

@@ -1,0 +1,224 @@
+"""Requests to erase people, as they are asked for: by command, as JSON or CSV; their states; and the vault. No Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.conftest import PLACES
+
+from sluice.cli import main
+from sluice.declare import Link, Pipeline, Source, table
+from sluice.declare.graph import Graph, graph
+from sluice.erasure import lifting, requests, subject_files, vault
+from sluice.erasure.identifiers import Identifier
+from sluice.errors import UsageError
+from sluice.settings import Settings
+
+Call = Callable[..., tuple[int, str, str]]
+NOW = datetime.now(UTC)
+
+PEOPLE = Source(name="people", subject="user_id", personal=("email",))
+CLUB = Pipeline(name="club", description="d", owner="o", layers=("club.bronze", __name__), erase_within="10 days")
+
+
+@table(reads="people", keys="user_id", subject="user_id", personal="email")
+def known(people: Any) -> Any:
+    """People."""
+    return people
+
+
+LINK = Link("known", person=("user_id", "user_id"), identifier=("email", "email"))
+
+
+@pytest.fixture
+def club() -> Graph:
+    return graph(CLUB, [PEOPLE, known], [LINK])
+
+
+@pytest.fixture
+def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> requests.ErasureRequest:
+    return requests.receive(settings, made, people or [Identifier("user_id", "ada")], **more)
+
+
+def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:
+    asked = NOW - timedelta(days=3)
+    made = _receive(settings, club, received_at=asked, said="by letter")
+    assert datetime.fromisoformat(made.due_at) - datetime.fromisoformat(made.received_at) == timedelta(days=10)
+    assert (made.state, made.done_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
+    assert requests.waiting(settings, "club") == [made]
+    requests.advance(settings, "club", made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00")
+    done = requests.advance(settings, "club", made.request, requests.LOGICALLY, "12 rows")
+    assert [event.state for event in done.history] == ["received", "logically erased"], "said once"
+    assert done.done_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
+    assert requests.waiting(settings, "club") == [] and requests.one(settings, "club", made.request) == done
+    with pytest.raises(UsageError, match=r"There is no state 'certifed' of a request\. Did you mean 'certified'"):
+        requests.advance(settings, "club", made, "certifed")  # type: ignore[arg-type]
+
+
+def test_an_unknown_request_is_told_without_guessing_people(settings: Settings, club: Graph) -> None:
+    made = _receive(settings, club)
+    with pytest.raises(UsageError, match=f"has no erasure request '{made.request[:-1]}x'. Did you mean '{made.request}'"):
+        requests.one(settings, "club", f"{made.request[:-1]}x")
+
+
+def test_a_request_of_the_first_form_is_read(settings: Settings) -> None:
+    folder = Path(settings.bookkeeping("club", "erasure_requests"))
+    folder.mkdir(parents=True)
+    old = {"request": "abc", "domain": "key", "pseudonyms": ["f00"], "received_at": "2026-11-01T00:00:00+00:00"}
+    (folder / "abc.json").write_text(json.dumps(old))
+    (folder / "abd.json").write_text(json.dumps({**old, "request": "abd", "done_at": "2026-11-02T00:00:00+00:00"}))
+    waiting, done = requests.all_of(settings, "club")
+    assert (waiting.state, done.state, done.done_at) == ("received", "logically erased", "2026-11-02T00:00:00+00:00")
+    assert waiting.subjects == (requests.Suppressed("key", "f00"),) and waiting.due_at.startswith("2026-12-01")
+
+
+def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings, club: Graph) -> None:
+    os.umask(0o022)
+    made = _receive(settings, club)
+    path = settings.vault / "club" / f"{made.request}.json"
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (settings.vault, path.parent, path)] == [0o700, 0o700, 0o600]
+    assert vault.read(settings, "club", made.request) == [Identifier("user_id", "ada")]
+    expires = datetime.fromisoformat(vault.expires_at(settings, "club", made.request) or "")
+    assert expires - datetime.fromisoformat(made.due_at) == timedelta(days=30)
+    vault.forget(settings, "club", made.request)
+    assert not vault.holds(settings, "club", made.request) and vault.expires_at(settings, "club", made.request) is None
+    with pytest.raises(UsageError, match="are not in the vault"):
+        vault.read(settings, "club", made.request)
+
+
+def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Settings, club: Graph) -> None:
+    made = _receive(settings, club)
+    path = settings.vault / "club" / f"{made.request}.json"
+    path.chmod(0o640)
+    with pytest.raises(UsageError, match="can be read by others"):
+        vault.read(settings, "club", made.request)
+    settings.vault.chmod(0o755)
+    with pytest.raises(UsageError, match="is open to others"):
+        _receive(settings, club)
+    object.__setattr__(settings, "vault", settings.landing / "vault")
+    with pytest.raises(UsageError, match="which is searched for erased people"):
+        _receive(settings, club)
+    assert len(requests.all_of(settings, "club")) == 1, "a request whose identifiers are nowhere is none"
+
+
+def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
+    assert "ada" not in repr(Identifier("user_id", "ada")) and "ada" not in str([Identifier("user_id", "ada")])
+
+
+def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
+    given = '[{"user_id": 12140}, {"email": "a@b.c", "user_id": "7", "at": "2026-11-20"}]'
+    assert subject_files.of_text(club, given, None) == [
+        Identifier("user_id", "12140"),
+        Identifier("email", "a@b.c", at="2026-11-20T00:00:00+00:00"),
+        Identifier("user_id", "7", at="2026-11-20T00:00:00+00:00"),
+    ]
+    assert subject_files.of_text(club, "a@b.c\n\n d@e.f \n", "email") == [
+        Identifier("email", "a@b.c"),
+        Identifier("email", "d@e.f"),
+    ]
+    for wrong in (
+        '[{"user_id": ',
+        '[{"user_id": true}]',
+        '["secret"]',
+        "[{}]",
+        '[{"at": "2026-11-20"}]',
+        '[{"user_id": "secret", "at": "x"}]',
+    ):
+        with pytest.raises(UsageError) as refused:
+            subject_files.of_text(club, wrong, None)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(UsageError, match=r"Say with --identifier which kind of identifier is meant. There are: email, user_id"):
+        subject_files.of_text(club, "secret", None)
+
+
+def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
+    text = (
+        "user_id,email,received_at\r\n"
+        "1,a@b.c,2026-11-01\r\n"
+        ",,2026-11-01\r\n"
+        '2,"x\ny@z",\r\n'
+        "3\r\n"
+        "\r\n"
+        f"4,,{(NOW + timedelta(days=2)).date()}\r\n"
+        "5,,yesterday\r\n"
+        "6,,2026-11-01T02:00:00+02:00\r\n"
+    )
+    good, bad = subject_files.of_csv(club, text)
+    assert [(one.line, len(one.identifiers), one.received_at) for one in good] == [
+        (2, 2, datetime(2026, 11, 1, tzinfo=UTC)),
+        (4, 2, None),
+        (10, 1, datetime(2026, 11, 1, tzinfo=UTC)),
+    ]
+    assert [(one.line, one.why) for one in bad] == [
+        (3, "no identifier"),
+        (6, "1 fields; the header has 3"),
+        (8, "received_at is in the future"),
+        (9, "received_at is no date or instant such as 2026-11-20 or 2026-11-20T09:30:00Z"),
+    ]
+    assert {at: len(of) for at, of in subject_files.by_receipt(good).items()} == {datetime(2026, 11, 1, tzinfo=UTC): 3, None: 2}
+    with pytest.raises(UsageError, match=r"There is no kind of identifier 'e-mail'\. Did you mean 'email'"):
+        subject_files.of_csv(club, "e-mail\na@b.c\n")
+    with pytest.raises(UsageError, match="The first line names the columns"):
+        subject_files.of_csv(club, "received_at\n2026-11-01\n")
+
+
+def test_by_command(call: Call, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text('[{"user_id": "7000000001"}, {"mac_address": "02:aa"}]')
+    code, out, err = call("erase", "request", "--pipeline", "gym", "--subject-file", str(tmp_path / "people.json"), "--json")
+    made = json.loads(out.splitlines()[-1])
+    assert (code, err, made["domain"], made["identifiers"]) == (0, "", "several", 2)
+    (tmp_path / "people.csv").write_text("device_id,received_at\n17,2026-10-01\n18,2026-10-01\n,2026-10-01\n19,2026-10-02\n")
+    code, out, _ = call("erase", "import", "gym", str(tmp_path / "people.csv"), "--json")
+    imported = json.loads(out.splitlines()[-1])
+    assert (code, len(imported["requests"]), imported["people"]) == (1, 2, 3)
+    assert imported["set_aside"] == [{"line": 4, "why": "no identifier"}]
+    counts = json.loads(call("erase", "status", "--json")[1].splitlines()[-1])["pipelines"][0]
+    assert (counts["waiting"], counts["overdue"], counts["next_due_at"][:10]) == (3, 2, "2026-10-31")
+    code, out, _ = call("erase", "status", made["request"])
+    assert code == 0 and "received" in out and "asked by command" in out and "7000000001" not in out
+    assert "several" in call("erase", "list", "gym")[1]
+    assert call("erase", "request")[0] == call("erase", "request", "gym", "--pipeline", "gym")[0] == 2
+    assert call("erase", "status", "0")[0] == 2
+
+
+def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settings, club: Graph) -> None:
+    made, other = _receive(settings, club), _receive(settings, club)
+    path = settings.bookkeeping("club", "suppression")
+    # A list of before, which has not the columns that lifting needs.
+    write_deltalake(
+        path, pa.table({"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]})
+    )
+    with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
+        lifting.lift(settings, "club", made.request)
+    requests.advance(settings, "club", made, requests.LOGICALLY)
+    assert [lifting.lift(settings, "club", made.request) for _ in range(2)] == [1, 0]
+    rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
+    assert (
+        rows[made.request]["lifted_at"]
+        and rows[made.request]["lifted_delivery"] == 0
+        and rows[other.request]["lifted_at"] is None
+    )
+    kept = requests.one(settings, "club", made.request)
+    assert kept.lifted_at and kept.state == requests.LOGICALLY and kept.history[-1].note == "1 entries of the suppression list"

@@ -1,0 +1,211 @@
+"""Every kind of file is opened, whatever it is in; what cannot be opened is told, and its bytes are searched all the same."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import pickle
+import sqlite3
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluice.erasure import canary, planting, scan
+from sluice.erasure.scan import needles
+
+WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
+
+
+def scanned(*paths: Path, processes: int = 1) -> scan.ScanResult:
+    wanted = needles.of([("who", WHO), ("user_id", str(NUMBER)), ("member", "12140")], {"member": {"member"}})
+    return scan.run([scan.Root("r", str(path)) for path in paths], wanted, processes=processes)
+
+
+def parquet(rows: dict[str, object], **options: object) -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table(rows), target, **options)
+    return target.getvalue()
+
+
+def database(wide: bool = False) -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (member INTEGER, note TEXT)")
+    connection.execute("INSERT INTO t VALUES (?, ?)", (12140, "x" * (20_000 if wide else 1) + WHO))
+    connection.commit()
+    return connection.serialize()
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return target.getvalue()
+
+
+def tarred(name: str, content: bytes) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return target.getvalue()
+
+
+def hadoop_snappy(data: bytes) -> bytes:
+    packed = pa.Codec("snappy").compress(data, asbytes=True)
+    return struct.pack(">II", len(data), len(packed)) + packed
+
+
+def xerial(data: bytes) -> bytes:
+    packed = pa.Codec("snappy").compress(data, asbytes=True)
+    return b"\x82SNAPPY\0" + struct.pack(">III", 1, 1, len(packed)) + packed
+
+
+TEXT = b"a line\n" * 2000 + WHO.encode() + b"\n"
+FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "dictionary": ("a.parquet", lambda: parquet({"w": [WHO] * 9})),
+    "no dictionary, zstd": ("a.parquet", lambda: parquet({"w": [WHO] * 9}, use_dictionary=False, compression="zstd")),
+    "binary": ("a.parquet", lambda: parquet({"w": pa.array([WHO.encode()], pa.binary())})),
+    "gzip in a binary cell": ("a.parquet", lambda: parquet({"w": pa.array([gzip.compress(TEXT)], pa.binary())})),
+    "nested": ("a.parquet", lambda: parquet({"s": [{"m": [{"x": WHO}]}]})),
+    "map": ("a.parquet", lambda: parquet({"m": pa.array([[("k", WHO)]], pa.map_(pa.string(), pa.string()))})),
+    "number": ("a.parquet", lambda: parquet({"n": [1, NUMBER, 3]}, write_statistics=False)),
+    "float": ("a.parquet", lambda: parquet({"n": [1.5, float(NUMBER)]})),
+    "decimal": ("a.parquet", lambda: parquet({"n": pa.array([Decimal(f"{NUMBER}.00"), Decimal("1.50")])})),
+    "short number": ("a.parquet", lambda: parquet({"member": pa.array([1, 12140], pa.int32())})),
+    "short text": ("a.parquet", lambda: parquet({"member": ["12140", "1"]})),
+    "short, in a record": ("a.parquet", lambda: parquet({"record": ['{"member": 12140}']})),
+    "metadata": ("a.parquet", lambda: _with_metadata()),
+    "delta encoded": (
+        "a.parquet",
+        lambda: parquet({"w": [WHO[:9], WHO]}, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"),
+    ),
+    "gzip": ("a.gz", lambda: gzip.compress(TEXT) + gzip.compress(b"and more")),
+    "second member": ("a.gz", lambda: gzip.compress(b"nothing") + gzip.compress(TEXT)),
+    "xz": ("a.xz", lambda: lzma.compress(TEXT)),
+    "lz4-java": ("a", lambda: planting.lz4_java(TEXT)),
+    "lz4-java, one after the other": ("shuffle_0_1_0.data", lambda: planting.lz4_java(b"x") + planting.lz4_java(TEXT)),
+    "snappy, raw": ("a.snappy", lambda: pa.Codec("snappy").compress(TEXT, asbytes=True)),
+    "snappy, Hadoop": ("a.snappy", lambda: hadoop_snappy(TEXT)),
+    "snappy, xerial": ("a", lambda: xerial(TEXT)),
+    "zip": ("a.zip", lambda: zipped("x", TEXT)),
+    "name in a zip": ("a.zip", lambda: zipped(WHO, b"x")),
+    "tar in gzip": ("a.tgz", lambda: gzip.compress(tarred("x", TEXT))),
+    "parquet in zip": ("a.zip", lambda: zipped("x.parquet", parquet({"w": [WHO]}))),
+    "sqlite in gzip": ("a.gz", lambda: gzip.compress(database())),
+    "sqlite, over several pages": ("a.db", lambda: database(wide=True)),
+    "pickle": ("a.pkl", lambda: pickle.dumps({"x": WHO})),
+    "rocksdb": ("000001.sst", lambda: planting.rocksdb_table([(b"k", WHO.encode()), (WHO.encode(), b"")])),
+    "across chunks": ("a.log", lambda: b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" "),
+    "across chunks, packed": ("a.gz", lambda: gzip.compress(b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" ")),
+    "at the very end": ("a.log", lambda: WHO.encode()),
+    "8-bit text": ("a.txt", lambda: "Grün ".encode("latin-1") + WHO.encode()),
+}
+
+
+def _with_metadata() -> bytes:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"n": [1]}).replace_schema_metadata({"about": WHO}), target)
+    return target.getvalue()
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_kind_is_opened(kind: str, tmp_path: Path) -> None:
+    name, content = FILES[kind]
+    (tmp_path / name).write_bytes(content())
+    found = scanned(tmp_path)
+    assert found.hits and not found.unread, (found.unread, found.decoders)
+
+
+DAMAGED: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "nobody's kind": ("a.bin", lambda: bytes(range(256)) + WHO.encode()),
+    "PDF": ("a.pdf", lambda: b"%PDF-1.7 " + WHO.encode()),
+    "parquet without a footer": ("a.parquet", lambda: parquet({"w": [WHO]}, compression="none", use_dictionary=False)[:-8]),
+    "gzip, cut off": ("a.gz", lambda: gzip.compress(bytes(range(256)) * 40)[:-12] + WHO.encode()),
+    "gzip, then something else": ("a.gz", lambda: gzip.compress(b"x") + WHO.encode()),
+    "zip, damaged": ("a.zip", lambda: b"PK\x03\x04" + bytes(40) + WHO.encode()),
+    "sqlite, damaged": ("a.db", lambda: database()[:3000] + WHO.encode()),
+    "rocksdb of another make": ("a.sst", lambda: WHO.encode() + bytes(60)),
+    "lz4-java, cut off": ("a", lambda: planting.lz4_java(TEXT)[:40] + WHO.encode()),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_what_cannot_be_opened_is_told_and_searched_as_it_is(kind: str, tmp_path: Path) -> None:
+    name, content = DAMAGED[kind]
+    (tmp_path / name).write_bytes(content())
+    found = scanned(tmp_path)
+    assert found.unread and WHO not in repr(found.unread)
+    assert any(hit.decoder in ("raw bytes", "text") for hit in found.hits), found.hits
+
+
+def test_what_lies_too_deep_is_told(tmp_path: Path) -> None:
+    content = TEXT
+    for _ in range(8):
+        content = gzip.compress(content)
+    (tmp_path / "a.gz").write_bytes(content)
+    assert [one.reason for one in scanned(tmp_path).unread] == ["deeper than 4 within other files"]
+
+
+def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(tmp_path: Path) -> None:
+    planting.everything(tmp_path, "canary_id", "canary-0123456789abcdef0123456789abcdef", "7 days")
+    wanted = needles.of([("canary", "canary-0123456789abcdef0123456789abcdef")])
+    found = scan.run([scan.Root("canary", str(tmp_path))], [], wanted, processes=1)
+    counted = canary.counted(found.hits, "")
+    assert [store for store, times in counted.items() if not times] == [] and not found.unread and not found.of_person()
+
+
+def test_names_links_and_roots(tmp_path: Path) -> None:
+    (tmp_path / "in" / f"of-{WHO}").mkdir(parents=True)
+    (tmp_path / "in" / "link").symlink_to("/etc/hostname")
+    (tmp_path / "in" / "kept").mkdir()
+    (tmp_path / "in" / "kept" / "f").write_text(WHO)
+    roots = [scan.Root("r", str(tmp_path / "in"), (str(tmp_path / "in" / "kept"),)), scan.Root("gone", str(tmp_path / "out"))]
+    found = scan.run(roots, needles.of([("who", WHO)]))
+    assert {(hit.decoder, hit.path) for hit in found.hits} == {("names", f"of-{WHO}")}
+    assert [one.reason for one in found.unread] == ["a link that leads out of the roots"] and found.missing == ("gone",)
+
+
+def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number}.jsonl").write_bytes(TEXT if number % 3 else b"nothing\n" * 400_000)
+    alone, together = scanned(tmp_path), scanned(tmp_path, processes=2)
+    assert (together.hits, together.files, together.bytes, together.decoders) == (
+        alone.hits,
+        alone.files,
+        alone.bytes,
+        alone.decoders,
+    )
+
+
+def test_it_holds_little_of_a_large_file_in_memory(tmp_path: Path) -> None:
+    import resource
+
+    with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as file:
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    scanned(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB; unpacked it has 300 MiB
+
+
+def test_rows_that_spark_shuffled_are_no_text_and_are_read(tmp_path: Path) -> None:
+    row = bytes(range(32)) + struct.pack("<q", NUMBER)  # as it lies in memory
+    (tmp_path / "shuffle_0_1_0.data").write_bytes(planting.lz4_java(row) + planting.lz4_java(bytes(9)))
+    found = scanned(tmp_path)
+    assert {hit.kind for hit in found.hits} >= {"int64"} and not found.unread
+
+
+def test_a_root_may_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "airflow.db").write_bytes(database())
+    (tmp_path / "airflow.db-shm").write_bytes(bytes(range(64)))
+    found = scanned(tmp_path / "airflow.db", tmp_path / "airflow.db-shm")
+    assert {hit.path for hit in found.hits} == {"airflow.db"} and not found.unread

@@ -1,0 +1,111 @@
+"""What is looked for of an identifier is found in every dress that it may wear, and a short one only in its columns."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import struct
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from sluice.erasure import scan
+from sluice.erasure.scan import needles
+
+MAIL = "Inés.Østergård@example.org"
+DRESSES = {
+    "as it is": MAIL.encode(),
+    "upper case": MAIL.upper().encode(),
+    "folded": MAIL.casefold().encode(),
+    "blanks around it": f"  {MAIL}\t".encode(),
+    "NFD": __import__("unicodedata").normalize("NFD", MAIL).encode(),
+    "URL": quote(MAIL, safe="").encode(),
+    "URL, lower case": quote(MAIL, safe="").lower().encode(),
+    "JSON": json.dumps(MAIL).encode(),
+    "JSON in JSON": json.dumps(json.dumps({"mail": MAIL})).encode(),
+    "UTF-16, little": MAIL.encode("utf-16-le"),
+    "UTF-16, big": MAIL.encode("utf-16-be"),
+    "latin-1": MAIL.encode("latin-1"),
+    "hex": MAIL.encode().hex().encode(),
+    "HEX": MAIL.encode().hex().upper().encode(),
+    **{f"base64, {before} before": base64.b64encode(b"x" * before + MAIL.encode() + b"yz") for before in range(3)},
+    "base64 of URLs": base64.urlsafe_b64encode(b"??" + MAIL.encode()),
+    "md5": hashlib.md5(MAIL.encode()).hexdigest().encode(),
+    "sha1, raw": hashlib.sha1(MAIL.encode()).digest(),
+    "sha256 of the folded": hashlib.sha256(MAIL.casefold().encode()).hexdigest().upper().encode(),
+    "sha256, base64": base64.b64encode(hashlib.sha256(MAIL.encode()).digest()),
+}
+
+
+def hits(folder: Path, *identifiers: tuple[str, str], columns: dict[str, set[str]] | None = None) -> list[scan.Hit]:
+    return scan.run([scan.Root("r", str(folder))], needles.of(identifiers, columns), processes=1).hits
+
+
+@pytest.mark.parametrize("dress", DRESSES)
+def test_every_dress_is_found(dress: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"x" * 1021 + b" " + DRESSES[dress] + b"\n")
+    assert hits(tmp_path, ("mail", MAIL))
+
+
+@pytest.mark.parametrize(
+    ("identifier", "content"),
+    [
+        (("mac", "02:ab:cd:01:ef:99"), b"02-AB-CD-01-EF-99"),
+        (("mac", "02:ab:cd:01:ef:99"), b"02abcd01ef99"),
+        (("phone", "+43 660 / 123 45-67"), b"436601234567"),
+        (("number", "7000000001"), struct.pack("<q", 7000000001)),
+        (("number", "7000000001"), struct.pack(">q", 7000000001)),
+        (("number", "7000000001"), b"7.000000001E9"),
+        (("long", "a" * 30 + "bcdefgh"), b"a" * 30 + b"bc" + "…".encode()),  # the 32 characters that statistics keep
+        (("short", "12140"), hashlib.sha256(b"12140").hexdigest().encode()),
+    ],
+)
+def test_numbers_phones_addresses_and_what_statistics_keep(identifier: tuple[str, str], content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"{" + content + b"}")
+    assert hits(tmp_path, identifier)
+
+
+def test_a_number_is_not_found_in_a_longer_one(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"17000000001 70000000012")
+    assert hits(tmp_path, ("number", "7000000001")) == []
+
+
+IN_ITS_COLUMN = [
+    ("a.json", b'{"time": 1, "user_id": 12140}'),
+    ("a.json", b'{"value": "{\\"user_id\\": \\"12140\\"}"}'),
+    ("a.json", b'{"minValues":{"user_id":12140,"x":1}}'),
+    ("a.csv", b"n,user_id\n1,12140\n"),
+    ("a.csv", b'user_id,name\n"12140","A, B"\n'),
+    ("a.csv", b"1,12140,x\n2,5,y\n"),  # without a header, in any field
+    ("a.log", b"Filter (isnotnull(user_id#12L) AND (user_id#12L = 12140))"),
+    ("a.log", b"DELETE FROM t WHERE user_id IN (1, 2, 12140)"),
+    ("user_id=12140/part", b"x"),
+]
+ELSEWHERE = [
+    ("a.json", b'{"heartrate": 12140, "user_id": 5}'),
+    ("a.csv", b"user_id,n\n1,12140\n"),
+    ("a.log", b"12140 rows, user_id 5"),
+    ("a.json", b'{"user_id": 121400}'),
+    ("n=12140/part", b"x"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"), [(*one, True) for one in IN_ITS_COLUMN] + [(*one, False) for one in ELSEWHERE]
+)
+def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: bytes, wanted: bool, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"user_id"}})) is wanted
+    with (tmp_path / name).open("rb") as file:  # the same within another file
+        packed = gzip.compress(file.read())
+    (tmp_path / name).unlink()
+    (tmp_path / name).with_name(f"{Path(name).name}.gz").write_bytes(packed)
+    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"user_id"}})) is wanted
+
+
+def test_needles_do_not_show_themselves() -> None:
+    assert "4711" not in repr(needles.of([("who", "anna-schmidt-4711")]))

@@ -1,0 +1,119 @@
+"""What plan and status say of a stream with state, without a JVM: goes on, nothing to do, starts over, refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
+from sluice.declare.graph import graph
+from sluice.errors import DeclarationError
+from sluice.flows import checkpoints, continuity
+from sluice.lake import log
+from sluice.runs import lag, plan
+from sluice.runs.books import Books
+from sluice.runs.steps import FAIL, FOLLOW, NOTHING, START_OVER, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="ward", description="A ward.", owner="tests", layers=("ward.bronze", __name__))
+LAYER = __name__.rsplit(".", 1)[-1]
+
+
+@table(reads="pulses", keys="at")
+def pulse(pulses: DataFrame) -> DataFrame:
+    """Heart rates."""
+    return pulses
+
+
+@windowed(reads="pulse", keys="start", watermark=Watermark("at", "10 minutes"))
+def ten_minutes(pulse: DataFrame) -> DataFrame:
+    """Windows."""
+    return pulse.groupBy(F.window("at", "10 minutes")).count()
+
+
+WARD = graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes])
+
+
+def step(settings: Settings, mode: str = "increment") -> Step:
+    found = plan.of(settings, WARD, mode, tables=["ten_minutes"] if mode == "refresh" else ())
+    return next(one for one in found.steps if one.table == "ten_minutes")
+
+
+def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
+    """The checkpoint of a stream that has read so many versions of its input."""
+    _, folder = Books(settings, WARD).checkpoints(ten_minutes)
+    path = WARD.location(settings, "pulse")
+    made = checkpoints.current(
+        folder, f"{LAYER}_ten_minutes", {"pulse": log.table_id(path)}, code or continuity.mark(ten_minutes)
+    )
+    for name in ("offsets", "commits"):
+        (Path(made.path) / name).mkdir(exist_ok=True)
+    offset = {"reservoirId": log.table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
+    (Path(made.path) / "offsets" / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n" + json.dumps(offset))
+    (Path(made.path) / "commits" / "0").write_text("v1\n{}")
+    return Path(folder)
+
+
+@pytest.fixture
+def rows(settings: Settings) -> str:
+    """Where the stream's input lies, with two versions."""
+    path = WARD.location(settings, "pulse")
+    for at in (1, 2):
+        write_deltalake(path, pa.table({"at": [at]}), mode="append")
+    return path
+
+
+def test_before_its_input_is_there(settings: Settings) -> None:
+    assert (step(settings).does, step(settings).why) == (NOTHING, "its input 'pulse' has no row yet")
+
+
+def test_a_first_run_then_nothing_then_what_was_added(settings: Settings, rows: str) -> None:
+    assert (step(settings).does, step(settings).why) == (START_OVER, "first run")
+    checkpoint(settings, read=2)
+    assert step(settings).does == NOTHING
+    write_deltalake(rows, pa.table({"at": [3]}), mode="append")
+    assert (step(settings).does, step(settings).why) == (FOLLOW, "rows added to pulse")
+    flow = next(flow for flow in lag.of(Books(settings, WARD)) if flow.table == "ten_minutes")
+    assert (flow.versions, flow.stuck, flow.anew) == (1, None, None)
+    assert (step(settings, "refresh").does, step(settings, "refresh").why) == (START_OVER, "refresh")
+
+
+@pytest.mark.parametrize("what", ["transform", "reset", "lost", "restored", "made anew"])
+def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Settings, rows: str, what: str) -> None:
+    folder = checkpoint(settings, read=2, code="earlier code" if what == "transform" else "")
+    if what == "reset":
+        checkpoints.reset(str(folder), f"{LAYER}_ten_minutes")
+    elif what == "lost":
+        (folder / "flow.json").unlink()
+        write_deltalake(WARD.location(settings, "ten_minutes"), pa.table({"start": [1]}))
+    elif what == "restored":
+        DeltaTable(rows).restore(0)
+    elif what == "made anew":
+        (Path(rows) / "_delta_log" / f"{0:020d}.json").write_text(
+            (Path(rows) / "_delta_log" / f"{0:020d}.json").read_text().replace(log.table_id(rows), "another")
+        )
+    found = step(settings)
+    assert found.does == FAIL and "--mode refresh --table ten_minutes" in found.why
+    assert step(settings, "refresh").does == START_OVER
+
+
+def test_after_an_erasure_it_starts_over_by_itself(settings: Settings, rows: str) -> None:
+    folder = checkpoint(settings, read=2)
+    checkpoints.reset(str(folder), f"{LAYER}_ten_minutes", continuity.ERASED)
+    assert (step(settings).does, step(settings).why) == (START_OVER, continuity.ERASED)
+
+
+def test_its_late_table_has_a_name_of_its_own() -> None:
+    late = table(reads="pulses", keys="at", name="ten_minutes_late")(lambda pulses: pulses)
+    object.__setattr__(late, "declared_in", __name__)
+    with pytest.raises(DeclarationError, match="'ten_minutes_late' is where 'ten_minutes' keeps what came too late"):
+        graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes, late])

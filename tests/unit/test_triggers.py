@@ -1,0 +1,191 @@
+"""Triggers by their names, who holds a lease and for how long, and how a process that was asked in vain is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from tests.conftest import PLACES
+
+from orchestration import stopping
+from sluice.cli import main
+from sluice.errors import UsageError
+from sluice.runs import holder
+from sluice.runs.triggers import EVERY, Trigger, trigger
+from sluice.settings import Settings
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Call:
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "keep_running", "every"),
+    [
+        (None, False, None),
+        (None, True, EVERY),
+        ("available-now", False, None),
+        ("availableNow", True, EVERY),
+        ("processing-time=10s", False, 10.0),
+        ("processingTime=5 minutes", True, 300.0),
+        ("processing_time=1.5 min", False, 90.0),
+        ("processing-time=2000ms", False, 2.0),
+        ("PROCESSING-TIME=1 Hour", False, 3600.0),
+    ],
+)
+def test_a_trigger_by_its_name(text: str | None, keep_running: bool, every: float | None) -> None:
+    assert trigger(text, keep_running) == Trigger(every)
+
+
+def test_once_is_available_now_and_says_so() -> None:
+    assert trigger("once").every is None
+    assert "deprecated in Spark" in trigger("once").note
+
+
+@pytest.mark.parametrize(
+    ("text", "keep_running", "said"),
+    [
+        (
+            "continuous",
+            False,
+            "There is no trigger 'continuous' here: Spark has it for sources and sinks that take record by record",
+        ),
+        ("continuous=1s", False, "merged exactly once"),
+        ("realTime", False, "There is no trigger 'real-time' here"),
+        ("availabel-now", False, "Did you mean 'available-now'?"),
+        ("processing", False, "Did you mean 'processing-time'?"),
+        ("processing-time", False, "takes how often to look"),
+        ("processing-time=soon", False, "not 'soon'"),
+        ("processing-time=10 fortnights", False, "not '10 fortnights'"),
+        ("processing-time=0s", False, "takes 1s at least"),
+        ("available-now=10s", False, "--trigger processing-time=10s"),
+        ("once", True, "contradict each other"),
+    ],
+)
+def test_a_trigger_that_there_is_not(text: str, keep_running: bool, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        trigger(text, keep_running)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--trigger", "continuous"), "There is no trigger 'continuous' here"),
+        (("--keep-running", "--stage", "vacuum"), "Stage 'vacuum' is not kept running; layers are: bronze, silver, gold."),
+        (("--keep-running", "--mode", "refresh", "--table", "heart_rate"), "What is kept running takes what is new"),
+        (("--trigger", "processing-time=5s", "--mode", "replay", "--from", "2026-01-01", "--to", "2026-01-02"), "is run once"),
+    ],
+)
+def test_what_is_not_kept_running_is_refused_before_spark_starts(call: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = call("run", "gym", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_holder_that_gave_the_lease_up_holds_it_no_more(settings: Settings) -> None:
+    folder = Path(settings.bookkeeping("gym"))
+    folder.mkdir(parents=True)
+    mine = holder.describe(folder, "r1", kept_running=True)
+    assert holder.of(settings, "gym") == mine and mine.kept_running and mine.here
+    told = mine.held("Pipeline 'gym'", "gym")
+    assert told.startswith("Pipeline 'gym' is kept running by run r1 (process ") and f"on {socket.gethostname()}, since " in told
+    assert told.endswith("To run anything else, end it first: sluice stop gym")
+    holder.ends(folder, mine)
+    assert holder.of(settings, "gym") is None
+
+
+def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
+    """A process that describes itself as the holder of the gym's lease, and then does as it is told."""
+    folder = settings.bookkeeping("gym")
+    head = (
+        "import signal, sys, time; from pathlib import Path; from sluice.runs import holder; "
+        f"folder = Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); mine = holder.describe(folder, 'r1', True); "
+    )
+    started = subprocess.Popen([sys.executable, "-c", head + code], stdout=subprocess.PIPE, text=True)
+    assert said(started) == "ready"
+    return started
+
+
+def said(started: subprocess.Popen[str]) -> str:
+    """The one line that a process writes."""
+    assert started.stdout is not None
+    with started.stdout as out:
+        return out.readline().strip()
+
+
+def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> None:
+    request = settings.stop_request("gym", "r1")
+    asked = waiting_process(
+        settings,
+        f"print('ready', flush=True); request = Path({str(request)!r})\n"
+        "while not request.exists(): time.sleep(0.05)\n"
+        "time.sleep(0.5); holder.ends(folder, mine)",
+    )
+    started = time.monotonic()
+    code, out, _ = call("stop", "gym", "--within", "20")
+    assert code == 0 and "Asked run r1 (process" in out and "It has ended, after " in out
+    assert 0.4 < time.monotonic() - started < 15
+    assert asked.wait(10) == 0
+
+
+def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call, settings: Settings) -> None:
+    deaf = waiting_process(settings, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)")
+    code, _, err = call("stop", "gym", "--within", "0.3")
+    assert code == 1 and "It has not ended within 0.3 s" in err and "--within 0 --force" in err
+    assert deaf.poll() is None and settings.stop_request("gym", "r1").exists()
+    assert "ended" not in call("stop", "gym", "--within", "0")[1], "0: it is asked and not waited for"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.cli.stop._PATIENCE", 0.5)
+        code, out, _ = call("stop", "gym", "--within", "0", "--force")
+    assert code == 0 and "It was ended." in out
+    assert deaf.wait(10) == -signal.SIGKILL
+
+
+def test_what_runs_on_another_host_is_not_ended_from_here(call: Call, settings: Settings) -> None:
+    folder = Path(settings.bookkeeping("gym"))
+    folder.mkdir(parents=True)
+    (folder / "lease.json").write_text(
+        f'{{"run": "r1", "pid": {os.getpid()}, "host": "elsewhere", "since": "2026-11-21T00:00:00+00:00"}}'
+    )
+    code, _, err = call("stop", "gym", "--within", "0.1", "--force")
+    assert code == 1 and "it is on elsewhere" in err
+
+
+def test_a_jvm_does_not_outlive_the_process_that_is_ended(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.symlink_to(Path("/bin/sleep").resolve())
+    if "coreutils" in str(java.resolve()):
+        pytest.skip("sleep goes by the name that it is called by here")
+    code = (
+        f"import subprocess, time; child = subprocess.Popen([{str(java)!r}, '60']); print(child.pid, flush=True); time.sleep(60)"
+    )
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    jvm = psutil.Process(int(said(started)))
+    began = time.monotonic()
+    while "java" not in jvm.name() and time.monotonic() - began < 5:
+        time.sleep(0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stopping, "_FOR_A_JVM", 0.2)
+        stopping.end_process(psutil.Process(started.pid), 5)
+    assert started.wait(5) == -signal.SIGTERM and not stopping.is_alive(jvm)
