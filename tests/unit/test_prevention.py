@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sluice.declare import Pipeline, Source, mask, materialized_view, role_view, table
 from sluice.declare.graph import Graph, graph
 from sluice.erasure import conditions, prevention
 from sluice.errors import DeclarationError
+from sluice.flows import copying
+from sluice.flows.released import columns_of as released_columns
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(
@@ -158,6 +161,22 @@ def test_a_personal_column_that_is_none_protects_nothing() -> None:
 def test_layout_is_refused_whatever_the_letter_case() -> None:
     with pytest.raises(DeclarationError, match="zorder_by names the personal column 'EMAIL'"):
         shop(sales(zorder_by="EMAIL"))
+
+
+def test_a_personal_field_within_a_column_hides_the_column() -> None:
+    ddl = "id BIGINT, who STRING, address STRUCT<email: STRING, town: STRING>"
+    source = replace(SOURCE, schema=ddl, personal=("address.email",))
+    declared = graph(PIPELINE, [source, sales()])
+    released = released_columns(declared, declared.tables["sales"], ["id", "who", "Address"])
+    assert released.left_out == ("Address",), "whoever gets the column gets the field"
+    with pytest.raises(DeclarationError, match="shows the personal column 'address' to the role 'analyst'"):
+        graph(PIPELINE, [source, sales(), role_view("v", reads="sales", role="analyst", columns=("id", "address"))])
+
+
+def test_a_clone_leaves_personal_columns_behind_whatever_the_letter_case() -> None:
+    schema = StructType([StructField(name, StringType()) for name in ("ID", "Email", "town")])
+    asked = copying.Asked("t", 0, "u", None, private=frozenset({"id", "email"}), joining=frozenset({"id"}))
+    assert copying._made(schema, asked) == copying.Made(["Email"], ["ID"])
 
 
 @pytest.mark.parametrize(

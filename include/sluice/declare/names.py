@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from sluice.errors import DeclarationError
 from sluice.settings import is_name
@@ -17,6 +18,11 @@ def names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> t
     if len(set(found)) != len(found):
         raise DeclarationError(f"{owner}: {field} names something twice.")
     return found
+
+
+def with_parents(columns: Iterable[str]) -> frozenset[str]:
+    """The names, and of one of a field within a column (`address.email`) the column's, too: whoever takes `address` takes both."""
+    return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
 
 
 def own_name(name: str, owner: str) -> str:

@@ -10,7 +10,7 @@ from sluice.declare.computed import View
 from sluice.declare.decorators import calling_module
 from sluice.declare.lazy import F
 from sluice.declare.mask import Mask
-from sluice.declare.names import names
+from sluice.declare.names import names, with_parents
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.tables import Names
 from sluice.errors import DeclarationError, nearest
@@ -84,7 +84,7 @@ def mistakes(pipeline: Pipeline, view: View[Any], inherited: frozenset[str]) -> 
         return
     if view.role not in pipeline.roles:
         yield f"View '{view.name}': there is no role '{view.role}'.{nearest(view.role, pipeline.roles)} Roles are named in Pipeline(roles=...)."
-    hidden = {name.lower() for name in inherited}
+    hidden = {name.lower() for name in with_parents(inherited)}
     for column in view.function.columns:
         if column.lower() in hidden and column not in view.function.masks:
             yield (

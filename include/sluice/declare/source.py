@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from sluice.declare.names import names, own_name
+from sluice.declare.names import names, own_name, with_parents
 from sluice.declare.source_checks import amount, check
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ class Source:
 
     @property
     def private(self) -> frozenset[str]:
-        """Columns that must not get into statistics, partitions or clustering."""
-        return frozenset(self.personal) | ({self.subject} if self.subject else set())
+        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
 
     @property
     def table(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
 from sluice.declare import small_groups, treat
 from sluice.declare.expectations import Expectation, P
-from sluice.declare.names import names, own_name
+from sluice.declare.names import names, own_name, with_parents
 from sluice.declare.time_reach import TimeReach, checked
 from sluice.declare.treat import Treatment
 from sluice.declare.whole_table import TableExpectation
@@ -97,8 +97,8 @@ class Dataset(Generic[P]):
 
     @property
     def private(self) -> frozenset[str]:
-        """Columns that must not get into statistics, partitions or clustering."""
-        return frozenset(self.personal) | ({self.subject} if self.subject else set())
+        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
 
 
 @dataclass(frozen=True, kw_only=True)

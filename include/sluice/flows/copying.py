@@ -88,8 +88,10 @@ def shallow(workspace: Workspace, asked: Asked, report: FlowReport) -> Made:
 
 def _made(schema: StructType, asked: Asked) -> Made:
     """What becomes of the personal columns."""
-    personal = [field for field in schema if field.name in asked.private]
-    kept_ones = [f.name for f in personal if f.name in asked.joining and f.dataType.typeName() in stand_ins.TYPES]
+    # To Spark, upper and lower case are one.
+    private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
+    personal = [field for field in schema if field.name.lower() in private]
+    kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in stand_ins.TYPES]
     return Made([field.name for field in personal if field.name not in kept_ones], kept_ones)
 
 
