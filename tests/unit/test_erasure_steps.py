@@ -19,21 +19,24 @@ from tests.conftest import settings_at
 
 from sluice.declare import Pipeline, Source, materialized_view, table
 from sluice.declare.graph import graph
-from sluice.erasure import canary, closure, ledger, physical, propagation, requests
+from sluice.erasure import aging, canary, closure, ledger, physical, propagation, requests, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.steps import naming, orphans, state, sweep
-from sluice.erasure.steps.erasing import Erasing
-from sluice.errors import SluiceError
+from sluice.erasure.steps.erasing import Erasing, NotFollowed
+from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows import behind
 from sluice.lake import shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION
 from sluice.lake.workspace import Workspace
+from sluice.privacy import suppression
+from sluice.runs import erasing, stages
+from sluice.upkeep import optimize, vacuum
 
 NOW = datetime.now(UTC)
 LONG_AGO = 1_000_000_000.0
 
-source = Source(name="says", schema="who STRING", subject="who", comment="s")
+source = Source(name="says", schema="who STRING, at TIMESTAMP", subject="who", comment="s")
 
 
 @table(reads="says", keys="who", subject="who")
@@ -181,6 +184,108 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
 
     assert names.are_in_content(gzip.compress(b"a 12140 b" * 9000)[:-20])
     assert not naming.names(["77"]).are_in_content(b"77")
+
+
+def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = workspace.settings
+    first, lost = (requests.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
+    vault.forget(settings, "house", lost.request)
+
+    def refuse(*_: object) -> list[Identifier]:
+        raise why
+
+    monkeypatch.setattr(closure, "close", refuse)
+    why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
+    with pytest.raises(UsageError, match="chmod 600"):
+        closure.settled(workspace)
+    assert requests.one(settings, "house", first.request).state == requests.RECEIVED
+    why = closure.Ambiguous("Identifier 1, a 'who', was several people's")
+    assert closure.settled(workspace) == []
+    assert {one.state for one in requests.all_of(settings, "house")} == {requests.FAILED}
+
+
+def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_asked(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, asked = workspace.settings, Identifier("who", "anna", at="2026-01-01T00:00:00+00:00")
+    request = requests.receive(settings, workspace.graph, [asked])
+    told: list[list[Identifier]] = []
+    found = [[Identifier("who", "anna"), Identifier("badge", number, "2026-01-01", None)] for number in ("1", "2")]
+
+    def close(_: object, identifiers: list[Identifier]) -> list[Identifier]:
+        told.append(list(identifiers))
+        return found[len(told) - 1]
+
+    monkeypatch.setattr(closure, "close", close)
+    closure.settle(workspace, request)
+    made_up = Identifier(f"{canary.PREFIX}{canary.DOMAIN}", "canary-1")
+    vault.add(settings, "house", request.request, [made_up])
+    # Killed before the list had them; then it is told that her badge is another by now.
+    again = closure.settle(workspace, requests.one(settings, "house", request.request))
+    assert told == [[asked], [asked]]
+    assert set(vault.read(settings, "house", request.request)) == {asked, *found[1], made_up}
+    assert again.subjects == tuple(sorted(requests.subjects_of(settings, "house", found[1]), key=repr))
+    monkeypatch.setattr(suppression, "lists", lambda *_: True)
+    assert closure.settle(workspace, again) is again
+
+
+def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_followed(*_: object) -> list[FlowReport]:
+        raise NotFollowed([FlowReport(flow="says", layer="propagate_deletions")], {"each": SluiceError("a rule is not met")})
+
+    def refuse(*_: object) -> list[FlowReport]:
+        raise SluiceError("no")
+
+    monkeypatch.setattr(aging, "expire", not_followed)
+    monkeypatch.setattr(propagation, "propagate", lambda *_: [FlowReport(flow="said", layer="propagate_deletions")])
+    with pytest.raises(stages.Failed) as failed:
+        stages.run(workspace, "propagate_deletions")
+    assert [one.flow for one in failed.value.reports] == ["says", "said"] and set(failed.value.errors) == {"each"}
+    monkeypatch.setattr(propagation, "propagate", refuse)
+    with pytest.raises(stages.Failed) as failed:
+        stages.run(workspace, "propagate_deletions")
+    assert list(failed.value.errors) == ["propagate_deletions", "each"], "the worse one first"
+
+    # Bytes go and scans are made all the same.
+    monkeypatch.setattr(physical, "finish", lambda *_: [FlowReport(flow="left_over_files", layer="vacuum")])
+    monkeypatch.setattr(erasing, "prove", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
+    with pytest.raises(stages.Failed) as failed:
+        erasing.run(workspace)
+    assert [one.flow for one in failed.value.reports] == ["says", "propagate_deletions", "left_over_files", "erasure_1"]
+    assert set(failed.value.errors) == {"propagate_deletions", "each"}
+
+
+def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, report = replace(source, keep_for="1 day", subject_at="at"), FlowReport(flow="says", layer="propagate_deletions")
+    _written(workspace.path("says"), [1])
+    monkeypatch.setattr(aging, "_begin", lambda *_: (0, NOW))
+    monkeypatch.setattr(aging, "_carried_out", lambda *_: [report])
+
+    def follow() -> list[FlowReport]:
+        raise NotFollowed([FlowReport(flow="each", layer="gold")], {"each": SluiceError("no")})
+
+    with pytest.raises(NotFollowed) as failed:
+        aging.expire(replace(workspace, graph=graph(workspace.graph.pipeline, [old, said, each])), follow)
+    assert [one.flow for one in failed.value.reports] == ["says", "each"]
+
+
+@pytest.mark.parametrize("stage", ["optimize", "vacuum"])
+def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    done: list[str] = []
+
+    def one(of: Workspace, table: Any, *_: object) -> FlowReport:
+        done.append(table if isinstance(table, str) else table.name)
+        stop = of.places.stop_request(of.run)
+        stop.parent.mkdir(parents=True, exist_ok=True)
+        stop.touch()
+        return FlowReport(flow=done[-1], layer=stage)
+
+    for name in ("says", "said", "each"):
+        _written(workspace.path(name), [1])
+    monkeypatch.setattr(optimize if stage == "optimize" else vacuum, "table", one)
+    with pytest.raises(StopRequested):
+        stages.run(workspace, stage)
+    assert done == ["says"]
 
 
 @pytest.mark.parametrize("killed_in", list(propagation.STEPS))

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +19,12 @@ from tests.conftest import PLACES
 from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
-from sluice.erasure import lifting, requests, subject_files, vault
+from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.erasure import asking, lifting, requests, subject_files, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.errors import UsageError
+from sluice.privacy import secrets, suppression_key
+from sluice.privacy.pseudonyms import check_values
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -125,6 +129,41 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
 
 def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
     assert "ada" not in repr(Identifier("user_id", "ada")) and "ada" not in str([Identifier("user_id", "ada")])
+
+
+def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settings, club: Graph) -> None:
+    def a_list(pipeline: str, key: bytes) -> None:
+        (check,) = check_values({SUPPRESSION_KEY: key})
+        path = settings.bookkeeping(pipeline, "suppression")
+        write_deltalake(path, pa.table({"domain": ["user_id"]}))
+        DeltaTable(path).alter.set_table_properties({suppression_key.PROPERTY: check}, raise_if_not_exists=False)
+
+    _receive(settings, club)
+    first = (settings.secrets / SUPPRESSION_KEY).read_bytes()
+    a_list("gym", first)
+    (settings.secrets / SUPPRESSION_KEY).unlink()
+    with pytest.raises(UsageError, match=r"'suppression\.key' is not in .* any more\. Put it back"):
+        _receive(settings, club)
+    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.all_of(settings, "club")) == 1
+    a_list("club", first)
+    secrets.keep(settings, SUPPRESSION_KEY, b"f" * 64)
+    with pytest.raises(
+        UsageError, match=r"is not the one that the list of erased people was made with\. Put that one back: sluice"
+    ):
+        _receive(settings, club)
+    secrets.keep(settings, SUPPRESSION_KEY, first, replace=True)
+    assert _receive(settings, club).pseudonyms == requests.all_of(settings, "club")[0].pseudonyms
+
+
+def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, club: Graph) -> None:
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    refused, scanned, lifted = (_receive(settings, club, Identifier("user_id", name)) for name in ("ada", "bo", "cem"))
+    assert len(asking._asked(workspace)) == 3
+    requests.advance(settings, "club", refused, requests.FAILED, "several people's")
+    requests.advance(settings, "club", scanned, requests.LOGICALLY)
+    requests.advance(settings, "club", scanned, requests.FAILED, "found")
+    requests.note(settings, "club", lifted.request, requests.LIFTED)
+    assert asking._asked(workspace) == set(scanned.pseudonyms)
 
 
 def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:

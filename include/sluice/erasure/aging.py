@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.declare.source import Source
+from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import LAYER, merged
 from sluice.flows import refold
 from sluice.lake import log, tables
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SAME = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
-Follow = Callable[[], list[FlowReport]]
 
 
 def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
     """Take out what is too old, of every source that says how long it is kept. follow: runs the layers above bronze where anything left.
 
-    now: UTC. Nothing to do is no report and no commit.
+    now: UTC. Nothing to do is no report and no commit. Raises NotFollowed, with the reports of all, where flows failed that were to follow:
+    the next run goes on from there.
     """
     reports: list[FlowReport] = []
     begun = []
@@ -47,7 +47,10 @@ def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) ->
             begun.append(source)
             reports += _carried_out(workspace, source, *found)
     if begun:
-        reports += follow()
+        try:
+            reports += follow()
+        except NotFollowed as failed:
+            raise NotFollowed(reports + failed.reports, failed.errors) from None
     for source in begun:
         _journal(workspace, source).unlink(missing_ok=True)
     return reports

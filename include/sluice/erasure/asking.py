@@ -1,7 +1,7 @@
 """Requests that arrive as data: rows of bronze that ask for the erasure of whom they name (`erasure_requests`).
 
-They are looked for whenever their bronze table has changed. Whom somebody asked for already is not asked for again; when the erasure is
-done, the rows that asked are gone with the others.
+They are looked for whenever their bronze table has changed. Whom somebody asked for already is not asked for again, unless it was refused;
+when the erasure is done, the rows that asked are gone with the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression
+from sluice.privacy import suppression, suppression_key
 from sluice.privacy.pseudonyms import canonical_column, pseudonym
 
 if TYPE_CHECKING:
@@ -32,16 +32,15 @@ _SEEN = ".asked"
 
 
 def take(workspace: Workspace) -> list[ErasureRequest]:
-    """Make a request of each declaration's new rows. Killed after that, it finds the same rows and makes none again."""
+    """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
     made = []
     for asking in workspace.graph.asking:
         mark = _mark(workspace, asking)
         if mark is None or _seen(workspace).get(_name(asking)) == mark:
             continue
-        people = _new(workspace, asking)
-        if people:
-            said = f"asked by rows of '{asking.reads}'"
-            made.append(requests.receive(workspace.settings, workspace.graph, people, said=said))
+        said = f"asked by rows of '{asking.reads}'"
+        # A request a person: one who cannot be told from others must not hold up the rest of a delivery.
+        made += [requests.receive(workspace.settings, workspace.graph, [one], said=said) for one in _new(workspace, asking)]
         _see(workspace, asking, mark)
     return made
 
@@ -64,7 +63,7 @@ def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
         raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
     named = rows.where(asking.where).select(canonical_column(F.col(f"`{column}`"), "text").alias("value")).distinct()
     values = {row.value for row in named.collect() if row.value}
-    key = secrets.key(workspace.settings) if values else b""
+    key = suppression_key.key(workspace.settings, workspace.suppression) if values else b""
     known = _asked(workspace)
     return [Identifier(domain, value) for value in sorted(values) if pseudonym(key, domain, value) not in known]
 
@@ -84,8 +83,10 @@ def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
 
 
 def _asked(workspace: Workspace) -> set[str]:
+    """By whose pseudonyms somebody asked. One who was refused is asked for again: what came since may tell who is meant."""
     found = requests.all_of(workspace.settings, workspace.pipeline)
-    return {one for request in found if request.lifted_at is None for one in request.pseudonyms}
+    standing = (one for one in found if one.lifted_at is None and (one.state != requests.FAILED or one.done_at))
+    return {pseudonym for request in standing for pseudonym in request.pseudonyms}
 
 
 def _name(asking: ErasureRequests) -> str:

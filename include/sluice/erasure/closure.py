@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 
 from sluice.declare import subjects
 from sluice.declare.links import Link
-from sluice.erasure import link_rows, requests, vault
+from sluice.erasure import canary, link_rows, requests, vault
 from sluice.erasure.identifiers import PSEUDONYM, Identifier
 from sluice.erasure.link_rows import Rows
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import UsageError
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression
+from sluice.privacy import secrets, suppression, suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 
 __all__ = ["PSEUDONYM", "Ambiguous", "Identifier", "close", "settle", "settled"]
@@ -84,18 +84,22 @@ def close(workspace: Workspace, identifiers: Iterable[Identifier]) -> list[Ident
 def settle(workspace: Workspace, request: ErasureRequest) -> ErasureRequest:
     """Close over a request's identifiers, which the vault has, and keep what was found: in the vault, and as the request's subjects.
 
-    To be called before anything is deleted: the links are deleted, too. Once settled, a request stays as it is. Raises UsageError where
-    the vault has it not any more, and Ambiguous.
+    To be called before anything is deleted: the links are deleted, too. So a request whose people are on the suppression list stays as it
+    is; for any other what an attempt before has found is found anew, since more was delivered. Raises vault.Missing and Ambiguous.
     """
-    if request.subjects:
-        return request
     settings, pipeline = workspace.settings, workspace.pipeline
-    # What an attempt that died has found is in the vault already; what is of a time is not asked for again.
-    asked = [one for one in vault.read(settings, pipeline, request.request) if one.since is None and one.until is None]
+    # One of the first form has its subjects, and nothing in the vault.
+    if request.subjects and (
+        suppression.lists(workspace, request.request) or not vault.holds(settings, pipeline, request.request)
+    ):
+        return request
+    known = vault.read(settings, pipeline, request.request)
+    made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]
+    asked = [one for one in vault.asked(settings, pipeline, request.request) if one not in made_up]
     found = close(workspace, asked)
-    vault.add(settings, pipeline, request.request, found)
+    vault.replace(settings, pipeline, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
-    requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, found))
+    requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, pipeline, found))
     return requests.note(
         settings,
         pipeline,
@@ -106,12 +110,15 @@ def settle(workspace: Workspace, request: ErasureRequest) -> ErasureRequest:
 
 
 def settled(workspace: Workspace) -> list[ErasureRequest]:
-    """The requests that wait, each settled. One that cannot be is failed, with the reason in its history; the others go on."""
+    """The requests that wait, each settled. One that never can be is failed, with the reason in its history; the others go on.
+
+    What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
+    """
     found = []
     for request in requests.waiting(workspace.settings, workspace.pipeline):
         try:
             found.append(settle(workspace, request))
-        except UsageError as error:
+        except (Ambiguous, vault.Missing) as error:
             requests.advance(workspace.settings, workspace.pipeline, request, requests.FAILED, str(error))
     return found
 
@@ -148,7 +155,7 @@ def _refuse_erased(workspace: Workspace, asked: Identifier, number: int) -> None
     """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
     if asked.domain not in workspace.graph.changing_hands() or suppression.is_empty(workspace):
         return
-    hashed = pseudonym(secrets.key(workspace.settings), asked.domain, asked.value)
+    hashed = pseudonym(suppression_key.key(workspace.settings, workspace.suppression), asked.domain, asked.value)
     for request, since, until in suppression.times_of(workspace.suppression, asked.domain, str(hashed)):
         if asked.at is None or _within(datetime.fromisoformat(asked.at), (since, until, None)):
             how = "nothing of that time is left" if asked.at else 'ask again with "at", if it is another\'s now'

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sluice.erasure import link_rows
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression
+from sluice.privacy import suppression, suppression_key
 from sluice.privacy.pseudonyms import with_pseudonym
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _close(workspace: Workspace, link: Link, rows: link_rows.Rows) -> int:
     )
     if open_ones.isEmpty():
         return 0
-    key = secrets.key(workspace.settings, make=False)
+    key = suppression_key.key(workspace.settings, path)
     others = suppression.without_suppressed(workspace, frame.where("since IS NOT NULL"), F.col("person"), link.person[1])
     hashed = with_pseudonym(others, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
     # Who is erased has no link any more: whoever is in one got the identifier before, or after.

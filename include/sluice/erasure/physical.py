@@ -13,7 +13,7 @@ from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, orphans, sweep
 from sluice.errors import SluiceError
-from sluice.flows import behind
+from sluice.flows import behind, streams
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -26,7 +26,7 @@ def finish(workspace: Workspace, now: datetime, without: Collection[str] = froze
     """Bring the requests to their end whose rows have left every table and whose retention is over at `now`. A report a table.
 
     without: of STEPS, those that are left out, for tests. A request stays as it is as long as a flow is behind; its report says so.
-    Raises SluiceError where a shallow clone still reads the files.
+    Raises SluiceError where a shallow clone still reads the files, and StopRequested between two tables.
     """
     due = waiting(workspace, now)
     if not due:
@@ -64,6 +64,7 @@ def _vacuumed(workspace: Workspace, due: list[ErasureRequest], now: datetime) ->
     reports, lagging = [], behind.of(workspace, now)
     for name, path in {**workspace.tables(), **canaries.tables_of(workspace, due)}.items():
         if log.exists(path) and orphans.left(path, now):
+            streams.stop_if_requested(workspace)
             report = vacuum.table(workspace, name, path, lagging.get(name, ()), always=True)
             report.deleted += 0 if lagging.get(name) else orphans.remove(path, now)
             reports.append(report)

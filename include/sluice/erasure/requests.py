@@ -17,7 +17,7 @@ from sluice.declare.pipeline import duration
 from sluice.erasure import vault
 from sluice.erasure.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest
-from sluice.privacy import secrets
+from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
 
@@ -171,7 +171,7 @@ def receive(
     pipeline = graph.pipeline
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + duration(pipeline.erase_within)
-    hashed = subjects_of(settings, asked)
+    hashed = subjects_of(settings, pipeline.name, asked)
     domains = {one.domain for one in asked}
     request = ErasureRequest(
         request=uuid.uuid4().hex[:12],
@@ -188,9 +188,9 @@ def receive(
     return _written(settings, pipeline.name, request)
 
 
-def subjects_of(settings: Settings, identifiers: Iterable[Identifier]) -> list[Suppressed]:
-    """The identifiers as the suppression list knows them, with their times."""
-    key = secrets.key(settings)
+def subjects_of(settings: Settings, pipeline: str, identifiers: Iterable[Identifier]) -> list[Suppressed]:
+    """The identifiers as the suppression list knows them, with their times. Raises UsageError where the list's key is not there."""
+    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression"))
     hashed = ((one, pseudonym(key, one.domain, one.value)) for one in identifiers)
     return [Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made]
 

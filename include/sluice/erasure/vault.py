@@ -17,22 +17,36 @@ from sluice.errors import UsageError
 from sluice.settings import Settings
 
 
+class Missing(UsageError):
+    """The vault has no entry of a request."""
+
+
 def keep(settings: Settings, pipeline: str, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
     """Put what a request was asked by into the vault. expires_at: ISO 8601, when the entry may go."""
-    return _write(settings, pipeline, request, {**_entry(list(asked)), "expires_at": expires_at})
+    first = list(asked)
+    return _write(settings, pipeline, request, {**_entry(first), "asked": len(first), "expires_at": expires_at})
 
 
 def add(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
-    """Add further identifiers of a request's people, each once. Raises UsageError where the request is not in the vault."""
+    """Add further identifiers of a request's people, each once. Raises Missing where the request is not in the vault."""
     stored = _stored(settings, pipeline, request)
-    known = _identifiers(stored)
-    more = [one for one in dict.fromkeys(found) if one not in known]
-    return _write(settings, pipeline, request, {**_entry([*known, *more]), "expires_at": stored["expires_at"]})
+    return _with(settings, pipeline, request, stored, [*_identifiers(stored), *found])
+
+
+def replace(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+    """Let the request's people have what it was asked by and these, and nothing else that was found before. Raises Missing."""
+    stored = _stored(settings, pipeline, request)
+    return _with(settings, pipeline, request, stored, [*_asked(stored), *found])
 
 
 def read(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
-    """All identifiers that are known of a request's people. Raises UsageError where they are not in the vault any more."""
+    """All identifiers that are known of a request's people. Raises Missing where they are not in the vault any more."""
     return _identifiers(_stored(settings, pipeline, request))
+
+
+def asked(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+    """Those that the request was asked by. Raises Missing."""
+    return _asked(_stored(settings, pipeline, request))
 
 
 def holds(settings: Settings, pipeline: str, request: str) -> bool:
@@ -62,6 +76,16 @@ def prepare(settings: Settings) -> None:
         raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
 
 
+def _with(settings: Settings, pipeline: str, request: str, stored: dict[str, Any], every: list[Identifier]) -> Path:
+    return _write(settings, pipeline, request, {**stored, **_entry(list(dict.fromkeys(every)))})
+
+
+def _asked(stored: dict[str, Any]) -> list[Identifier]:
+    """The first ones; of an entry of before it was noted how many, those that are of no time."""
+    found, number = _identifiers(stored), stored.get("asked")
+    return [one for one in found if one.since is None and one.until is None] if number is None else found[:number]
+
+
 def _entry(identifiers: list[Identifier]) -> dict[str, Any]:
     # Pairs for whoever looks for bytes; the times beside them, in the same order.
     return {
@@ -79,7 +103,7 @@ def _identifiers(stored: dict[str, Any]) -> list[Identifier]:
 def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
     path = _path(settings, pipeline, request)
     if not path.is_file():
-        raise UsageError(
+        raise Missing(
             f"The identifiers of request {request} are not in the vault, {settings.vault}: they were removed, or their time is over. "
             "Ask again: sluice erase request"
         )

@@ -20,7 +20,7 @@ from sluice.flows import erased
 from sluice.lake import log, tables
 from sluice.lake.releases import Release, new, swap
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import secrets, suppression
+from sluice.privacy import suppression, suppression_key
 from sluice.privacy.pseudonyms import with_pseudonym
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _write(rows: DataFrame, into: Release, table: str) -> int:
 
 
 def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
-    key = secrets.key(workspace.settings)
+    key = suppression_key.key(workspace.settings, workspace.suppression)
     known = with_pseudonym(rows, key, domain, identifier, _KNOWN)
     return _again(workspace, known, into)
 
@@ -107,7 +107,8 @@ def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: st
 def _again(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
     """The frame with the release's own pseudonym in the place of that of the suppression list."""
     own = f"sluice: release {into.number} of {into.pipeline}"
-    return with_pseudonym(known, secrets.key(workspace.settings, make=False), own, F.col(_KNOWN), _MADE).drop(_KNOWN)
+    key = suppression_key.key(workspace.settings, workspace.suppression)
+    return with_pseudonym(known, key, own, F.col(_KNOWN), _MADE).drop(_KNOWN)
 
 
 def _listed(workspace: Workspace, domain: str, of: Release) -> DataFrame:

@@ -19,7 +19,7 @@ from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets
+from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import with_pseudonym
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _THEIRS = (
 
 
 def create(workspace: Workspace) -> None:
-    """Make the list unless it is there, and give it the columns that it lacks."""
+    """Make the list unless it is there, and give it the columns that it lacks. Raises UsageError where its key is not there."""
     shape = Shape(
         schema=tables.columns(SCHEMA),
         comment="Who was erased, as keyed hashes.",
@@ -60,6 +60,7 @@ def create(workspace: Workspace) -> None:
         added = [f"{field.name} {field.dataType.simpleString()}" for field in shape.schema if field.name not in present]
         if added:
             workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(added)})")
+    suppression_key.keep_check(workspace.session, workspace.settings, path)
 
 
 def add(workspace: Workspace, request: str, subjects: Iterable[Suppressed]) -> int:
@@ -71,11 +72,16 @@ def add(workspace: Workspace, request: str, subjects: Iterable[Suppressed]) -> i
         (one.domain, one.pseudonym, request, now, _instant(one.since), _instant(one.until), _instant(one.known_until), None, None)
         for one in dict.fromkeys(subjects)
     ]
-    if not rows or request in _distinct(workspace.suppression, "request"):
+    if not rows or lists(workspace, request):
         return 0
     once = Transaction("suppression", request, "suppression", 0)
     commits.append(tables.inline(workspace.session, rows, SCHEMA), workspace.suppression, once)
     return len(rows)
+
+
+def lists(workspace: Workspace, request: str) -> bool:
+    """Whether the subjects of a request are on the list."""
+    return log.exists(workspace.suppression) and request in _distinct(workspace.suppression, "request")
 
 
 def is_empty(workspace: Workspace) -> bool:
@@ -158,7 +164,7 @@ def _matched(
     how: Literal["left_anti", "left_semi"],
 ) -> DataFrame:
     timed = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at)
-    hashed = with_pseudonym(timed, secrets.key(workspace.settings, make=False), domain, subject, _PSEUDONYM)
+    hashed = with_pseudonym(timed, suppression_key.key(workspace.settings, workspace.suppression), domain, subject, _PSEUDONYM)
     entries = F.broadcast(_entries(frame.sparkSession, workspace.suppression, domain))
     held = F.expr(f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_before_lifting(frame, at is not None, then)})")
     return hashed.join(entries, held, how).drop(_PSEUDONYM, _AT)

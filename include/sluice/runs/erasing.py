@@ -83,6 +83,9 @@ def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
             reports += work()
         except StopRequested:
             raise
+        except stages.Failed as several:
+            reports += several.reports
+            errors |= several.errors
         except SluiceError as error:
             errors[name] = error
             reports.append(FlowReport(flow=name, layer=STAGE))

@@ -14,15 +14,15 @@ from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.declare.windowed import Windowed
-from sluice.erasure import aging, handover, propagation
+from sluice.erasure import handover
 from sluice.erasure.steps.erasing import NotFollowed
 from sluice.errors import SluiceError, UsageError
-from sluice.flows import append, fold, refold, reingest, settlement, stateful, view
+from sluice.flows import append, fold, refold, reingest, settlement, stateful, streams, view
 from sluice.ingest import cleaning, discovery, ledger
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs import in_clone, stale, table_rules, vacuuming, verifying
+from sluice.runs import deletions, in_clone, stale, table_rules, vacuuming, verifying
 from sluice.runs.modes import concerned, names
 from sluice.upkeep import optimize
 
@@ -52,13 +52,14 @@ def run(
     that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
     when those that it reads have run.
     """
-    if stage == "propagate_deletions":
+    if stage == deletions.STAGE:
         inside = workspace.as_increment()
-        old = aging.expire(inside, lambda: _layers_above_bronze(inside))
-        return [*old, *propagation.propagate(inside, lambda: _layers_above_bronze(inside))]
+        done, failing = deletions.run(inside, lambda: _layers_above_bronze(inside))
+        if failing:
+            raise Failed(done, failing)
+        return done
     if stage == "optimize":
-        own = [declared for declared in workspace.graph if workspace.graph.table_of(declared.name) == declared.name]
-        return [optimize.table(workspace, declared) for declared in own if log.exists(workspace.path(declared.name))]
+        return _optimized(workspace)
     if stage == "vacuum":
         return vacuuming.run(workspace)
     if stage == verifying.STAGE:
@@ -93,6 +94,15 @@ def run(
         _clean(workspace, reports)
         for report in reports:
             report.notes += _waited_for(workspace, report.flow)
+    return reports
+
+
+def _optimized(workspace: Workspace) -> list[FlowReport]:
+    reports = []
+    for declared in workspace.graph:
+        if workspace.graph.table_of(declared.name) == declared.name and log.exists(workspace.path(declared.name)):
+            streams.stop_if_requested(workspace)
+            reports.append(optimize.table(workspace, declared))
     return reports
 
 

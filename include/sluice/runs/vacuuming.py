@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sluice.erasure import physical
-from sluice.flows import behind
+from sluice.flows import behind, streams
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -13,11 +13,17 @@ from sluice.upkeep import vacuum
 
 
 def run(workspace: Workspace) -> list[FlowReport]:
-    """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come."""
+    """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
+
+    Raises StopRequested between two tables, where somebody asked for it.
+    """
     now = datetime.now(UTC)
     lagging = behind.of(workspace, now)
-    found = [(name, path) for name, path in workspace.tables().items() if log.exists(path)]
-    reports = [vacuum.table(workspace, name, path, lagging.get(name, ())) for name, path in found]
+    reports = []
+    for name, path in workspace.tables().items():
+        if log.exists(path):
+            streams.stop_if_requested(workspace)
+            reports.append(vacuum.table(workspace, name, path, lagging.get(name, ())))
     finished = {report.flow: report for report in physical.finish(workspace, now)}
     return [_both(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
 

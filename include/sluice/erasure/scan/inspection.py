@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.result import Hit, Needle, Root, Scanned, ScanResult, Unread
+from sluice.erasure.scan.result import Hit, Needle, Root, Scanned, ScanResult, Unread, Written
+from sluice.erasure.scan.rows import Rows
 from sluice.erasure.scan.search import Pattern, Search
 
 Bytes = npt.NDArray[np.uint8]
@@ -23,6 +24,8 @@ _LINE = 1 << 16
 """The longest line of a CSV file whose fields are told apart over the end of a chunk."""
 _BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
 """What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
+_BESIDE = frozenset({"raw bytes", "spark blocks", "rocksdb table", "rocksdb log"})
+"""Decoders of values that may stand one right after the other: a digit beside a number may be another value's."""
 _FEW = 16
 _TOGETHER = 1 << 20
 
@@ -31,7 +34,11 @@ class Compiled:
     """Needles, made ready for searching. The person's come first, then the canary's."""
 
     def __init__(self, needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
-        self.needles = [*needles, *canary]
+        # Columns in lower case: to Spark, upper and lower case are one.
+        self.needles = [
+            one if one.columns is None else replace(one, columns=frozenset(map(str.lower, one.columns)))
+            for one in (*needles, *canary)
+        ]
         self.first_control = len(needles)
         everywhere = [(n, one) for n, one in enumerate(self.needles) if one.columns is None and isinstance(one.value, bytes)]
         self.numbers_of = [n for n, _ in everywhere]
@@ -43,8 +50,10 @@ class Compiled:
                 self.numbers.setdefault(needle.value, []).append(number)
             elif needle.columns is not None:
                 self.texts.setdefault(needle.value.lower(), []).append(number)
-        self.columns = frozenset(name.lower() for one in self.needles if one.columns for name in one.columns)
-        names = b"|".join(re.escape(name.encode()) for name in sorted(self.columns))
+        self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
+        # In a record, a field within another one stands beside its own name alone.
+        self.keys = self.columns | {_last(name) for name in self.columns}
+        names = b"|".join(re.escape(name.encode()) for name in sorted(self.keys))
         self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
         texts = b"|".join(re.escape(text) for text in sorted(self.texts, key=len))
         self.any_text = re.compile(texts) if self.texts else None
@@ -79,9 +88,12 @@ class Inspection:
         self.read: Counter[str] = Counter()
         self.reasons: list[str] = []
 
-    def stream(self, decoder: str, text: bool = True, comma: bool = False) -> Feed:
-        """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are CSV rows."""
-        return Feed(self, decoder, text, comma)
+    def stream(self, decoder: str, text: bool = True, comma: bool = False, written: Written | None = None) -> Feed:
+        """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are rows of fields.
+
+        written: how, where that is known.
+        """
+        return Feed(self, decoder, text, comma, written)
 
     def whole(self, decoder: str, data: bytes, column: str = "") -> None:
         """For bytes that are there at once."""
@@ -90,7 +102,7 @@ class Inspection:
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
         """For cells of a column that lie one after the other. cells: where each begins, and the end of the last; so one more than cells."""
         self.read[decoder] += len(data)
-        for found in self.compiled.search.find(data, cells):
+        for found in self.compiled.search.find(data, cells, beside=decoder in _BESIDE):
             self.counts[decoder, column, self.compiled.numbers_of[found.pattern]] += 1
         if self.compiled.any_text is not None:
             self._bound_cells(decoder, column, data.tobytes().lower(), cells)
@@ -148,7 +160,11 @@ class Inspection:
     def _belongs(self, number: int, column: str) -> bool:
         """Whether a needle is looked for in that column; one inside others counts by each name of its path."""
         columns = self.compiled.needles[number].columns
-        return columns is None or not columns.isdisjoint(re.split(r"[.\[\]]+", column)) or column in columns
+        if columns is None:
+            return True
+        path = column.lower()
+        within = (name for name in columns if "." in name)
+        return not columns.isdisjoint(re.split(r"[.\[\]]+", path)) or any(f".{path}.".find(f".{name}.") >= 0 for name in within)
 
     def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets) -> None:
         for start, end, numbers in self.compiled.bound(lowered, cells):
@@ -163,18 +179,22 @@ class Inspection:
         """Whether a column of the needle is named right before the value."""
         match = self.compiled.before.search(before)
         columns = self.compiled.needles[number].columns
-        return match is not None and columns is not None and match.group(1).decode() in {name.lower() for name in columns}
+        return match is not None and columns is not None and match.group(1).decode() in {*columns, *map(_last, columns)}
+
+
+def _last(column: str) -> str:
+    return column.rpartition(".")[2]
 
 
 class Feed:
     """A stream under the search: chunks of any length, with what the search needs of the chunk before."""
 
-    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool) -> None:
-        self._of, self._decoder, self._text, self._comma = inspection, decoder, text, comma
+    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, written: Written | None) -> None:
+        self._of, self._decoder, self._text, self._comma, self._written = inspection, decoder, text, comma, written
         self._kept = b""
         self._searched = 0
         self._at = 0
-        self._rows: _Rows | None = None
+        self._rows: Rows | None = None
         self._overlap = max(_CONTEXT, inspection.compiled.search.longest + 1)
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
@@ -185,7 +205,7 @@ class Feed:
             return
         compiled, end = self._of.compiled, self._at + len(data)
         limit = end if last else end - 1
-        for found in compiled.search.find(np.frombuffer(data, np.uint8)):
+        for found in compiled.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
             number = compiled.numbers_of[found.pattern]
             value = compiled.needles[number].value
             ends = self._at + found.start + (len(value) if isinstance(value, bytes) else 0)
@@ -210,7 +230,7 @@ class Feed:
 
     def _bound(self, lowered: bytes, limit: int) -> None:
         if self._rows is None and self._comma:
-            self._rows = _Rows(lowered, self._of.compiled.columns)
+            self._rows = Rows(lowered, self._of.compiled.columns, self._written)
         for start, end, numbers in self._of.compiled.bound(lowered):
             if not self._searched < self._at + end <= limit:
                 continue
@@ -219,25 +239,3 @@ class Feed:
                 columns = self._of.compiled.needles[number].columns or frozenset()
                 if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
                     self._of.counts[self._decoder, "", number] += 1
-
-
-class _Rows:
-    """Rows of delimited text. Where the first line names no column (there is no header), a value counts in any field."""
-
-    def __init__(self, start: bytes, columns: frozenset[str]) -> None:
-        header = start.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r\ufeff")
-        self._mark = max(",;\t|", key=header.count)
-        self._names = next(csv.reader([header], delimiter=self._mark), [])
-        self._known = bool(columns & set(self._names)) or all(re.fullmatch(r"[a-z_][a-z0-9_ .-]*", name) for name in self._names)
-
-    def holds(self, data: bytes, start: int, end: int, columns: frozenset[str]) -> bool:
-        """Whether the value is a field of its row, in one of these columns."""
-        first = data.rfind(b"\n", 0, start) + 1
-        stop = data.find(b"\n", end)
-        line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
-        value = data[start:end].decode()
-        wanted = {name.lower() for name in columns}
-        fields = [field.strip() for field in next(csv.reader([line.rstrip("\r")], delimiter=self._mark), [])]
-        if not self._known or line.count('"') % 2 or len(fields) > len(self._names):
-            return value in fields
-        return any(field == value and name.strip() in wanted for name, field in zip(self._names, fields, strict=False))

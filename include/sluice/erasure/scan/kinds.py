@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import zlib
+
+import numpy as np
 
 from sluice.erasure.scan.decoders.compressed import LZ4_BLOCK, SNAPPY_FRAMED, XERIAL
 
@@ -29,9 +32,15 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x37\x7f\x06\x83", "sqlite wal"),
     (b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", "sqlite journal"),
     (b"crc\0", "checksums"),
+    (b"\xff\xfe\0\0", "utf-32"),
+    (b"\0\0\xfe\xff", "utf-32"),
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )
+FIRST_BYTES = frozenset(
+    {sign[0] for sign, _ in _SIGNS} | {*range(0x50, 0x60), ord("x"), 0x80, 0x7F, 0x25, 0x37, 0x89, 0xFF, 0xCA, 0xAC}
+)
+"""What something begins with that is known by its first bytes, or known to be foreign; other things may begin so, too."""
 _ZSTD_SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\.sst\Z"), "rocksdb table"),
@@ -43,19 +52,23 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\A|/)deletion_vector_[^/]*\.bin\Z"), "deletion vector"),
     (re.compile(r"(\A|/)shuffle_[\d_]+\.(index|checksum\.\w+)\Z"), "shuffle index"),
     (re.compile(r"(\A|/)[^/]*-shm\Z"), "sqlite shared memory"),
-    (re.compile(r"\.(csv|tsv)\Z"), "delimited"),
 )
+_DELIMITED = re.compile(r"\.(csv|tsv)\Z")
 PLAIN = {
     "checksums", "state schema", "deletion vector", "shuffle index", "sqlite journal", "sqlite shared memory", "pickle", "sqlite wal",
 }  # fmt: skip
 """Kinds that hold nothing but what the search over their raw bytes sees: numbers, positions, texts as they are."""
+CONTROL = np.zeros(256, np.bool_)
+"""By byte, whether it is a control character that texts do not have."""
+CONTROL[[code for code in range(32) if code not in b"\t\n\x0b\x0c\r\x1b\x08\x1a\x07"]] = True
 _NOT_OURS = re.compile(rb"\A(\x7fELF|%PDF|Rar!|7z\xbc\xaf|\x89PNG|\xff\xd8\xff|Obj\x01|\xca\xfe\xba\xbe|\xac\xed\x00\x05)")
 
 
 def kind(head: bytes, name: str) -> str | None:
     """The kind, by the first 512 bytes and the path. None: none that is known by its signs; it may be text."""
     for sign, found in _SIGNS:
-        if head.startswith(sign):
+        # A text, too, may begin with these three letters.
+        if head.startswith(sign) and (found != "orc" or has_control(head)):
             return found
     if _ZSTD_SKIPPED.match(head):
         return "zstd"
@@ -66,14 +79,36 @@ def kind(head: bytes, name: str) -> str | None:
         by_name = None
     if by_name == "deletion vector" and head[:1] != b"\x01":
         by_name = None
-    if by_name is None and re.match(rb"\x80[\x02-\x05]", head) and b"\0" in head:
+    if by_name is None and re.match(rb"\x80[\x02-\x05]", head) and (b"\0" in head or head.endswith(b".")):
         return "pickle"
-    return by_name
+    return "deflate" if by_name is None and _zlib(head) else by_name
+
+
+def is_delimited(name: str) -> bool:
+    """Whether a file is called as rows of delimited text are."""
+    return _DELIMITED.search(name) is not None
+
+
+def has_control(data: bytes) -> bool:
+    """Whether there are control characters in it that no text has."""
+    return bool(CONTROL[np.frombuffer(data, np.uint8)].any())
 
 
 def foreign(head: bytes) -> bool:
     """Whether the signs are those of a kind that no decoder here opens."""
     return _NOT_OURS.match(head) is not None
+
+
+def _zlib(head: bytes) -> bool:
+    """Whether these are the first bytes of a zlib stream. Texts may begin with the same two: so it is tried."""
+    if head[:1] != b"x" or int.from_bytes(head[:2], "big") % 31:
+        return False
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(head)
+    except zlib.error:
+        return False
+    return stream.eof or (bool(found) and has_control(head))
 
 
 def _log(head: bytes) -> bool:

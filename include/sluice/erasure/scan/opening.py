@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import re
@@ -13,16 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-import numpy as np
-
-from sluice.erasure.scan import kinds
+from sluice.erasure.scan import kinds, texts
 from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite
 from sluice.erasure.scan.decoders.damage import LIMIT, Damaged
 from sluice.erasure.scan.inspection import Inspection
+from sluice.erasure.scan.parts import CHUNK, Parts, Searched
 
+_TEXT = (None, *texts.WIDE)
 DEPTH = 4
 """How deep things are opened within others: a log in a gzip in a zip in a tar. What lies deeper is not read, and said so."""
-_CHUNK = 1 << 20
 _STREAMS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
     "gzip": compressed.gzip,
     "bzip2": compressed.bzip2,
@@ -57,10 +55,9 @@ def open_bytes(content: bytes, name: str, inspection: Inspection, depth: int) ->
     _open(io.BytesIO(content), content[: kinds.HEAD], name, inspection, depth, None)
 
 
-def looks_enclosed(head: bytes) -> bool:
-    """Whether a cell is a file of its own rather than a value."""
-    found = kinds.kind(head, "")
-    return found in _STREAMS or found in _COLUMNAR or found in ("zip", "sqlite")
+def opens(kind: str | None) -> bool:
+    """Whether a cell of this kind is a file of its own, that is opened or known to be closed, rather than a value."""
+    return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "encrypted parquet", *texts.WIDE)
 
 
 def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: Path | None) -> None:
@@ -68,8 +65,8 @@ def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, dep
         inspection.read["empty"] += 0
         return
     kind = kinds.kind(head, name)
-    if kind in (None, "delimited", "utf-16"):
-        _text(stream, head, name, inspection, kind)
+    if kind in _TEXT:
+        texts.read(stream, head, name, inspection, kind)
         return
     if depth > DEPTH:
         inspection.unread(f"deeper than {DEPTH} within other files")
@@ -108,15 +105,15 @@ def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, dep
 
 def _raw(stream: IO[bytes], inspection: Inspection, decoder: str) -> None:
     feed = inspection.stream(decoder, text=True)
-    while chunk := stream.read(_CHUNK):
+    while chunk := stream.read(CHUNK):
         feed.feed(chunk)
     feed.close()
 
 
 def _unpack(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
     """A compressed stream: its own bytes are searched while they are read, and what comes out of it is opened in turn."""
-    source = _Searched(stream, inspection)
-    inner = _Parts(_STREAMS[kind](source), inspection, kind)  # type: ignore[arg-type]
+    source = Searched(stream, inspection)
+    inner = Parts(_STREAMS[kind](source), inspection, kind)  # type: ignore[arg-type]
     try:
         head = inner.peek(kinds.HEAD)
         if kind == "lz4-java" and kinds.kind(head, "") is None:
@@ -128,10 +125,10 @@ def _unpack(kind: str, stream: IO[bytes], name: str, inspection: Inspection, dep
         source.rest()
 
 
-def _open_within(stream: _Parts, head: bytes, name: str, inspection: Inspection, depth: int) -> None:
+def _open_within(stream: Parts, head: bytes, name: str, inspection: Inspection, depth: int) -> None:
     """What came out of something: in parts where these suffice, in memory where a decoder needs it whole."""
     kind = kinds.kind(head, name)
-    if kind in _STREAMS or kind in (None, "delimited", "utf-16"):
+    if kind in _STREAMS or kind in _TEXT:
         _open(stream, head, name, inspection, depth, None)  # type: ignore[arg-type]
         return
     content = stream.read(LIMIT + 1)
@@ -141,7 +138,7 @@ def _open_within(stream: _Parts, head: bytes, name: str, inspection: Inspection,
     inspection.unread(f"a {kind} of more than {LIMIT >> 20} MiB within another file")
     feed = inspection.stream("raw bytes")
     feed.feed(content)
-    while part := stream.read(_CHUNK):
+    while part := stream.read(CHUNK):
         feed.feed(part)
     feed.close()
 
@@ -174,108 +171,8 @@ def _tar(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> No
 
 
 def _member(opened: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
-    inner = _Parts(iter(lambda: opened.read(_CHUNK), b""), inspection, "")
+    inner = Parts(iter(lambda: opened.read(CHUNK), b""), inspection, "")
     _open_within(inner, inner.peek(kinds.HEAD), name, inspection, depth)
-
-
-def _text(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
-    """Text of any encoding; what is no text, nothing here can read."""
-    decoder = {None: "json" if head.lstrip()[:1] in (b"{", b"[") else "text", "delimited": "csv"}.get(kind, str(kind))
-    feed = inspection.stream(decoder, comma=kind == "delimited")
-    reading = _Encoding(head)
-    while chunk := stream.read(_CHUNK):
-        feed.feed(chunk)
-        reading.see(chunk)
-    feed.close()
-    if kinds.foreign(head) or not reading.is_text():
-        inspection.unread("no decoder knows this kind of file")
-
-
-class _Encoding:
-    """Whether bytes are text: UTF-8, UTF-16 with its mark, or of eight bits with no control characters but those of text."""
-
-    def __init__(self, head: bytes) -> None:
-        self._utf_8: codecs.IncrementalDecoder | None = codecs.getincrementaldecoder("utf-8")()
-        self._utf_16 = codecs.getincrementaldecoder("utf-16")() if head[:2] in (b"\xff\xfe", b"\xfe\xff") else None
-        self._control = False
-
-    def see(self, chunk: bytes) -> None:
-        """The next bytes."""
-        if self._utf_16:
-            try:
-                self._utf_16.decode(chunk)
-            except UnicodeDecodeError:
-                self._utf_16 = None
-        if self._utf_8:
-            try:
-                self._utf_8.decode(chunk)
-            except UnicodeDecodeError:
-                self._utf_8 = None
-        self._control = self._control or bool(_CONTROL[np.frombuffer(chunk, np.uint8)].any())
-
-    def is_text(self) -> bool:
-        """After all of it. A file may be cut within a character."""
-        return self._utf_16 is not None or not self._control
-
-
-_CONTROL = np.zeros(256, np.bool_)
-_CONTROL[[code for code in range(32) if code not in b"\t\n\x0b\x0c\r\x1b\x08\x1a\x07"]] = True
-
-
-class _Searched(io.RawIOBase):
-    """A stream whose bytes are searched as they are read."""
-
-    def __init__(self, stream: IO[bytes], inspection: Inspection) -> None:
-        self._stream, self._feed = stream, inspection.stream("raw bytes")
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._feed.feed(data)
-        return data
-
-    def rest(self) -> None:
-        """Search what no decoder has read, too."""
-        while self.read(_CHUNK):
-            pass
-        self._feed.close()
-
-
-class _Parts(io.RawIOBase):
-    """What comes in parts of any length, as a file that is read from its start to its end. An error of a decoder ends it, and is told."""
-
-    def __init__(self, parts: Iterator[bytes], inspection: Inspection, kind: str) -> None:
-        self._parts, self._inspection, self._kind = parts, inspection, kind
-        self._there = bytearray()
-
-    def readable(self) -> bool:
-        return True
-
-    def peek(self, size: int) -> bytes:
-        """The next bytes, which stay."""
-        self._more(size)
-        return bytes(self._there[:size])
-
-    def read(self, size: int = -1) -> bytes:
-        self._more(size)
-        data = bytes(self._there if size < 0 else self._there[:size])
-        del self._there[: len(data)]
-        return data
-
-    def _more(self, size: int) -> None:
-        while size < 0 or len(self._there) < size:
-            try:
-                part = next(self._parts, None)
-            except Damaged as damage:
-                self._inspection.unread(str(damage))
-                part = None
-            if part is None:
-                return
-            if self._kind:
-                self._inspection.read[self._kind] += len(part)
-            self._there += part
 
 
 def _without_suffix(name: str) -> str:

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class Written:
+    """How text files below a folder of a root are written, as whoever declared them says. below: relative to the root.
+
+    pattern: of their names (fnmatch). delimiter: of rows of fields; None: they are no such rows. header: whether the first row names the columns.
+    """
+
+    below: str
+    pattern: str = "*"
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    quote: str = '"'
+    header: bool = True
 
 
 @dataclass(frozen=True)
@@ -15,6 +31,13 @@ class Root:
     name: str
     path: str
     without: tuple[str, ...] = ()
+    written: tuple[Written, ...] = ()
+
+    def written_at(self, path: str) -> Written | None:
+        """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
+        found = [one for one in self.written if path.startswith(f"{one.below}/")]
+        name = path.rpartition("/")[2]
+        return max(found, key=lambda one: (len(one.below), fnmatch(name, one.pattern)), default=None)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ So it suffices to look at these words: each is hashed, and a table says whether 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +24,8 @@ _K1, _K2 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 _LEAST = 7
 _WIDE = 10
 """Patterns of so many bytes are found by seven of them, shorter ones by fewer."""
+_LONG = 12
+"""Digits from which on a number is nobody else's, also within a longer one."""
 _DIGITS = np.zeros(256, np.bool_)
 _DIGITS[48:58] = True
 
@@ -94,8 +96,11 @@ class Search:
         sought = sorted(entries)
         return _Group(mask, shift, table, np.array(sought, np.uint64), [entries[word] for word in sought])
 
-    def find(self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None) -> list[Found]:
-        """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells."""
+    def find(self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None, beside: bool = False) -> list[Found]:
+        """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells.
+
+        beside: whether digits may stand beside a whole pattern that is long enough to be nobody else's all the same.
+        """
         if not self._groups or len(data) < _LEAST:
             return []
         found: set[Found] = set()
@@ -106,12 +111,12 @@ class Search:
                 part = np.concatenate([part, np.zeros(3 * _STEP - len(part) % _STEP, np.uint8)])
             words = part[: len(part) // _STEP * _STEP].view("<u4") | _FOLD
             for group in self._groups:
-                self._candidates(group, words, data, start, cells, found)
+                for number, starts in self._candidates(group, words, data, start):
+                    found.update(Found(number, int(one)) for one in self._alone(number, starts, data, cells, beside))
         return sorted(found, key=lambda one: (one.start, one.pattern))
 
-    def _candidates(
-        self, group: _Group, words: Words, data: npt.NDArray[np.uint8], start: int, cells: Words | None, found: set[Found]
-    ) -> None:
+    def _candidates(self, group: _Group, words: Words, data: npt.NDArray[np.uint8], start: int) -> Iterator[tuple[int, Words]]:
+        """Patterns by their numbers, and where each is."""
         places = np.flatnonzero(group.table[_hashes(words, group.mask, group.shift)])
         if not len(places):
             return
@@ -121,11 +126,11 @@ class Search:
         for index in np.unique(which):
             at = places[which == index] * _STEP + start
             for number, offset in group.entries[int(index)]:
-                found.update(Found(number, int(one)) for one in self._verified(number, at - offset, data, cells, offset))
+                yield number, self._verified(number, at - offset, data, offset)
 
-    def _verified(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, offset: int) -> Words:
+    def _verified(self, number: int, starts: Words, data: npt.NDArray[np.uint8], offset: int) -> Words:
         """Which of these starts are the pattern's indeed."""
-        wanted, fold, whole = self._patterns[number]
+        wanted, fold, _ = self._patterns[number]
         starts = starts[(starts >= 0) & (starts + len(wanted) <= len(data))]
         # What is beside the word first: the word itself is known to be the same, letter case apart.
         for position in (*range(offset), *range(len(wanted) - 1, offset - 1, -1)):
@@ -133,13 +138,18 @@ class Search:
                 return starts
             there = data[starts + position]
             starts = starts[(_lower(there) if fold else there) == wanted[position]]
+        return starts
+
+    def _alone(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, beside: bool) -> Words:
+        """Of the places of a pattern those that are within one cell and, of a whole one, not between digits."""
+        wanted, _, whole = self._patterns[number]
         if cells is not None and len(starts):
             cell = np.searchsorted(cells, starts, side="right") - 1
             starts, cell = _kept(starts + len(wanted) <= cells[np.minimum(cell + 1, len(cells) - 1)], starts, cell)
             first, last = cells[cell], cells[np.minimum(cell + 1, len(cells) - 1)]
         else:
             first, last = np.zeros(len(starts), np.int64), np.full(len(starts), len(data), np.int64)
-        if not whole or not len(starts):
+        if not whole or (beside and len(wanted) >= _LONG) or not len(starts):
             return starts
         ends = starts + len(wanted)
         before = (starts > first) & _DIGITS[data[np.maximum(starts - 1, 0)]]

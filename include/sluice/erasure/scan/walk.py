@@ -38,7 +38,7 @@ def run(
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
     result.kinds.update(forms.kinds(needles))
-    result.missing = tuple(root.name for root in roots if not os.path.lexists(root.path))
+    result.missing = tuple(root.name for root in roots if _is_gone(root.path))
     compiled = Compiled(needles, canary)
     files = list(_files(roots, compiled, result))
     wanted = processes or min(os.cpu_count() or 1, 8)
@@ -83,8 +83,11 @@ def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_r
         relative = _relative(path, root)
         try:
             status = os.lstat(path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             continue  # gone since its folder was listed
+        except OSError as error:
+            result.unread.append(Unread(root.name, relative, f"it cannot be looked at: {error.strerror}"))
+            continue
         yield path, relative, status
         if stat.S_ISDIR(status.st_mode):
             try:
@@ -95,12 +98,23 @@ def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_r
 
 def _relative(path: str, root: Root) -> str:
     """What a path is called in a result: below the root; the root by its own name, where it is a file, since names tell kinds."""
-    return os.path.relpath(path, root.path if path != root.path or Path(path).is_dir() else Path(path).parent)
+    return os.path.relpath(path, root.path if path != root.path or os.path.isdir(path) else Path(path).parent)
 
 
 def _within(path: str, roots: Sequence[Root]) -> bool:
     target = os.path.realpath(path)
-    return not Path(target).exists() or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
+    return _is_gone(target) or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
+
+
+def _is_gone(path: str) -> bool:
+    """Whether there is nothing of that name. What cannot be looked at is there."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _names(root: Root, names: Sequence[tuple[str, bytes]], compiled: Compiled, result: ScanResult) -> None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from sluice.erasure.scan.cells import look_into
 from sluice.erasure.scan.decoders.damage import Damaged
 from sluice.erasure.scan.inspection import Inspection
 
@@ -94,8 +95,7 @@ def _leaves(column: pa.Array, name: str, inspection: Inspection, decoder: str) -
         for number in range(kind.num_fields):
             _leaves(column.field(number), f"{name}.{kind.field(number).name}", inspection, decoder)
     elif pa.types.is_map(kind):
-        _leaves(column.keys, f"{name}.key", inspection, decoder)
-        _leaves(column.items, f"{name}.value", inspection, decoder)
+        _map(column, name, inspection, decoder)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         _leaves(column.flatten(), name, inspection, decoder)
     elif pa.types.is_dictionary(kind):
@@ -104,6 +104,19 @@ def _leaves(column: pa.Array, name: str, inspection: Inspection, decoder: str) -
         _leaves(column.storage, name, inspection, decoder)
     else:
         _values(column, name, inspection, decoder)
+
+
+def _map(column: pa.MapArray, name: str, inspection: Inspection, decoder: str) -> None:
+    """Keys and values of a map; the values below a key that is called as a column is that is sought in count as that column's."""
+    keys, items = column.keys, column.items
+    _leaves(keys, f"{name}.key", inspection, decoder)
+    if pa.types.is_string(keys.type) and inspection.compiled.keys:
+        lowered = pc.utf8_lower(keys)
+        for key in pc.unique(lowered).to_pylist():
+            if key in inspection.compiled.keys:
+                _leaves(items.filter(pc.equal(lowered, key)), f"{name}.{key}", inspection, decoder)
+        items = items.filter(pc.invert(pc.is_in(lowered, pa.array(sorted(inspection.compiled.keys)))))
+    _leaves(items, f"{name}.value", inspection, decoder)
 
 
 def _values(column: pa.Array, name: str, inspection: Inspection, decoder: str) -> None:
@@ -118,17 +131,19 @@ def _values(column: pa.Array, name: str, inspection: Inspection, decoder: str) -
     elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
         inspection.numbers(decoder, name, column.drop_null().to_numpy(zero_copy_only=False))
     elif pa.types.is_decimal(kind):
-        texts = pc.cast(column.drop_null(), pa.string())
-        inspection.numbers(decoder, name, _whole(texts))
+        numbers, larger = _whole(pc.cast(column.drop_null(), pa.string()))
+        inspection.numbers(decoder, name, numbers)
+        _cells(larger, name, inspection, decoder)
     elif not (pa.types.is_temporal(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         inspection.unread(f"a column of type {kind}")
 
 
-def _whole(texts: pa.Array) -> Any:
-    """The whole numbers among texts of decimals."""
+def _whole(texts: pa.Array) -> tuple[Any, pa.Array]:
+    """Of texts of decimals, the whole numbers of up to 18 digits as numbers, and the larger ones as texts."""
     bare = pc.replace_substring_regex(texts, r"\.0*$", "")
-    fits = pc.filter(bare, pc.match_substring_regex(bare, r"^-?[0-9]{1,18}$"))
-    return pc.cast(fits, pa.int64()).to_numpy(zero_copy_only=False)
+    fits = pc.match_substring_regex(bare, r"^-?[0-9]{1,18}$")
+    small = pc.cast(pc.filter(bare, fits), pa.int64()).to_numpy(zero_copy_only=False)
+    return small, pc.filter(bare, pc.match_substring_regex(bare, r"^-?[0-9]{19,}$"))
 
 
 def _cells(column: pa.Array, name: str, inspection: Inspection, decoder: str) -> None:
@@ -138,16 +153,7 @@ def _cells(column: pa.Array, name: str, inspection: Inspection, decoder: str) ->
         return
     cells = np.frombuffer(offsets, np.int64 if wide else np.int32, len(column) + 1, column.offset * (8 if wide else 4))
     first, last = int(cells[0]), int(cells[-1])
-    inspection.cells(decoder, name, np.frombuffer(data, np.uint8)[first:last], cells.astype(np.int64) - first)
+    values, cells = np.frombuffer(data, np.uint8)[first:last], cells.astype(np.int64) - first
+    inspection.cells(decoder, name, values, cells)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        _enclosed(column, name, inspection)
-
-
-def _enclosed(column: pa.Array, name: str, inspection: Inspection) -> None:
-    """Cells that are files of their own, such as a delivery that was compressed."""
-    from sluice.erasure.scan.opening import looks_enclosed, open_bytes
-
-    starts = pc.binary_slice(column, 0, 16)
-    for number, start in enumerate(starts.to_pylist()):
-        if start and looks_enclosed(start):
-            open_bytes(column[number].as_py(), name, inspection, depth=1)
+        look_into(values, cells, inspection)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from sluice.erasure.scan.cells import look_at_all
 from sluice.erasure.scan.decoders.damage import Damaged
 from sluice.erasure.scan.inspection import Inspection
 
@@ -26,13 +27,17 @@ def database(path: Path | None, content: bytes | None, inspection: Inspection) -
     except sqlite3.Error:
         raise Damaged("the SQLite database cannot be opened") from None
     try:
-        connection.text_factory = bytes
+        connection.text_factory = _Text
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             _table(connection, name.decode("utf-8", "replace"), inspection)
     except sqlite3.Error:
         raise Damaged("the SQLite database cannot be read") from None
     finally:
         connection.close()
+
+
+class _Text(bytes):
+    """The bytes of a text, to tell it from a blob."""
 
 
 def _table(connection: sqlite3.Connection, name: str, inspection: Inspection) -> None:
@@ -51,6 +56,7 @@ def _table(connection: sqlite3.Connection, name: str, inspection: Inspection) ->
 
 def _column(values: list[Any], column: str, inspection: Inspection) -> None:
     inspection.several("sqlite", (value for value in values if isinstance(value, bytes)), column)
+    look_at_all((value for value in values if type(value) is bytes), inspection)
     numbers = [value for value in values if isinstance(value, int)]
     if numbers:
         inspection.numbers("sqlite", column, np.array(numbers, np.int64))

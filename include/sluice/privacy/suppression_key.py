@@ -1,0 +1,53 @@
+"""The key of the suppression list: the one that a list was made with, and no other.
+
+A list keeps check digits of its key as a property. With another key it would recognise nobody, and whoever was erased would come back.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.errors import UsageError
+from sluice.lake import log
+from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import check_values
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROPERTY = "sluice.suppressionKey"
+"""The list's table property that tells whether a key is the one that it was made with. A list of before has none until `keep_check`."""
+
+
+def key(settings: Settings, path: str) -> bytes:
+    """The key of the list at a path. Made by chance only as long as no pipeline of the lake has a list.
+
+    Raises UsageError where it is lost, or another one than the list was made with.
+    """
+    found = secrets.key(settings, make=not _any_list(settings))
+    said = log.properties(path).get(PROPERTY) if log.exists(path) else None
+    if said is not None and said != _check(found):
+        name = SUPPRESSION_KEY
+        raise UsageError(
+            f"The secret '{name}' is not the one that the list of erased people was made with. "
+            f"Put that one back: sluice secrets set {name} --replace. {secrets.lost(name)}"
+        )
+    return found
+
+
+def keep_check(session: SparkSession, settings: Settings, path: str) -> None:
+    """Let the list tell by which key it is made, unless it does. Raises as `key`."""
+    check = _check(key(settings, path))
+    if PROPERTY not in log.properties(path):
+        session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{PROPERTY}' = '{check}')")
+
+
+def _any_list(settings: Settings) -> bool:
+    return any(Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+
+
+def _check(found: bytes) -> str:
+    return ",".join(check_values({SUPPRESSION_KEY: found}))
