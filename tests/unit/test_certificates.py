@@ -18,7 +18,7 @@ from sluice.declare import Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
 from sluice.erasure import canary, certificate, planting, requests
 from sluice.erasure.identifiers import Identifier
-from sluice.erasure.scan import opening
+from sluice.erasure.scan import needles, opening
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,3 +155,15 @@ def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, hous
     )
     made = _issue(settings, house, request)
     assert (made.logical, made.record["shared_identifiers"]) == ("PASS", 1)
+
+
+def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_knows_as_such(settings: Settings) -> None:
+    coded = Source(
+        name="coded", format="csv", path="in/coded", delimiter="|", header=False, schema="n STRING, who STRING", subject="who"
+    )
+    made = graph(Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (coded,))
+    archived = settings.landing / "house" / "_archive" / "in" / "coded" / "b"
+    archived.parent.mkdir(parents=True)
+    archived.write_text("1|4711\n")
+    sought = certificate.Sought(needles.of([("who", "4711")], {"who": {"who"}}), [], 0)
+    assert [hit.path for hit in certificate.looked(settings, made, sought).hits] == ["_archive/in/coded/b"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import lzma
+import os
 import pickle
 import sqlite3
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +29,7 @@ WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
 
 def scanned(*paths: Path, processes: int = 1) -> scan.ScanResult:
     wanted = needles.of([("who", WHO), ("user_id", str(NUMBER)), ("member", "12140")], {"member": {"member"}})
+    wanted += needles.of([("card", "12345678901234567890")])
     return scan.run([scan.Root("r", str(path)) for path in paths], wanted, processes=processes)
 
 
@@ -35,12 +39,16 @@ def parquet(rows: dict[str, object], **options: object) -> bytes:
     return target.getvalue()
 
 
-def database(wide: bool = False) -> bytes:
+def database(wide: bool = False, who: str = WHO, blob: bytes = b"") -> bytes:
     connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE TABLE t (member INTEGER, note TEXT)")
-    connection.execute("INSERT INTO t VALUES (?, ?)", (12140, "x" * (20_000 if wide else 1) + WHO))
+    connection.execute("CREATE TABLE t (member INTEGER, note TEXT, data BLOB)")
+    connection.execute("INSERT INTO t VALUES (?, ?, ?)", (12140 if who else 1, "x" * (20_000 if wide else 1) + who, blob))
     connection.commit()
     return connection.serialize()
+
+
+def cell(content: bytes) -> bytes:
+    return parquet({"w": pa.array([content], pa.binary())})
 
 
 def zipped(name: str, content: bytes) -> bytes:
@@ -107,6 +115,29 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "across chunks": ("a.log", lambda: b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" "),
     "across chunks, packed": ("a.gz", lambda: gzip.compress(b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" ")),
     "at the very end": ("a.log", lambda: WHO.encode()),
+    "short number in a DECIMAL of 20 digits": (
+        "a.parquet",
+        lambda: parquet({"member": pa.array([Decimal("12345678901234567890")], pa.decimal128(20, 0))}),
+    ),
+    "short, by the key of a map": (
+        "a.parquet",
+        lambda: parquet({"m": pa.array([[("x", "1"), ("Member", "12140")]], pa.map_(pa.string(), pa.string()))}),
+    ),
+    "short, letter case of the column": ("a.parquet", lambda: parquet({"MEMBER": [12140]})),
+    "UTF-16, short": ("a.json", lambda: '{"member": 12140}'.encode("utf-16")),
+    "UTF-16 big-endian, escaped": (
+        "a.json",
+        lambda: b"\xfe\xff" + '{"x": "anna\\u002dschmidt-4711 member\\": 12140"}'.encode("utf-16-be"),
+    ),
+    "UTF-16, rows": ("a.csv", lambda: "n,member\n1,12140\n".encode("utf-16")),
+    "UTF-32": ("a.json", lambda: f'{{"x": "{WHO}"}}'.encode("utf-32")),
+    "UTF-16 in gzip": ("a.csv.gz", lambda: gzip.compress("n,member\n1,12140\n".encode("utf-16"))),
+    "UTF-16 in a binary cell": ("a.parquet", lambda: cell('{"member": 12140}'.encode("utf-16"))),
+    "zlib in a binary cell": ("a.parquet", lambda: cell(zlib.compress(TEXT))),
+    "tar in a binary cell": ("a.parquet", lambda: cell(tarred("x.gz", gzip.compress(TEXT)))),
+    "gzip in a blob": ("a.db", lambda: database(blob=gzip.compress(TEXT), who="")),
+    "zlib in a blob": ("a.db", lambda: database(blob=zlib.compress(TEXT), who="")),
+    "zlib": ("a", lambda: zlib.compress(TEXT)),
     "8-bit text": ("a.txt", lambda: "Grün ".encode("latin-1") + WHO.encode()),
 }
 
@@ -134,6 +165,11 @@ DAMAGED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "zip, damaged": ("a.zip", lambda: b"PK\x03\x04" + bytes(40) + WHO.encode()),
     "sqlite, damaged": ("a.db", lambda: database()[:3000] + WHO.encode()),
     "rocksdb of another make": ("a.sst", lambda: WHO.encode() + bytes(60)),
+    "UTF-16, cut off": ("a.txt", lambda: f"{WHO} ".encode("utf-16")[:-1]),
+    "UTF-32 that is none": ("a.txt", lambda: b"\xff\xfe\0\0" + WHO.encode() + b"\xff" * 9),
+    "PDF in a binary cell": ("a.parquet", lambda: cell(b"%PDF-1.7 " + WHO.encode())),
+    "nobody's kind in a binary cell": ("a.parquet", lambda: cell(bytes(range(256)) + WHO.encode())),
+    "nobody's kind in a blob": ("a.db", lambda: database(blob=bytes(range(256)))),
     "lz4-java, cut off": ("a", lambda: planting.lz4_java(TEXT)[:40] + WHO.encode()),
 }
 
@@ -144,7 +180,34 @@ def test_what_cannot_be_opened_is_told_and_searched_as_it_is(kind: str, tmp_path
     (tmp_path / name).write_bytes(content())
     found = scanned(tmp_path)
     assert found.unread and WHO not in repr(found.unread)
-    assert any(hit.decoder in ("raw bytes", "text") for hit in found.hits), found.hits
+    assert any(hit.decoder in ("raw bytes", "text", "parquet") for hit in found.hits), found.hits
+
+
+def test_keys_digests_and_texts_in_binary_cells_are_values(tmp_path: Path) -> None:
+    values = [b"", bytes(range(16)), b"\xff\xfe" + bytes(30), b"ORCHIDS " * 20, b"x^2 + y " * 20, "Grün ".encode("latin-1") * 20]
+    values += [pickle.dumps({"a": 1}), pickle.dumps("x" * 100, protocol=2), None]
+    (tmp_path / "a.parquet").write_bytes(parquet({"w": pa.array(values, pa.binary()), "n": range(len(values))}))
+    (tmp_path / "a.db").write_bytes(database(who="", blob=hashlib.sha256(b"x").digest()))
+    assert scanned(tmp_path).unread == []
+
+
+def test_what_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "shut" / "a.json").write_text("{}")
+    look = os.lstat
+
+    def lstat(path: str, **options: object) -> os.stat_result:
+        if "shut/" in str(path):
+            raise PermissionError(13, "Permission denied")
+        return look(path)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    found = scan.run([scan.Root("r", str(tmp_path)), scan.Root("s", str(tmp_path / "shut" / "x"))], needles.of([("who", WHO)]))
+    assert [(one.root, one.reason) for one in found.unread] == [
+        ("r", "it cannot be looked at: Permission denied"),
+        ("s", "it cannot be looked at: Permission denied"),
+    ]
+    assert found.missing == (), "it is there, as far as is known"
 
 
 def test_what_lies_too_deep_is_told(tmp_path: Path) -> None:

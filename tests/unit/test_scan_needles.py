@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sluice.erasure import scan
+from sluice.erasure import planting, scan
 from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"
@@ -77,6 +77,8 @@ IN_ITS_COLUMN = [
     ("a.json", b'{"time": 1, "user_id": 12140}'),
     ("a.json", b'{"value": "{\\"user_id\\": \\"12140\\"}"}'),
     ("a.json", b'{"minValues":{"user_id":12140,"x":1}}'),
+    ("a.json", b'{"USER_ID": 12140}'),
+    ("a.json", b'{"who": {"name": "x", "number": 12140}}'),
     ("a.csv", b"n,user_id\n1,12140\n"),
     ("a.csv", b'user_id,name\n"12140","A, B"\n'),
     ("a.csv", b"1,12140,x\n2,5,y\n"),  # without a header, in any field
@@ -99,12 +101,49 @@ ELSEWHERE = [
 def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: bytes, wanted: bool, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(content)
-    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"user_id"}})) is wanted
+    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"User_id", "who.number"}})) is wanted
     with (tmp_path / name).open("rb") as file:  # the same within another file
         packed = gzip.compress(file.read())
     (tmp_path / name).unlink()
     (tmp_path / name).with_name(f"{Path(name).name}.gz").write_bytes(packed)
-    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"user_id"}})) is wanted
+    assert bool(hits(tmp_path, ("member", "12140"), columns={"member": {"User_id", "who.number"}})) is wanted
+
+
+@pytest.mark.parametrize(
+    ("written", "content"),
+    [
+        (scan.Written("in", delimiter=";"), b"user_id;x\n12140;1\n"),
+        (scan.Written("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
+        (scan.Written("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
+        (scan.Written("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
+        (scan.Written("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
+    ],
+)
+def test_files_are_read_as_their_source_says_whatever_they_are_called(
+    written: scan.Written, content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "part-0").write_bytes(content)
+    wanted = needles.of([("member", "12140")], {"member": {"user_id"}})
+    root = scan.Root("r", str(tmp_path), written=(scan.Written("in", "*.json"), scan.Written(""), written))
+    found = scan.run([root], wanted, processes=1)
+    assert found.hits and not found.unread
+    assert not scan.run([scan.Root("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
+
+
+def test_an_identifier_in_the_encoding_of_a_source_is_found_without_it(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes("x Łukasz-Żak x".encode("iso8859-2"))
+    wanted = needles.of([("who", "Łukasz-Żak")], encodings=["iso8859-2"])
+    assert scan.run([scan.Root("r", str(tmp_path))], wanted).hits
+    assert hits(tmp_path, ("who", "Łukasz-Żak")) == []
+
+
+def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_path: Path) -> None:
+    (tmp_path / "000001.sst").write_bytes(planting.rocksdb_table([(b"71234567890123456", b"x")]))
+    assert hits(tmp_path, ("card", "1234567890123456"))
+    (tmp_path / "000001.sst").unlink()
+    (tmp_path / "a.log").write_bytes(b"card 71234567890123456")
+    assert hits(tmp_path, ("card", "1234567890123456")) == []
 
 
 def test_needles_do_not_show_themselves() -> None:

@@ -52,14 +52,10 @@ class Looked:
 
 def look(settings: Settings, graph: Graph, request: str, when: str) -> Looked:
     """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
-    from sluice.erasure import canary, scan, scope, vault
-    from sluice.erasure.scan import needles
+    from sluice.erasure import certificate, requests
 
-    name = graph.pipeline.name
-    known = [one for one in vault.read(settings, name, request) if not one.domain.startswith(canary.PREFIX)]
-    own = [(one.domain, one.value) for one in known if one.since is None and one.until is None]
-    wanted = needles.of(own, scope.columns_of_domain(settings, graph))
-    found = scan.run(scope.roots(settings, name), wanted, canary.needles_of(settings, name, request))
+    asked = requests.one(settings, graph.pipeline.name, request)
+    found = certificate.looked(settings, graph, certificate.sought_of(settings, graph, [asked]))
     person, control = _counted(found.of_person()), _counted(found.of_control())
     return Looked(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))
 

@@ -68,7 +68,7 @@ def sought_of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest])
     ]
     own = [one for one in found if _is_own(one)]
     columns = scope.columns_of_domain(settings, graph)
-    person = needles.of(((one.domain, one.value) for one in own), columns)
+    person = needles.of(((one.domain, one.value) for one in own), columns, scope.encodings(graph))
     control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
     return Sought(person, control, len(found) - len(own))
 
@@ -76,7 +76,7 @@ def sought_of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest])
 def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
     """Scan all roots. Raises SluiceError where the lake is not on this machine."""
     try:
-        return scan.run(scope.roots(settings, graph.pipeline.name), sought.person, sought.control)
+        return scan.run(scope.roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
 

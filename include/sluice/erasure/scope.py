@@ -15,7 +15,7 @@ from sluice.declare.graph import Graph
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.erasure.identifiers import PSEUDONYM
-from sluice.erasure.scan import Root
+from sluice.erasure.scan import Root, Written
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine
@@ -26,6 +26,8 @@ _BOOKS = frozenset({
     "outcomes", "readmissions", "rewriting", "runs", "schemas", "shallow_clones", "staging", "stop_requests", "suppression",
 })  # fmt: skip
 """Sluice's own records, by name."""
+_ARCHIVE = "_archive"
+_NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
 _OWN_BY_PROCESS = ("blockmgr-", "spark-")
 
@@ -38,18 +40,18 @@ class Undeclared:
     path: str
 
 
-def roots(settings: Settings, pipeline: str) -> list[Root]:
+def roots(settings: Settings, graph: Graph) -> list[Root]:
     """Everything that Sluice controls and that may hold people: all but the vault and the secrets, which lie elsewhere.
 
     Raises ValueError where the lake is no folder of this machine: the scan reads files.
     """
     if "://" in settings.lake:
         raise ValueError("the lake is an object store, which this scan does not read")
-    state = settings.state
+    state, pipeline = settings.state, graph.pipeline.name
     found = [
         Root("lake", f"{settings.lake}/{pipeline}"),
         Root("restricted", str(settings.restricted / pipeline)),
-        Root("landing", str(settings.landing / pipeline)),
+        Root("landing", str(settings.landing / pipeline), written=_written(graph)),
         Root("released", str(settings.released / pipeline)),
         Root("spark-local", str(state / "spark-local"), tuple(running(settings))),
         Root("warehouse", str(state / "warehouse")),
@@ -58,6 +60,11 @@ def roots(settings: Settings, pipeline: str) -> list[Root]:
         found += [Root(f"{line} database", str(path)) for path in sorted((state / line).glob("airflow.db*"))]
         found.append(Root(f"{line} logs", str(state / line / "logs")))
     return found + [Root("event logs", path) for path in _event_logs(settings)]
+
+
+def encodings(graph: Graph) -> list[str]:
+    """The encodings that sources are delivered in."""
+    return sorted({source.encoding for source in graph.sources.values()})
 
 
 def running(settings: Settings) -> list[str]:
@@ -137,6 +144,27 @@ def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
         *found,
         {"what": "backups, and earlier versions that a disk or an object store keeps", "until": "their own retention"},
     ]
+
+
+def _written(graph: Graph) -> tuple[Written, ...]:
+    """How the sources' text files are written: below their landing folders, and where these are archived."""
+    found = []
+    for source in graph.sources.values():
+        # Of a source of lines whose lines are identifiers, a line is a row of one field.
+        lines = source.format == "text" and bool(source.subject) and not source.subject_in
+        delimiter = source.delimiter if source.format == "csv" else _NO_DELIMITER if lines else None
+        for folder in (source.path, f"{_ARCHIVE}/{source.path}"):
+            found.append(
+                Written(
+                    "" if folder == "." else os.path.normpath(folder),
+                    source.pattern,
+                    source.encoding,
+                    delimiter,
+                    source.quote,
+                    source.header and not lines,
+                )
+            )
+    return tuple(found)
 
 
 def _entries(root: Path) -> Iterator[Path]:

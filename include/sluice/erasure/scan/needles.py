@@ -14,7 +14,7 @@ import json
 import re
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from urllib.parse import quote, quote_plus
 
 from sluice.erasure.scan.result import Needle
@@ -31,18 +31,26 @@ STATISTICS = 32
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
 _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
 _ALIGNMENTS = 3
+_EIGHT_BIT = ("latin-1", "cp1252")
 _INT64 = range(-(2**63), 2**63)
 
 
-def of(identifiers: Iterable[tuple[str, str]], columns_of_domain: Mapping[str, Iterable[str]] | None = None) -> list[Needle]:
+def of(
+    identifiers: Iterable[tuple[str, str]],
+    columns_of_domain: Mapping[str, Iterable[str]] | None = None,
+    encodings: Iterable[str] = (),
+) -> list[Needle]:
     """The needles of identifiers, given as (domain, value). columns_of_domain: where values of a domain stand, also under other names.
+
+    encodings: of text, that are to be expected beside the usual ones.
 
     A short value of a domain without columns is looked for in a column of the domain's own name.
     """
     columns = {domain: frozenset(names) for domain, names in (columns_of_domain or {}).items()}
+    others = tuple(dict.fromkeys((*_EIGHT_BIT, *encodings)))
     found: dict[tuple[bytes | int, frozenset[str] | None], Needle] = {}
     for domain, value in identifiers:
-        for needle in _of_one(domain, value, columns.get(domain) or frozenset({domain})):
+        for needle in _of_one(domain, value, columns.get(domain) or frozenset({domain}), others):
             plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
             found.setdefault((plain, needle.columns), needle)  # the plainest form comes first
     return list(found.values())
@@ -56,10 +64,10 @@ def kinds(needles: Iterable[Needle]) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def _of_one(domain: str, value: str, columns: frozenset[str]) -> Iterator[Needle]:
+def _of_one(domain: str, value: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
     forms = list(_forms(value))
     for kind, text in forms:
-        yield from _as_text(domain, kind, text, columns)
+        yield from _as_text(domain, kind, text, columns, encodings)
     for _, text in forms:
         for kind, data in _encodings(text):
             if len(data) >= LEAST and _distinct(text):
@@ -92,7 +100,7 @@ def _distinct(text: str) -> bool:
     return len(text) >= (LEAST_DIGITS if text.isdecimal() else LEAST)
 
 
-def _as_text(domain: str, kind: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
+def _as_text(domain: str, kind: str, text: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
     """A form as it stands in text, and as other syntaxes write it."""
     data, whole = text.encode(), text.isdecimal()
     if not _distinct(text):
@@ -109,7 +117,7 @@ def _as_text(domain: str, kind: str, text: str, columns: frozenset[str]) -> Iter
         "html": [html.escape(text), html.escape(text, quote=False)],
     }
     yield from (Needle(domain, how, one.encode(), fold=True) for how, ones in written.items() for one in ones if one != text)
-    for encoding in ("latin-1", "cp1252"):
+    for encoding in encodings:
         try:
             yield Needle(domain, "8-bit", text.encode(encoding), fold=True)
         except UnicodeEncodeError:

@@ -35,7 +35,7 @@ class Root:
 
     def written_at(self, path: str) -> Written | None:
         """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
-        found = [one for one in self.written if path.startswith(f"{one.below}/")]
+        found = [one for one in self.written if not one.below or path.startswith(f"{one.below}/")]
         name = path.rpartition("/")[2]
         return max(found, key=lambda one: (len(one.below), fnmatch(name, one.pattern)), default=None)
 

@@ -98,7 +98,14 @@ def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_r
 
 def _relative(path: str, root: Root) -> str:
     """What a path is called in a result: below the root; the root by its own name, where it is a file, since names tell kinds."""
-    return os.path.relpath(path, root.path if path != root.path or os.path.isdir(path) else Path(path).parent)
+    return os.path.relpath(path, root.path if path != root.path or _is_folder(path) else Path(path).parent)
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    except OSError:
+        return False
 
 
 def _within(path: str, roots: Sequence[Root]) -> bool:
