@@ -133,9 +133,26 @@ def test_archive_keeps_the_tree_and_never_overwrites(lake: Landing) -> None:
     assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n"}
     lake.ingest(ARCHIVE, "date=2026-11-20/x.json", "22\n")
     lake.clean(ARCHIVE)
-    assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n", "a/date=2026-11-20/x.json.3": "22\n"}
+    assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n", "a/date=2026-11-20/3.x.json": "22\n"}
     assert lake.discover(ARCHIVE) == [], "the archive is no landing folder"
     assert lake.discover(Source(name="everything", path=".")) == []
+
+
+def test_a_number_behind_a_compressed_files_name_is_put_in_front_where_it_is_found(tmp_path: Path) -> None:
+    for name in ("a.jsonl.gz", "a.jsonl.gz.17", "a.jsonl.GZ.17.2", "b.jsonl.17", "log.1", "17.a.jsonl.zst"):
+        (tmp_path / name).write_text(name)
+    found = {cleaning.readable(path).name: path.name for path in sorted(tmp_path.iterdir())}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == found
+    assert found == {
+        "a.jsonl.gz": "a.jsonl.gz",
+        "17.a.jsonl.gz": "a.jsonl.gz.17",
+        "a.jsonl.GZ": "a.jsonl.GZ.17.2",
+        "b.jsonl.17": "b.jsonl.17",
+        "log.1": "log.1",
+        "17.a.jsonl.zst": "17.a.jsonl.zst",
+    }
+    for name in ("17.a.jsonl.gz", "17.2.a.jsonl.gz", "a.jsonl.gz.17", "a.jsonl.gz.17.2"):
+        assert "a.jsonl.gz" in cleaning.names_of(name)
 
 
 def test_killed_before_the_file_is_removed_the_next_run_removes_it(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
 
-from sluice.declare import Pipeline, Source, materialized_view, table
+from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.graph import graph
 from sluice.erasure import aging, canary, closure, ledger, physical, propagation, requests, vault
 from sluice.erasure.identifiers import Identifier
-from sluice.erasure.steps import naming, orphans, state, sweep
+from sluice.erasure.link_rows import Row
+from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.errors import SluiceError, StopRequested, UsageError
-from sluice.flows import behind
+from sluice.flows import append, behind, intake
+from sluice.ingest import cleaning, records
 from sluice.lake import shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION
@@ -267,6 +269,92 @@ def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, mo
     with pytest.raises(NotFollowed) as failed:
         aging.expire(replace(workspace, graph=graph(workspace.graph.pipeline, [old, said, each])), follow)
     assert [one.flow for one in failed.value.reports] == ["says", "each"]
+
+
+def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
+    link = Link("worn", person=("who", "who"), identifier=("badge", "badge"), since="since")
+    assert closure._held([Row("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
+    later = NOW - timedelta(days=3)
+    held = closure._held([Row("anna", "1", None), Row("anna", "1", None), Row("bert", "1", later)], link, NOW)
+    assert held == {"1": [("anna", (None, later, None)), ("bert", (later, None, later))]}
+    with pytest.raises(closure.Ambiguous, match="whose 'since' tells no time") as refused:
+        closure._held([Row("anna", "1", None), Row("bert", "1", None)], link, NOW)
+    assert "anna" not in str(refused.value)
+
+
+@table(reads="says", keys="who", subject="who", subject_at="at", personal={"nick": treat.hmac("member")})
+def nicknamed(says: Any) -> Any:
+    """By pseudonyms, too."""
+    return says
+
+
+def test_rows_are_of_a_time_by_whichever_column_they_are_found(workspace: Workspace) -> None:
+    made = replace(workspace, graph=graph(workspace.graph.pipeline, [source, nicknamed]))
+    write_deltalake(made.path("nicknamed"), pa.table({"who": ["a"], "nick": ["b"], "at": [NOW]}))
+    assert [(one.subject, one.domain, one.at) for one in places.tables(made)] == [
+        ("`who`", "who", "at"),
+        ("`nick`", "pseudonym", "at"),
+    ]
+
+
+def test_files_that_come_again_are_rewritten_before_they_are_archived(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = replace(source, clean_source="archive", clean_after_days=0)
+    made = replace(workspace, graph=graph(workspace.graph.pipeline, [kept, said, each]))
+    did: list[str] = []
+
+    def rewrite(_: Workspace) -> list[FlowReport]:
+        did.append("rewritten")
+        return [FlowReport(flow="says_landing", layer="landing")]
+
+    def clean(*_: object) -> cleaning.Cleaned:
+        did.append("archived")
+        return cleaning.Cleaned()
+
+    monkeypatch.setattr(landing, "again", rewrite)
+    monkeypatch.setattr(cleaning, "clean", clean)
+    reports = [FlowReport(flow="says", layer="bronze")]
+    stages._clean(made, reports)
+    assert did == ["rewritten", "archived"] and [one.flow for one in reports] == ["says", "says_landing"]
+    stages._clean(workspace, [])
+    assert len(did) == 2, "where nothing is archived nothing is looked for"
+
+    def refuse(_: Workspace) -> list[FlowReport]:
+        raise SluiceError("written to")
+
+    monkeypatch.setattr(landing, "again", refuse)
+    with pytest.raises(stages.Failed):
+        stages._clean(made, [])
+    assert len(did) == 2, "nothing is archived that has them"
+
+
+def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace.landing / "says"
+    hers, others, changing = (
+        _made(folder / f"{n}.json", content=f'{{"who": "{who}"}}\n') for n, who in enumerate(("anna1", "b", "c"))
+    )
+    called: list[int] = []
+
+    def read(_: object, __: object, examined: list[Any], ___: object) -> records.Records:
+        called.append(len([one for one in examined if one.state == "ingested"]))
+        if len(called) == 1:
+            changing.write_text('{"who": "c"}\n{"who": "d"}\n')
+            raise records.Changed("it was changed")
+        if len(called) == 2:
+            raise records.Refused({
+                one.delivery.number: "broken" for one in examined if one.delivery.file in ("0.json", "1.json")
+            })
+        return records.Records()
+
+    monkeypatch.setattr(records, "read", read)
+    monkeypatch.setattr(append, "create", lambda *_: None)
+    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
+    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (1, 1)
+    assert called[:3] == [3, 2, 0]
+    assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
 
 
 @pytest.mark.parametrize("stage", ["optimize", "vacuum"])

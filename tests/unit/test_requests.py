@@ -20,7 +20,7 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
 from sluice.declare.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, lifting, requests, subject_files, vault
+from sluice.erasure import asking, lifting, prevention, requests, subject_files, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.privacy import secrets, suppression_key
@@ -259,5 +259,6 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
         and rows[made.request]["lifted_delivery"] == 0
         and rows[other.request]["lifted_at"] is None
     )
+    assert not [one for one in prevention.of_table(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
     kept = requests.one(settings, "club", made.request)
     assert kept.lifted_at and kept.state == requests.LOGICALLY and kept.history[-1].note == "1 entries of the suppression list"

@@ -67,8 +67,9 @@ def close(workspace: Workspace, identifiers: Iterable[Identifier]) -> list[Ident
     """
     asked = list(identifiers)
     # What is nobody's as far as links tell, and changes hands, is that of whoever asks now, until somebody else gets it.
-    changing, alone = workspace.graph.changing_hands(), (None, None, datetime.now(UTC))
+    changing = workspace.graph.changing_hands()
     with link_rows.of(workspace) as rows:
+        alone = (None, None, rows.at)
         people = _Known()
         for number, one in enumerate(_by_their_own_name(workspace, rows, asked), start=1):
             for domain, value in _people(workspace, rows, one, number):
@@ -138,7 +139,7 @@ def _people(
     for link in workspace.graph.links:
         if link.identifier[1] != asked.domain:
             continue
-        held = _held(rows.of_identifiers(link, {asked.value}), link).get(asked.value, [])
+        held = _held(rows.of_identifiers(link, {asked.value}), link, rows.at).get(asked.value, [])
         whose = {person for person, when in held if asked.at is None or _within(datetime.fromisoformat(asked.at), when)}
         if len(whose) > 1:
             how = 'ask again with "at", an instant at which it was the person\'s' if link.since else f"ask by '{link.person[1]}'"
@@ -183,7 +184,7 @@ def _theirs(rows: Rows, link: Link, people: dict[str, set[Times]]) -> Iterable[t
     if not people:
         return
     linked = {row.identifier for row in rows.of_people(link, set(people))}
-    for identifier, held in _held(rows.of_identifiers(link, linked), link).items():
+    for identifier, held in _held(rows.of_identifiers(link, linked), link, rows.at).items():
         for person, when in held:
             for known in people.get(person, ()):
                 both = _overlap(known, when)
@@ -191,17 +192,26 @@ def _theirs(rows: Rows, link: Link, people: dict[str, set[Times]]) -> Iterable[t
                     yield identifier, both
 
 
-def _held(found: Iterable[link_rows.Row], link: Link) -> dict[str, list[tuple[str, Times]]]:
-    """By identifier, who had it and when: until the next row of it."""
+def _held(found: Iterable[link_rows.Row], link: Link, now: datetime) -> dict[str, list[tuple[str, Times]]]:
+    """By identifier, who had it and when: until the next row of it. now: until when those are told to have it whose rows tell no time.
+
+    Raises Ambiguous where several people's rows of one identifier tell no time.
+    """
     by_identifier: dict[str, list[link_rows.Row]] = {}
     for row in found:
         by_identifier.setdefault(row.identifier, []).append(row)
     if link.since is None:
         return {one: [(person, _ALWAYS) for person in sorted({row.person for row in of})] for one, of in by_identifier.items()}
-    return {one: _in_turn(of) for one, of in by_identifier.items()}
+    for of in by_identifier.values():
+        if len({row.person for row in of if row.since is None}) > 1:
+            raise Ambiguous(
+                f"A '{link.identifier[1]}' is several people's by rows of '{link.table}' whose '{link.since}' tells no time. "
+                "Have these delivered with it, then ask again."
+            )
+    return {one: _in_turn(of, now) for one, of in by_identifier.items()}
 
 
-def _in_turn(of: list[link_rows.Row]) -> list[tuple[str, Times]]:
+def _in_turn(of: list[link_rows.Row], now: datetime) -> list[tuple[str, Times]]:
     last: dict[datetime | None, str] = {}
     for row in sorted(of, key=lambda row: (row.since is not None, row.since or datetime.min, row.person.zfill(40))):
         last[row.since] = row.person
@@ -210,7 +220,7 @@ def _in_turn(of: list[link_rows.Row]) -> list[tuple[str, Times]]:
         if not turns or turns[-1][0] != person:
             turns.append((person, since if turns else None))
     ends = [since for _, since in turns[1:]]
-    known = max((since for since in last if since is not None), default=None)
+    known = max((since for since in last if since is not None), default=now)
     held: list[Times] = [(since, until, None) for (_, since), until in zip(turns, ends, strict=False)]
     held.append((turns[-1][1], None, known))
     return [(person, when) for (person, _), when in zip(turns, held, strict=True)]

@@ -38,9 +38,10 @@ class Row:
 
 @dataclass
 class Rows:
-    """The rows of all links of a lake, each link's read once."""
+    """The rows of all links of a lake, each link's read once. at: when they were looked at."""
 
     workspace: Workspace
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
     frames: dict[Link, DataFrame | None] = field(default_factory=dict)
 
     def of_people(self, link: Link, people: set[str]) -> list[Row]:

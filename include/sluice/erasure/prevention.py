@@ -24,7 +24,7 @@ RETENTIONS = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
 QUARANTINE = frozenset({"record", "content", "made", "_subject"})
 _CANARY = "_sluice/canary"
-_NOTE = {"sluice", "run", "mode", "flow", "deliveries", "inputs"}
+_NOTE = {"sluice", "run", "mode", "flow", "deliveries", "inputs", "lifted"}
 _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
 
 

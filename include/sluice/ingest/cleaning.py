@@ -7,6 +7,7 @@ that its producer puts back as it was is no new delivery.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from sluice.ingest.listing import DELIVERED, LandedFile, listing
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder that archived files go into; no source looks into it."""
+
+_IN_FRONT, _BEHIND = re.compile(r"\A(\d+\.){1,2}"), re.compile(r"(\.\d+){1,2}\Z")
+_PACKED = (".gz", ".zst", ".bz2")
 
 
 @dataclass(frozen=True)
@@ -106,11 +110,31 @@ def _archive(source: Source, landing: Path) -> Callable[[LandedFile, int], None]
     return move
 
 
+def names_of(archived: str) -> tuple[str, str, str]:
+    """The name of an archived file, and what it was called before it got a number: in front, or behind as it once was."""
+    return archived, _IN_FRONT.sub("", archived), _BEHIND.sub("", archived)
+
+
+def readable(archived: Path) -> Path:
+    """Where an archived file lies from now on. A number behind the name, as it once was, hid that it is compressed: it is put in front."""
+    number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
+    if number is None or not name.lower().endswith(_PACKED) or archived.is_symlink():
+        return archived
+    target = _free(archived.with_name(name), int(number[0].split(".")[1]))
+    try:
+        return archived.rename(target)
+    except FileNotFoundError:  # gone since it was listed
+        return archived
+
+
 def _free(target: Path, number: int) -> Path:
-    """Where nothing lies yet: the target, else its name with the delivery's number, else with a further one."""
+    """Where nothing lies yet: the target, else its name with the delivery's number, else with a further one.
+
+    In front of the name, whose end says how the file is to be read.
+    """
     if not os.path.lexists(target):
         return target
-    names = [f"{target.name}.{number}", *(f"{target.name}.{number}.{further}" for further in range(1, 10_000))]
+    names = [f"{number}.{target.name}", *(f"{number}.{further}.{target.name}" for further in range(1, 10_000))]
     return next(path for name in names if not os.path.lexists(path := target.with_name(name)))
 
 

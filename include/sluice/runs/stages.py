@@ -15,6 +15,7 @@ from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.declare.windowed import Windowed
 from sluice.erasure import handover
+from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
 from sluice.errors import SluiceError, UsageError
 from sluice.flows import append, fold, refold, reingest, settlement, stateful, streams, view
@@ -148,7 +149,15 @@ def _waited_for(workspace: Workspace, flow: str) -> list[str]:
 
 
 def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
-    """Archive or delete what has been ingested, where sources say so."""
+    """Archive or delete what has been ingested, where sources say so.
+
+    Before that, landed files lose the records of erased people that came again with them: in an archive nobody would look for these.
+    """
+    if any(source.clean_source == "archive" for source in workspace.graph.sources.values()):
+        try:
+            reports += landing.again(workspace.as_increment())
+        except SluiceError as error:
+            raise Failed([*reports, FlowReport(flow="landing", layer="landing")], {"landing": error}) from None
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None:

@@ -7,9 +7,9 @@ nothing else. A file that nobody can read goes as a whole where it names one of 
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,12 @@ from sluice.erasure.steps.rows import LAYER
 from sluice.errors import SluiceError
 from sluice.flows import append, intake, settlement
 from sluice.ingest import known, ledger, records, rewriting
-from sluice.ingest.cleaning import ARCHIVE
+from sluice.ingest.cleaning import ARCHIVE, names_of, readable
 from sluice.ingest.discovery import DELIVERED, modified
 from sluice.ingest.examination import Delivery, Examined, examine
 from sluice.ingest.listing import as_text
 from sluice.ingest.opening import Unreadable
+from sluice.ingest.records import Records
 from sluice.ingest.rewriting import Rewritten
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -40,7 +41,6 @@ _TOGETHER = 256_000_000
 """Files of about so many bytes on disk are looked at by one Spark job."""
 _ATTEMPTS = 3
 _LAST = 10**12
-_NUMBERED = re.compile(r"(\.\d+){1,2}\Z")
 
 
 def landing(erasing: Erasing) -> None:
@@ -123,11 +123,12 @@ def _rewritten(
     rows = files = 0
     again: set[str] = set()
     for together in _groups(_deliveries(workspace, source, only)):
-        looked = examine(source, together)
+        looked, found = _read(workspace, source, examine(source, together))
+        try:
+            gone: dict[int, set[int] | None] = dict(_records(workspace, source, names, found))
+        finally:
+            found.release()
         again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
-        gone: dict[int, set[int] | None] = dict(
-            _records(workspace, source, names, [o for o in looked if o.state == ledger.INGESTED])
-        )
         gone |= {
             one.delivery.number: None for one in looked if one.state == ledger.QUARANTINED and names.are_in(one.delivery.path)
         }
@@ -159,22 +160,27 @@ def _called(delivery: Delivery) -> str:
     return f"delivery {delivery.number}" if delivery.number < _LAST else "one that was not delivered, or was archived"
 
 
-def _records(workspace: Workspace, source: Source, names: naming.Names, readable: list[Examined]) -> dict[int, set[int]]:
+def _read(workspace: Workspace, source: Source, looked: list[Examined]) -> tuple[list[Examined], Records]:
+    """The records of the files that look well, and all files again: some that looked well cannot be read, or changed meanwhile."""
+    columns = intake.columns_of(workspace, source)
+    while True:
+        try:
+            return looked, records.read(workspace.session, columns.source, looked, columns.schema)
+        except records.Changed:
+            looked = examine(source, [one.delivery for one in looked])
+        except records.Refused as refused:
+            looked = [replace(one, state=ledger.QUARANTINED) if one.delivery.number in refused.reasons else one for one in looked]
+
+
+def _records(workspace: Workspace, source: Source, names: naming.Names, read: Records) -> dict[int, set[int]]:
     """By number of the file, the records in it that an ingest would leave out, and those that are nobody's and name somebody."""
     found: defaultdict[int, set[int]] = defaultdict(set)
-    if not readable:
-        return found
-    columns = intake.columns_of(workspace, source)
-    read = records.read(workspace.session, columns.source, readable, columns.schema)
-    try:
-        if read.frame is not None:
-            for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
+    if read.frame is not None:
+        for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
+            found[row._delivery].add(row._row)
+        for row in _nobodys(source, read.frame).toLocalIterator() if names.pattern and read.problems else ():
+            if names.are_in_bytes(row._record.encode()):
                 found[row._delivery].add(row._row)
-            for row in _nobodys(source, read.frame).toLocalIterator() if names.pattern and read.problems else ():
-                if names.are_in_bytes(row._record.encode()):
-                    found[row._delivery].add(row._row)
-    finally:
-        read.release()
     return found
 
 
@@ -199,9 +205,10 @@ def _deliveries(workspace: Workspace, source: Source, only: Collection[str] | No
         for row in known.deliveries_now(workspace.deliveries)
         if row["source"] == source.name and row["event"] == DELIVERED
     }
-    for place, (root, path) in enumerate(found):
-        file = as_text(str(path.relative_to(root)))
+    for place, (root, listed) in enumerate(found):
         archived = root != roots[0]
+        path = readable(listed) if archived else listed
+        file = as_text(str(path.relative_to(root)))
         name = f"{ARCHIVE}/{file}" if archived else file
         if only is None or name in only:
             try:
@@ -216,8 +223,7 @@ def _deliveries(workspace: Workspace, source: Source, only: Collection[str] | No
 def _is_ours(source: Source, path: Path) -> bool:
     if path.is_symlink() or not path.is_file() or path.name.endswith(rewriting.MARK):
         return False
-    names = (path.name, _NUMBERED.sub("", path.name))
-    return any(fnmatch.fnmatch(name, source.pattern) for name in names)
+    return any(fnmatch.fnmatch(name, source.pattern) for name in names_of(path.name))
 
 
 def _groups(deliveries: Iterator[Delivery]) -> Iterator[list[Delivery]]:

@@ -53,7 +53,7 @@ def _of_table(workspace: Workspace, declared: Source | Table[Any]) -> Iterator[P
     if isinstance(declared, Table):
         for column, other in subjects.of(workspace.graph, declared, log.columns(path)).columns:
             if column != declared.subject:
-                yield Place(declared.name, path, f"`{column}`", other)
+                yield Place(declared.name, path, f"`{column}`", other, subjects.instant(declared))
 
 
 def quarantines(workspace: Workspace) -> list[Place]:
