@@ -235,11 +235,11 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     def not_followed(*_: object) -> list[FlowReport]:
         raise NotFollowed([FlowReport(flow="says", layer="propagate_deletions")], {"each": SluiceError("a rule is not met")})
 
-    def refuse(*_: object) -> list[FlowReport]:
+    def refuse(*_: object, **__: object) -> list[FlowReport]:
         raise SluiceError("no")
 
     monkeypatch.setattr(aging, "expire", not_followed)
-    monkeypatch.setattr(propagation, "propagate", lambda *_: [FlowReport(flow="said", layer="propagate_deletions")])
+    monkeypatch.setattr(propagation, "propagate", lambda *_, **__: [FlowReport(flow="said", layer="propagate_deletions")])
     with pytest.raises(stages.Failed) as failed:
         stages.run(workspace, "propagate_deletions")
     assert [one.flow for one in failed.value.reports] == ["says", "said"] and set(failed.value.errors) == {"each"}
@@ -249,7 +249,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     assert list(failed.value.errors) == ["propagate_deletions", "each"], "the worse one first"
 
     # Bytes go and scans are made all the same.
-    monkeypatch.setattr(physical, "finish", lambda *_: [FlowReport(flow="left_over_files", layer="vacuum")])
+    monkeypatch.setattr(physical, "finish", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")])
     monkeypatch.setattr(erasing, "prove", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
     with pytest.raises(stages.Failed) as failed:
         erasing.run(workspace)
@@ -376,6 +376,33 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
     assert done == ["says"]
 
 
+def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = workspace.settings
+    carried_out: list[str] = []
+    first, other = (requests.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
+
+    def suppress(erasing: Erasing) -> None:
+        carried_out.extend(one.request for one in erasing.waiting)
+
+    monkeypatch.setattr(propagation, "STEPS", {"suppress": suppress})
+    monkeypatch.setattr(closure, "close", lambda _, asked: asked)
+    monkeypatch.setattr(canary, "plant", lambda *arguments: [])
+    monkeypatch.setattr(canary, "places", lambda *arguments: [])
+    monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [])
+    monkeypatch.setattr(erasing, "prove", lambda *_: ([], {}))
+
+    def states() -> list[str]:
+        return [requests.one(settings, "house", one.request).state for one in (first, other)]
+
+    erasing.run(workspace, [first.request])
+    assert carried_out == [first.request] and states() == [requests.LOGICALLY, requests.RECEIVED]
+    erasing.run(workspace)
+    assert carried_out == [first.request, other.request] and states() == [requests.LOGICALLY] * 2
+    later = NOW + timedelta(days=9)
+    physical.finish(workspace, later, only=[other.request])
+    assert states() == [requests.LOGICALLY, requests.PHYSICALLY]
+
+
 @pytest.mark.parametrize("killed_in", list(propagation.STEPS))
 def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, killed_in: str) -> None:
     """Before and after each step, which is noted for each table: none is done twice, none is left out."""
@@ -397,7 +424,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         return work
 
     monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
-    monkeypatch.setattr(closure, "settled", lambda workspace: requests.waiting(workspace.settings, workspace.pipeline))
+    monkeypatch.setattr(closure, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
     monkeypatch.setattr(canary, "plant", lambda *arguments: [])
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])

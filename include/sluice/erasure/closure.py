@@ -7,7 +7,7 @@ it told before anybody had it can be nobody else's. Of two who got it in one ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -110,13 +110,13 @@ def settle(workspace: Workspace, request: ErasureRequest) -> ErasureRequest:
     )
 
 
-def settled(workspace: Workspace) -> list[ErasureRequest]:
-    """The requests that wait, each settled. One that never can be is failed, with the reason in its history; the others go on.
+def settled(workspace: Workspace, only: Collection[str] = ()) -> list[ErasureRequest]:
+    """The requests that wait, or only these of them, each settled. One that never can be is failed, with the reason in its history; the others go on.
 
     What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
     """
     found = []
-    for request in requests.waiting(workspace.settings, workspace.pipeline):
+    for request in requests.waiting(workspace.settings, workspace.pipeline, only):
         try:
             found.append(settle(workspace, request))
         except (Ambiguous, vault.Missing) as error:

@@ -22,13 +22,16 @@ from sluice.upkeep import vacuum
 STEPS = ("vacuum", "sweep")
 
 
-def finish(workspace: Workspace, now: datetime, without: Collection[str] = frozenset()) -> list[FlowReport]:
+def finish(
+    workspace: Workspace, now: datetime, without: Collection[str] = frozenset(), only: Collection[str] = ()
+) -> list[FlowReport]:
     """Bring the requests to their end whose rows have left every table and whose retention is over at `now`. A report a table.
 
-    without: of STEPS, those that are left out, for tests. A request stays as it is as long as a flow is behind; its report says so.
+    without: of STEPS, those that are left out, for tests. only: ids of the requests that are brought on; none means all.
+    A request stays as it is as long as a flow is behind; its report says so.
     Raises SluiceError where a shallow clone still reads the files, and StopRequested between two tables.
     """
-    due = waiting(workspace, now)
+    due = waiting(workspace, now, only)
     if not due:
         return []
     clones = shallow.registered(workspace.settings, workspace.pipeline)
@@ -53,9 +56,9 @@ def finish(workspace: Workspace, now: datetime, without: Collection[str] = froze
 _HELD = "not vacuumed:"
 
 
-def waiting(workspace: Workspace, now: datetime) -> list[ErasureRequest]:
-    """The requests whose bytes may go."""
-    found = requests.all_of(workspace.settings, workspace.pipeline)
+def waiting(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
+    """The requests, or of these those, whose bytes may go."""
+    found = [one for one in requests.all_of(workspace.settings, workspace.pipeline) if not only or one.request in only]
     return [one for one in found if one.state == requests.LOGICALLY and _instant(one.physical_due_at) <= now]
 
 

@@ -73,16 +73,19 @@ STEPS: Mapping[str, Step] = MappingProxyType({
 """What is done, by name and in order. The bytes of former versions follow when their retention is over: `physical`."""
 
 
-def propagate(workspace: Workspace, follow: Follow, without: Collection[str] = frozenset()) -> list[FlowReport]:
+def propagate(
+    workspace: Workspace, follow: Follow, without: Collection[str] = frozenset(), only: Collection[str] = ()
+) -> list[FlowReport]:
     """Carry out every request that is received. follow: runs the flows above bronze. without: steps that are left out, for tests.
 
+    only: ids of the requests that are carried out; the others wait, those too that are found in data. None means all.
     A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     asking.take(workspace)
-    if not requests.waiting(settings, pipeline):
+    if not requests.waiting(settings, pipeline, only):
         return landing.again(workspace)
-    settled = closure.settled(workspace)
+    settled = closure.settled(workspace, only)
     for request in settled:
         canary.plant(workspace, request)
     erasing = Erasing(workspace, settled, follow)

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -115,9 +115,12 @@ def one(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
     return _read(path)
 
 
-def waiting(settings: Settings, pipeline: str) -> list[ErasureRequest]:
-    """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet."""
-    found = [request for request in all_of(settings, pipeline) if request.state == RECEIVED]
+def waiting(settings: Settings, pipeline: str, only: Collection[str] = ()) -> list[ErasureRequest]:
+    """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet.
+
+    only: ids of those that are asked for; none means all.
+    """
+    found = [one for one in all_of(settings, pipeline) if one.state == RECEIVED and (not only or one.request in only)]
     return [request for request in found if request.approved or not settings.erasure_approval]
 
 

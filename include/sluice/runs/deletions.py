@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sluice.erasure import aging, propagation
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.errors import SluiceError, StopRequested
@@ -12,10 +14,11 @@ STAGE = "propagate_deletions"
 _AGING = "aging"
 
 
-def run(workspace: Workspace, follow: Follow) -> tuple[list[FlowReport], dict[str, BaseException]]:
+def run(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Both, whatever becomes of the first: a flow that fails there must not keep those in the tables who asked to leave.
 
-    follow: runs the flows above bronze. Returns the reports of both, and by flow what failed. Raises what the second alone raises.
+    follow: runs the flows above bronze. only: ids of the requests that are carried out; none means all.
+    Returns the reports of both, and by flow what failed. Raises what the second alone raises.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
@@ -28,7 +31,7 @@ def run(workspace: Workspace, follow: Follow) -> tuple[list[FlowReport], dict[st
     except Exception as error:
         reports, errors = [FlowReport(flow=_AGING, layer=STAGE)], {_AGING: error}
     try:
-        return [*reports, *propagation.propagate(workspace, follow)], errors
+        return [*reports, *propagation.propagate(workspace, follow, only=only)], errors
     except SluiceError as error:
         if not errors or isinstance(error, StopRequested):
             raise

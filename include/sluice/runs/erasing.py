@@ -75,8 +75,8 @@ def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     parts: dict[str, Callable[[], list[FlowReport]]] = {
-        "propagation": lambda: stages.run(workspace, _PROPAGATION),
-        "removal_of_bytes": lambda: physical.finish(workspace, datetime.now(UTC)),
+        "propagation": lambda: stages.run(workspace, _PROPAGATION, requests=asked),
+        "removal_of_bytes": lambda: physical.finish(workspace, datetime.now(UTC), only=asked),
     }
     for name, work in parts.items():
         try:

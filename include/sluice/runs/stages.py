@@ -46,16 +46,17 @@ def run(
     judged: bool = True,
     verified: Sequence[str] | None = None,
     due: Callable[[Source | Dataset[Any]], bool] = lambda item: True,
+    requests: Sequence[str] = (),
 ) -> list[FlowReport]:
     """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
 
     tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at. verified: the tables
     that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
-    when those that it reads have run.
+    when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all.
     """
     if stage == deletions.STAGE:
         inside = workspace.as_increment()
-        done, failing = deletions.run(inside, lambda: _layers_above_bronze(inside))
+        done, failing = deletions.run(inside, lambda: _layers_above_bronze(inside), requests)
         if failing:
             raise Failed(done, failing)
         return done
