@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -181,6 +183,60 @@ def test_tables_declared_in_a_loop_have_names_of_their_own_and_are_found() -> No
 def test_a_fingerprint_changes_with_what_a_loop_gave_the_function() -> None:
     prints = [fingerprint(fanned_out("sales", wanted)) for wanted in ("sale", "sale", "return")]
     assert prints[0] == prints[1] != prints[2]
+
+
+HELPER = """
+from functools import lru_cache
+
+class Steps:
+    def clean(self, rows):
+        return rows.where("{0}")
+
+@lru_cache
+def cached(rows):
+    return rows.where("{0}")
+
+def outer(rows, column="a"):
+    return inner(rows)
+
+def inner(rows):
+    return rows.where("{0}")
+"""
+CALLS = {
+    "through its module": "from pipelines.{0} import helper\n\ndef made(rows): return helper.outer(rows)\n",
+    "through its package": "import pipelines.{0}.helper\n\ndef made(rows): return pipelines.{0}.helper.inner(rows)\n",
+    "as a class": "from pipelines.{0}.helper import Steps\n\ndef made(rows): return Steps().clean(rows)\n",
+    "cached": "from pipelines.{0}.helper import cached\n\ndef made(rows): return cached(rows)\n",
+    "in part": (
+        "from functools import partial\nfrom pipelines.{0}.helper import outer\npart = partial(outer, column='b')\n\n"
+        "def made(rows): return part(rows)\n"
+    ),
+    "by the same name": (
+        "from pipelines.{0}.helper import inner as theirs\n\ndef inner(rows): return theirs(rows)\n\n"
+        "def made(rows): return inner(rows)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_fingerprint_changes_with_the_code_that_is_called_however_it_is_reached(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printed(shop: str, condition: str) -> str:
+        folder = tmp_path / "pipelines" / shop
+        folder.mkdir(parents=True)
+        (folder / "helper.py").write_text(HELPER.format(condition))
+        (folder / "silver.py").write_text(call.format(shop))
+        made = importlib.import_module(f"pipelines.{shop}.silver").made
+        return fingerprint(table(reads="orders", keys="id")(made)).replace(shop, "")
+
+    import pipelines
+
+    monkeypatch.setattr(pipelines, "__path__", [*pipelines.__path__, str(tmp_path / "pipelines")])
+    one, other = printed("shop_of_one", "a > 0"), printed("shop_of_other", "a > 1")
+    assert one != other
+    again = printed("shop_of_once_more", "a > 0")
+    assert one == again or "pipelines.{0}." in call.split("def made")[1], "and with nothing else"
 
 
 def test_a_fingerprint_changes_with_the_code_and_not_with_its_layout() -> None:
