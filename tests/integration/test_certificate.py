@@ -18,7 +18,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.graph import graph
-from sluice.erasure import canary, certificate, physical, planting, propagation, requests
+from sluice.erasure import canary, certificate, checking, physical, planting, propagation, requests
 from sluice.erasure.identifiers import Identifier
 from sluice.runs import stages
 
@@ -88,11 +88,12 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     # A rescan is another certificate, in the chain of the first; late rows make it fail.
     again = _issue(lake, request)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
-    assert certificate.verify(lake.settings, made.path, lake.graph) == {
-        "certificate": made.path.name, "hash": True, "chain": True, "issued": "PASS", "verdict": "PASS", "differs": [],
+    assert checking.verify(lake.settings, made.path, lake.graph) == {
+        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True,
+        "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
-    assert certificate.verify(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
+    assert checking.verify(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
     failed = _issue(lake, request)
     assert failed.verdict == "FAIL" and requests.one(lake.settings, "house", request).state == requests.FAILED
     assert [hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]] == ["landing"]
@@ -100,8 +101,8 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     # Whoever changes a record, or takes one out of the chain, is found out.
     record = json.loads(made.path.read_text())
     made.path.write_text(json.dumps({**record, "verdict": "FAIL"}))
-    assert certificate.verify(lake.settings, made.path)["hash"] is False
-    assert certificate.verify(lake.settings, again.path)["chain"] is False
+    assert checking.verify(lake.settings, made.path)["hash"] is False
+    assert checking.verify(lake.settings, again.path)["chain"] is False
 
 
 def _by_other_means(lake: Lakehouse) -> Iterator[str]:

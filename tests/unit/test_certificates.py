@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +16,14 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from sluice.cli import certificates, own_lease
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
-from sluice.erasure import canary, certificate, planting, requests
+from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.scan import needles, opening
+from sluice.errors import UsageError
+from sluice.privacy import secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,21 +85,95 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
 
     again = _issue(settings, house, request_of_her)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
-    assert certificate.verify(settings, made.path, house) == {
-        "certificate": made.path.name, "hash": True, "chain": True, "issued": "PASS", "verdict": "PASS", "differs": [],
+    assert checking.verify(settings, made.path, house) == {
+        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True,
+        "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     late = settings.landing / "house" / "notes" / "late.jsonl.gz"
     late.parent.mkdir(parents=True)
     late.write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
-    report = certificate.verify(settings, made.path, house)
+    report = checking.verify(settings, made.path, house)
     assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
     failed = _issue(settings, house, request_of_her)
     assert failed.verdict == "FAIL" and requests.one(settings, "house", request_of_her).state == requests.FAILED
     assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
 
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
-    assert certificate.verify(settings, made.path)["hash"] is False
-    assert certificate.verify(settings, again.path)["chain"] is False
+    assert checking.verify(settings, made.path)["hash"] is False
+    assert checking.verify(settings, again.path)["chain"] is False
+
+
+def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    late = settings.landing / "house" / "notes" / "late.jsonl"
+    late.parent.mkdir(parents=True)
+    late.write_text(json.dumps({"who": HER}))
+    first, last = (_issue(settings, house, request_of_her) for _ in range(2))
+    assert (last.verdict, last.path.stem) == ("FAIL", f"{request_of_her}-2")
+    fine = checking.verify(settings, last.path)
+    assert [fine[name] for name in ("hash", "seal", "page", "chain", "head")] == [True] * 5
+
+    # Whoever changes the last one can make its hash anew, but not its seal; a copy beside the chain is not in it.
+    forged = {**last.record, "verdict": "PASS"}
+    forged["hash"] = chain.hash_of(forged)
+    copied = first.path.parent.parent / "copy.json"
+    copied.write_text(json.dumps(forged))
+    report = checking.verify(settings, copied)
+    assert (report["hash"], report["seal"], report["page"], report["chain"]) == (True, False, False, False)
+    bare = {name: value for name, value in forged.items() if name not in ("seal", "page")}
+    copied.write_text(json.dumps(bare))
+    assert checking.verify(settings, copied)["seal"] is False, "others before it are sealed"
+
+    page = last.path.with_suffix(".html")
+    page.write_text(page.read_text().replace("FAIL", "PASS"))
+    assert checking.verify(settings, last.path)["page"] is False
+    last.path.unlink()
+    report = checking.verify(settings, first.path)
+    assert (report["seal"], report["chain"], report["head"]) == (True, True, False)
+    assert _issue(settings, house, request_of_her).path.name == last.path.name
+    secrets.find(settings, "certificate.key").unlink()  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match=r"The secret 'certificate\.key' is not in"):
+        checking.verify(settings, first.path)
+
+
+def test_a_certificate_of_before_there_were_seals_is_said_to_have_none(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    made = _issue(settings, house, request_of_her)
+    old = {name: value for name, value in made.record.items() if name not in ("seal", "page")}
+    made.path.write_text(json.dumps(old))
+    file = Path(settings.bookkeeping("house", "erasure_requests")) / f"{request_of_her}.json"
+    file.write_text(file.read_text().replace(", number 1, hash", ""))
+    report = checking.verify(settings, made.path)
+    assert (report["hash"], report["seal"], report["page"], report["chain"], report["head"]) == (True, None, None, True, True)
+
+
+@pytest.mark.parametrize("state", [requests.RECEIVED, requests.LOGICALLY])
+def test_a_scan_before_the_erasure_is_over_does_not_end_it(
+    settings: Settings, house: Graph, request_of_her: str, state: requests.State
+) -> None:
+    requests.advance(settings, "house", request_of_her, state)
+    made = _issue(settings, house, request_of_her)
+    now = requests.one(settings, "house", request_of_her)
+    assert (made.verdict, now.state, now.history[-1].state) == ("FAIL", state, "scanned")
+
+
+def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(settings: Settings) -> None:
+    folder = Path(settings.bookkeeping("gym"))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    other = [sys.executable, "-c", text, str(folder / "lease.lock")]
+    with own_lease.held(settings, "gym", "certificate", "Wait."):
+        (folder / "lease.lock").read_bytes()
+        assert subprocess.run(other, capture_output=True, check=False).returncode == 1
+    assert subprocess.run(other, capture_output=True, check=False).returncode == 0
+
+
+def test_no_path_that_is_a_hit_is_printed() -> None:
+    hit = scan.Hit("lake", f"of/{HER}", "names", "", "who", "raw", False, 1)
+    result = scan.ScanResult([hit], [scan.Unread("lake", f"of/{HER}/a.bin", "why"), scan.Unread("lake", "b.bin", "why")])
+    told = certificates._as_json(result, 1, [])
+    assert HER not in repr(told) and [one["file"] for one in told["unread"]] == ["(its name is a hit)", "b.bin"]
 
 
 def test_a_row_that_a_query_returns_fails_both_stamps(settings: Settings, house: Graph, request_of_her: str) -> None:
@@ -134,7 +213,7 @@ def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(setting
     odd.write_bytes(bytes(range(256)))
     unread = _issue(settings, house, request)
     assert [one["reason"] for one in unread.record["stamps"]["physical"]["unread"]] == ["no decoder knows this kind of file"]
-    assert unread.record["undeclared"] == [{"root": "lake", "path": certificate.hashed("left/odd.bin")}]
+    assert unread.record["undeclared"] == [{"root": "lake", "path": stamps.hashing(settings, "house")("left/odd.bin")}]
 
 
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
@@ -165,5 +244,5 @@ def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_know
     archived = settings.landing / "house" / "_archive" / "in" / "coded" / "b"
     archived.parent.mkdir(parents=True)
     archived.write_text("1|4711\n")
-    sought = certificate.Sought(needles.of([("who", "4711")], {"who": {"who"}}), [], 0)
-    assert [hit.path for hit in certificate.looked(settings, made, sought).hits] == ["_archive/in/coded/b"]
+    wanted = sought.Sought(needles.of([("who", "4711")], {"who": {"who"}}), [], 0)
+    assert [hit.path for hit in sought.looked(settings, made, wanted).hits] == ["_archive/in/coded/b"]

@@ -90,5 +90,6 @@ def test_another_treatment_is_another_table_by_its_fingerprint() -> None:
 def test_a_pipeline_needs_the_secrets_that_its_declarations_name() -> None:
     topic = KafkaSource(name="visits", servers="b:9092", topics="t", options_file="kafka.properties")
     keyed = sales(personal={"x": treat.hmac("a", secret="research.key"), "y": treat.null()})
-    assert needed_secrets.of(graph(PIPELINE, [SOURCE, topic, keyed])) == ("kafka.properties", "research.key", "suppression.key")
+    wanted = ("certificate.key", "kafka.properties", "research.key", "suppression.key")
+    assert needed_secrets.of(graph(PIPELINE, [SOURCE, topic, keyed])) == wanted
     assert needed_secrets.of(graph(PIPELINE, [Source(name="orders", schema="a INT")])) == ()

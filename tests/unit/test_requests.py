@@ -217,8 +217,14 @@ def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
         (9, "received_at is no date or instant such as 2026-11-20 or 2026-11-20T09:30:00Z"),
     ]
     assert {at: len(of) for at, of in subject_files.by_receipt(good).items()} == {datetime(2026, 11, 1, tzinfo=UTC): 3, None: 2}
-    with pytest.raises(UsageError, match=r"There is no kind of identifier 'e-mail'\. Did you mean 'email'"):
-        subject_files.of_csv(club, "e-mail\na@b.c\n")
+    with pytest.raises(
+        UsageError, match=r"The first line: column 2 is no kind of identifier\. There are: email, user_id"
+    ) as refused:
+        subject_files.of_csv(club, "email,a@b.c\nd@e.f,\n")
+    assert "a@b.c" not in str(refused.value), "without a header, it is somebody's"
+    with pytest.raises(UsageError, match="Entry 2: what it names is no kind of identifier") as refused:
+        subject_files.of_text(club, '[{"user_id": 1}, {"a@b.c": "email"}]', None)
+    assert "a@b.c" not in str(refused.value)
     with pytest.raises(UsageError, match="The first line names the columns"):
         subject_files.of_csv(club, "received_at\n2026-11-01\n")
 

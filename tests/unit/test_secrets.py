@@ -128,11 +128,11 @@ def test_a_secret_is_deleted_only_by_who_says_yes_after_reading_what_is_lost(cal
     assert code == 2 and "'pseudonym.key'" in err
 
 
-def test_init_makes_both_keys_and_never_another_one(call: Call, settings: Settings) -> None:
-    assert call("init")[1].count("Made: ") == 2
+def test_init_makes_all_keys_and_never_another_one(call: Call, settings: Settings) -> None:
+    assert call("init")[1].count("Made: ") == 3
     kept = {path.name: path.read_bytes() for path in settings.secrets.iterdir()}
-    assert set(kept) == set(secrets.MADE) and len(set(kept.values())) == 2
-    assert call("init")[1].count("Is there already: ") == 2
+    assert set(kept) == set(secrets.MADE) and len(set(kept.values())) == 3
+    assert call("init")[1].count("Is there already: ") == 3
     assert {path.name: path.read_bytes() for path in settings.secrets.iterdir()} == kept
 
 

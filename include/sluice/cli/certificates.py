@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.cli import own_lease
 from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows, size
 from sluice.declare.loading import load
 from sluice.errors import SluiceError, UsageError, nearest
@@ -25,14 +26,17 @@ def certificate(
     new: Annotated[bool, typer.Option("--new", help="Scan now and issue another one.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the latest certificate of a request."""
+    """Show the latest certificate of a request. With --new a scan that finds the person changes no request that is not carried out yet."""
     from sluice.erasure import certificate as certificates
     from sluice.erasure import requests
 
     settings = Settings.current()
     pipeline = _pipeline_of(settings, request)
     if new:
-        certificates.issue(settings, load(settings, pipeline), requests.one(settings, pipeline, request))
+        graph = load(settings, pipeline)
+        # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
+        with own_lease.held(settings, pipeline, "certificate", "Ask again when it has ended."):
+            certificates.issue(settings, graph, requests.one(settings, pipeline, request))
     found = certificates.all_of(settings, pipeline, request)
     if not found:
         state = requests.one(settings, pipeline, request).state
@@ -50,25 +54,30 @@ def verify(
     rescan: Annotated[bool, typer.Option("--scan/--no-scan", help="Whether to scan again and compare.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate's hash and chain, scan again and compare. Exit code 1 where something does not hold."""
-    from sluice.erasure import certificate as certificates
+    """Check a certificate's hash, seal, page and chain, scan again and compare. Exit code 1 where something does not hold."""
+    from sluice.erasure import checking
 
     settings = Settings.current()
-    report = certificates.verify(settings, path)  # what is no certificate is said before anything is loaded
+    report = checking.verify(settings, path)  # what is no certificate is said before anything is loaded
     if rescan:
-        report = certificates.verify(settings, path, load(settings, known_pipeline(settings, _pipeline_in(path))))
+        report = checking.verify(settings, path, load(settings, known_pipeline(settings, _pipeline_in(path))))
     if as_json:
         print_json(report)
     else:
-        told = {True: "holds", False: "does not hold"}
+        told = {True: "holds", False: "does not hold", None: "there is none: it was issued before certificates were sealed"}
         rows = [
-            {"what": "hash: the record is as it was issued", "": told[report["hash"]]},
-            {"what": "chain: the ones before it are all there", "": told[report["chain"]]},
+            {"what": "hash: the record agrees with itself", "": told[report["hash"]]},
+            {"what": "seal: it was issued here, with the key", "": told[report["seal"]]},
+            {"what": "page: it is the one that was issued", "": told[report["page"]]},
+            {"what": "chain: it and the ones before it are all there", "": told[report["chain"]]},
+            {"what": "head: so are the later ones that requests tell of", "": told[report["head"]]},
             {"what": "verdict then", "": report["issued"]},
             {"what": "verdict of the scan now", "": report["verdict"] or "not scanned"},
         ]
         print_rows([*rows, *({"what": "otherwise now", "": one} for one in report["differs"])], ("what", ""))
-    if not (report["hash"] and report["chain"]) or (rescan and report["verdict"] != report["issued"]):
+    if any(report[name] is False for name in ("hash", "seal", "page", "chain", "head")) or (
+        rescan and report["verdict"] != report["issued"]
+    ):
         raise SluiceError(f"The certificate {path.name} does not hold any more.")
 
 
@@ -78,8 +87,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
-    from sluice.erasure import certificate as certificates
-    from sluice.erasure import requests, scope, vault
+    from sluice.erasure import requests, scope, sought, vault
 
     settings = Settings.current()
     graph = load(settings, known_pipeline(settings, pipeline))
@@ -88,12 +96,12 @@ def scan(
     there = [one for one in asked if vault.holds(settings, pipeline, one.request)]
     if not there:
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
-    result = certificates.looked(settings, graph, certificates.sought_of(settings, graph, there))
-    undeclared = scope.undeclared(settings, graph)
+    result = sought.looked(settings, graph, sought.of(settings, graph, there))
+    undeclared = [f"{one.root}/{_shown(result, one.root, one.path)}" for one in scope.undeclared(settings, graph)]
     if as_json:
-        print_json(_as_json(result, len(there), [f"{one.root}/{one.path}" for one in undeclared]))
+        print_json(_as_json(result, len(there), undeclared))
     else:
-        _show_scan(result, len(there), [f"{one.root}/{one.path}" for one in undeclared])
+        _show_scan(result, len(there), undeclared)
 
 
 def _show(found: Certificate) -> None:
@@ -114,23 +122,35 @@ def _show(found: Certificate) -> None:
 
 
 def _rows(result: ScanResult) -> list[dict[str, Any]]:
-    """Hits by place. A name that is itself a hit is not printed."""
+    """Hits by place."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
-    named = {(hit.root, hit.path) for hit in result.hits if hit.decoder == "names"}
     for hit in result.of_person():
-        hidden = any(hit.root == root and (hit.path == path or hit.path.startswith(f"{path}/")) for root, path in named)
-        counted[hit.root, "(its name is a hit)" if hidden else hit.path, hit.decoder, hit.column] += hit.times
+        counted[hit.root, _shown(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
     return [
         dict(zip(("root", "file", "decoder", "column", "times"), (*key, times), strict=True))
         for key, times in sorted(counted.items())
     ]
 
 
+def _unread(result: ScanResult) -> list[dict[str, Any]]:
+    """What no decoder opens."""
+    return [
+        {"root": one.root, "file": _shown(result, one.root, one.path), "reason": one.reason}
+        for one in sorted(result.unread, key=lambda one: (one.root, one.reason))
+    ]
+
+
+def _shown(result: ScanResult, root: str, path: str) -> str:
+    """A path, to be printed. A name that is itself a hit is not."""
+    named = (hit.path for hit in result.hits if hit.decoder == "names" and hit.root == root)
+    return "(its name is a hit)" if any(path == one or path.startswith(f"{one}/") for one in named) else path
+
+
 def _as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str, Any]:
     return {
         "requests": people,
         "found": _rows(result),
-        "unread": [{"root": one.root, "file": one.path, "reason": one.reason} for one in result.unread],
+        "unread": _unread(result),
         "undeclared": undeclared,
         "files": result.files,
         "bytes": result.bytes,
@@ -146,7 +166,7 @@ def _show_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
     else:
         printed.print("Nothing of them was found.")
     if result.unread:
-        print_rows([one._asdict() for one in result.unread], ("root", "path", "reason"), "No decoder opens")
+        print_rows(_unread(result), ("root", "file", "reason"), "No decoder opens")
     if undeclared:
         print_rows([{"file or folder": one} for one in undeclared], ("file or folder",), "Nobody has declared")
 

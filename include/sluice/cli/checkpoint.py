@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from sluice.cli import own_lease
 from sluice.cli.places import chosen
 from sluice.cli.printing import AsJson, console, print_json, print_rows, size, span
 from sluice.declare.graph import Graph
 from sluice.declare.loading import load
 from sluice.declare.source import Source
 from sluice.declare.tables import Table
-from sluice.errors import LeaseHeld, UsageError
+from sluice.errors import UsageError
 from sluice.flows import checkpoints
 from sluice.lake import log
-from sluice.runs import holder, lag, positions
+from sluice.runs import lag, positions
 from sluice.runs.books import Books
 from sluice.runs.positions import Progress
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings
 
 app = typer.Typer(help="How far each flow has come; making one start anew.", no_args_is_help=True)
 
@@ -69,7 +65,7 @@ def reset(
     if not as_json:
         console().print(consequence, soft_wrap=True)
     _confirm(flow, yes)
-    with _lease(settings, pipeline):
+    with own_lease.held(settings, pipeline, "reset", "Reset when it has ended."):
         checkpoints.reset(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
     _say(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
@@ -173,21 +169,3 @@ def _say(found: dict[str, Any], text: str, as_json: bool) -> None:
         print_json(found)
     else:
         console().print(text, soft_wrap=True)
-
-
-@contextmanager
-def _lease(settings: Settings, pipeline: str) -> Iterator[None]:
-    """The pipeline's lease, held by this process: the same lock of the operating system as a job's JVM takes. Raises LeaseHeld."""
-    folder = Path(settings.bookkeeping(known_pipeline(settings, pipeline)))
-    with (folder / "lease.lock").open("a+b") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            found = holder.of(settings, pipeline)
-            told = found.held(f"Pipeline '{pipeline}'") if found else f"Pipeline '{pipeline}' is being written by another job."
-            raise LeaseHeld(f"{told} Reset when it has ended.") from None
-        mine = holder.describe(folder, f"reset-{uuid.uuid4().hex[:8]}")
-        try:
-            yield
-        finally:
-            holder.ends(folder, mine)

@@ -52,10 +52,10 @@ class Looked:
 
 def look(settings: Settings, graph: Graph, request: str, when: str) -> Looked:
     """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
-    from sluice.erasure import certificate, requests
+    from sluice.erasure import requests, sought
 
     asked = requests.one(settings, graph.pipeline.name, request)
-    found = certificate.looked(settings, graph, certificate.sought_of(settings, graph, [asked]))
+    found = sought.looked(settings, graph, sought.of(settings, graph, [asked]))
     person, control = _counted(found.of_person()), _counted(found.of_control())
     return Looked(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))
 

@@ -9,6 +9,8 @@ from sluice.declare.treat import Hmac
 
 SUPPRESSION_KEY = "suppression.key"
 """The secret that the list of erased people is kept with."""
+CERTIFICATE_KEY = "certificate.key"
+"""The secret that certificates of erasures are sealed with."""
 
 
 def of(graph: Graph) -> tuple[str, ...]:
@@ -16,7 +18,7 @@ def of(graph: Graph) -> tuple[str, ...]:
     found: set[str] = set()
     for declared in graph:
         if isinstance(declared, Source):
-            found |= {SUPPRESSION_KEY} if declared.subject else set()
+            found |= {SUPPRESSION_KEY, CERTIFICATE_KEY} if declared.subject else set()
             found |= {declared.options_file} if isinstance(declared, KafkaSource) and declared.options_file else set()
         else:
             found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}

@@ -8,35 +8,24 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sluice import __version__
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, logical, requests, scan, scope, stamps, vault
-from sluice.erasure.chain import Certificate, all_of, hash_of, is_chained, read, write
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import canary, checking, logical, requests, scope, sought, stamps, vault
+from sluice.erasure.chain import Certificate, all_of, told, write
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Needle, ScanResult, needles, opening
-from sluice.erasure.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, hashed, is_due_later, worst
-from sluice.errors import SluiceError
+from sluice.erasure.scan import ScanResult, opening
+from sluice.erasure.sought import Sought
+from sluice.erasure.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
 from sluice.lake import log
 from sluice.settings import Settings
 
-__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "all_of", "hashed", "issue", "verify"]
+__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "all_of", "issue"]
 FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Sought:
-    """What is looked for. shared: identifiers that were others', too, at other times: no needles, since the others' rows stay."""
-
-    person: list[Needle]
-    control: list[Needle]
-    shared: int
+_PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
+"""The states in which a scan that finds the person means that something went wrong."""
 
 
 def issue(settings: Settings, graph: Graph, request: ErasureRequest) -> Certificate:
@@ -45,11 +34,11 @@ def issue(settings: Settings, graph: Graph, request: ErasureRequest) -> Certific
     Raises UsageError where the vault does not have the request's identifiers any more.
     """
     pipeline = graph.pipeline.name
-    sought = sought_of(settings, graph, [request])
-    rows = logical.returned(scope.tables(settings, graph), sought.person)
-    result = looked(settings, graph, sought)
+    wanted = sought.of(settings, graph, [request])
+    rows = logical.returned(scope.tables(settings, graph), wanted.person)
+    result = sought.looked(settings, graph, wanted)
     control = _control(settings, pipeline, request, result)
-    record = _record(settings, graph, request, sought, rows, result, control)
+    record = _record(settings, graph, request, wanted, rows, result, control)
     made = write(settings, pipeline, request.request, record)
     _told(settings, pipeline, request, made)
     if made.verdict == PASS:
@@ -57,77 +46,13 @@ def issue(settings: Settings, graph: Graph, request: ErasureRequest) -> Certific
     return made
 
 
-def sought_of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
-    """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
-    pipeline = graph.pipeline.name
-    found = [
-        one
-        for request in asked
-        for one in vault.read(settings, pipeline, request.request)
-        if not one.domain.startswith(canary.PREFIX)
-    ]
-    own = [one for one in found if _is_own(one)]
-    columns = scope.columns_of_domain(settings, graph)
-    person = needles.of(((one.domain, one.value) for one in own), columns, scope.encodings(graph))
-    control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
-    return Sought(person, control, len(found) - len(own))
-
-
-def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
-    """Scan all roots. Raises SluiceError where the lake is not on this machine."""
-    try:
-        return scan.run(scope.roots(settings, graph), sought.person, sought.control)
-    except ValueError as error:
-        raise SluiceError(f"There can be no certificate: {error}.") from None
-
-
-def verify(settings: Settings, path: Path, graph: Graph | None = None) -> dict[str, Any]:
-    """Check a certificate's hash and its chain; with a graph, scan again and compare.
-
-    Returns hash, chain (bool), issued (its verdict), verdict (of the new scan; None without one) and differs (what is otherwise now).
-    Raises UsageError where it is no certificate, or the identifiers are not in the vault any more.
-    """
-    record = read(path)
-    earlier = {one.record["hash"]: one.record for one in all_of(settings, record["pipeline"])}
-    report: dict[str, Any] = {
-        "certificate": path.name,
-        "hash": hash_of(record) == record["hash"],
-        "chain": is_chained(record, earlier),
-        "issued": record["verdict"],
-        "verdict": None,
-        "differs": [],
-    }
-    if graph is not None:
-        request = requests.one(settings, record["pipeline"], record["request"])
-        sought = sought_of(settings, graph, [request])
-        rows = logical.returned(scope.tables(settings, graph), sought.person)
-        result = looked(settings, graph, sought)
-        now = stamps.of(request, rows, result, {"verdict": PASS})
-        report["verdict"] = worst(now["logical"]["verdict"], now["physical"]["verdict"])
-        report["differs"] = _differences(record, now, result)
-    return report
-
-
-def scanner() -> str:
-    """What tells one scanner's code from another's: a hash of its source."""
-    folder = Path(scan.__file__).parent
-    made = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        made.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
-    return made.hexdigest()[:16]
-
-
-def _is_own(one: Identifier) -> bool:
-    """Whether an identifier was never anybody else's."""
-    return one.since is None and one.until is None
-
-
 def _control(settings: Settings, pipeline: str, request: ErasureRequest, result: ScanResult) -> dict[str, Any]:
     """The canary: what was found of it beforehand, what is now, and whether this very scanner finds another one that is planted now."""
     before = canary.planted(settings, pipeline, request.request) or _before(settings, pipeline, request.request)
     again = canary.witnessed(settings, pipeline)
     after = sum(hit.times for hit in result.of_control())
-    places = sorted({(hit.root, hashed(hit.path), hit.decoder) for hit in result.of_control()})
+    hidden = stamps.hashing(settings, pipeline)
+    places = sorted({(hit.root, hidden(hit.path), hit.decoder) for hit in result.of_control()})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
     if after and is_due_later(request):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
@@ -152,18 +77,19 @@ def _record(
     settings: Settings,
     graph: Graph,
     request: ErasureRequest,
-    sought: Sought,
+    wanted: Sought,
     rows: ScanResult,
     result: ScanResult,
     control: dict[str, Any],
 ) -> dict[str, Any]:
     pipeline = graph.pipeline.name
     chain = all_of(settings, pipeline)
-    told = stamps.of(request, rows, result, control)
-    verdict = worst(told["logical"]["verdict"], told["physical"]["verdict"])
+    hidden = stamps.hashing(settings, pipeline)
+    stamped = stamps.of(settings, pipeline, request, rows, result, control)
+    verdict = worst(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     return {
         "format": FORMAT,
-        "number": len(chain) + 1,
+        "number": chain[-1].record["number"] + 1 if chain else 1,
         "previous": chain[-1].record["hash"] if chain else None,
         "pipeline": pipeline,
         "request": request.request,
@@ -172,31 +98,31 @@ def _record(
         "issued_at": datetime.now(UTC).isoformat(timespec="seconds"),
         # Bytes that may not go yet are no failure, and no proof.
         "verdict": INCONCLUSIVE if verdict == DUE else verdict,
-        "stamps": told,
+        "stamps": stamped,
         "control": control,
         "needles": dict(sorted(result.kinds.items())),
-        "shared_identifiers": sought.shared,
+        "shared_identifiers": wanted.shared,
         "roots": [{"name": root.name, "there": root.name not in result.missing} for root in result.roots],
         "decoders": {name: {"files": read.files, "bytes": read.bytes} for name, read in sorted(result.decoders.items())},
         "files": result.files,
         "bytes": result.bytes,
         "seconds": round(result.seconds, 2),
         "tables": {name: log.version(path) for name, path in sorted(scope.tables(settings, graph).items())},
-        "undeclared": [{"root": one.root, "path": hashed(one.path)} for one in scope.undeclared(settings, graph)],
-        "exceptions": _exceptions(settings, graph, request, sought),
+        "undeclared": [{"root": one.root, "path": hidden(one.path)} for one in scope.undeclared(settings, graph)],
+        "exceptions": _exceptions(settings, graph, request, wanted),
         "sluice": __version__,
-        "scanner": scanner(),
+        "scanner": checking.scanner(),
         "policy": _policy(settings, graph),
         "depth": opening.DEPTH,
     }
 
 
-def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, sought: Sought) -> list[dict[str, Any]]:
+def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, wanted: Sought) -> list[dict[str, Any]]:
     expires = vault.expires_at(settings, graph.pipeline.name, request.request)
     found = [{"what": "the identifiers of the request, in the vault", "until": expires}]
-    if sought.shared:
+    if wanted.shared:
         found.append({
-            "what": f"identifiers that were others', too: {sought.shared}; erased by their times, not searched for",
+            "what": f"identifiers that were others', too: {wanted.shared}; erased by their times, not searched for",
             "until": None,
         })
     return [*found, *scope.out_of_reach(settings, graph)]
@@ -214,31 +140,11 @@ def _policy(settings: Settings, graph: Graph) -> str:
 
 def _told(settings: Settings, pipeline: str, request: ErasureRequest, made: Certificate) -> None:
     """Put the request into the state that its certificate shows. What is not decided leaves it as it is."""
-    said = f"certificate {made.path.stem}: {made.verdict}"
-    if made.verdict == PASS:
-        requests.advance(settings, pipeline, request, requests.CERTIFIED, said)
-    elif made.verdict == FAIL:
-        requests.advance(settings, pipeline, request, requests.FAILED, said)
+    said = f"certificate {made.path.stem}: {made.verdict}, {told(made.record)}"
+    # A request that is not carried out yet would never be, if it counted as failed.
+    meant = {PASS: (requests.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
+    now = requests.one(settings, pipeline, request.request)
+    if now.state in meant and now.done_at is not None:
+        requests.advance(settings, pipeline, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said)
     else:
         requests.note(settings, pipeline, request.request, "scanned", said)
-
-
-def _differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult) -> list[str]:
-    """What is otherwise than the certificate says, as sentences."""
-    found = [
-        f"{stamp}: {record['stamps'][stamp]['verdict']} then, {now[stamp]['verdict']} now"
-        for stamp in ("logical", "physical")
-        if record["stamps"][stamp]["verdict"] != now[stamp]["verdict"]
-    ]
-    known = {(hit["root"], hit["path"], hit["decoder"], hit["kind"]) for hit in record["stamps"]["physical"]["hits"]}
-    fresh = {
-        (hit["root"], hit["path"])
-        for hit in now["physical"]["hits"]
-        if (hit["root"], hit["path"], hit["decoder"], hit["kind"]) not in known
-    }
-    found += [f"{root}: found in a file where nothing was, {path}" for root, path in sorted(fresh)]
-    if dict(result.kinds) != record["needles"]:
-        found.append("other needles are looked for")
-    if scanner() != record["scanner"]:
-        found.append("the scanner is of another version")
-    return found

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sluice.declare.needed_secrets import CERTIFICATE_KEY
 from sluice.erasure import page
 from sluice.erasure.stamps import Verdict
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
+from sluice.privacy import secrets
 from sluice.settings import Settings
+
+_TOLD = 16
+"""Digits of a hash that the history of a request tells."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,17 @@ def all_of(settings: Settings, pipeline: str, request: str | None = None) -> lis
 
 
 def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any]) -> Certificate:
-    """Keep a record, and a page of it to read; whole or not at all."""
+    """Keep a record, sealed, and a page of it to read; whole or not at all. Raises UsageError where the key of the seals is lost."""
     folder = _folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{request}-{record['number']}.json"
+    if path.exists():
+        raise SluiceError(f"There is a certificate {path.name} already; it is not overwritten. Is another scan going on?")
     record["hash"] = hash_of(record)
-    path = folder / f"{request}-{len(all_of(settings, pipeline, request)) + 1}.json"
-    for target, text in ((path.with_suffix(".html"), page.of(record)), (path, json.dumps(record, indent=1) + "\n")):
+    shown = page.of(record)
+    record["page"] = hashlib.sha256(shown.encode()).hexdigest()
+    record["seal"] = _seal(settings, pipeline, record)
+    for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", suffix=".tmp", delete=False) as partial:
             partial.write(text)
         Path(partial.name).replace(target)
@@ -62,9 +74,37 @@ def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any
 
 
 def hash_of(record: dict[str, Any]) -> str:
-    """The hash of a record, of all that it holds but its hash."""
-    told = {name: value for name, value in record.items() if name != "hash"}
+    """The hash of a record, of all that it holds but what is made of the hash, and the hash."""
+    told = {name: value for name, value in record.items() if name not in ("hash", "page", "seal")}
     return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def is_sealed(settings: Settings, record: dict[str, Any]) -> bool:
+    """Whether a record, and the hash of its page, were sealed with the key. Raises UsageError where the key is lost."""
+    return "seal" in record and hmac.compare_digest(str(record["seal"]), _seal(settings, record["pipeline"], record))
+
+
+def is_its_page(record: dict[str, Any], path: Path) -> bool:
+    """Whether a page is the one that was made of a record. path: of the page."""
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == record.get("page")
+
+
+def told(record: dict[str, Any]) -> str:
+    """What the history of a request says of its certificate, so that none at the end of the chain can be left out."""
+    return f"number {record['number']}, hash {record['hash'][:_TOLD]}"
+
+
+def told_of(note: str) -> tuple[int, str] | None:
+    """Number and beginning of the hash that a note in a history tells; None where it tells of no certificate."""
+    found = re.search(rf"number (\d+), hash ([0-9a-f]{{{_TOLD}}})\Z", note)
+    return (int(found.group(1)), found.group(2)) if found else None
+
+
+def _seal(settings: Settings, pipeline: str, record: dict[str, Any]) -> str:
+    """Made by chance, the key is, only as long as nothing was sealed with it."""
+    sealed = any("seal" in one.record for one in all_of(settings, pipeline))
+    key = secrets.key(settings, CERTIFICATE_KEY, make=not sealed)
+    return hmac.new(key, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()
 
 
 def is_chained(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool:

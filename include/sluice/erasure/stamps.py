@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Hit, ScanResult
+from sluice.privacy import suppression_key
+from sluice.settings import Settings
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS: Verdict = "PASS"
@@ -20,19 +24,22 @@ MOST_NAMED = 200
 """Hits, and files that could not be read, that a record names; it has the numbers of all."""
 
 
-def of(request: ErasureRequest, rows: ScanResult, result: ScanResult, control: dict[str, Any]) -> dict[str, Any]:
+def of(
+    settings: Settings, pipeline: str, request: ErasureRequest, rows: ScanResult, result: ScanResult, control: dict[str, Any]
+) -> dict[str, Any]:
     """The two stamps: no query returns the person; no byte holds anything of the person."""
+    hidden = hashing(settings, pipeline)
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread else PASS
     scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread else PASS
     if scanned == FAIL and is_due_later(request):
         scanned = DUE
     return {
-        "logical": {"verdict": asked, "hits": _hits(rows.of_person()), "unread": _unread(rows)},
+        "logical": {"verdict": asked, "hits": _hits(rows.of_person(), hidden), "unread": _unread(rows, hidden)},
         "physical": {
             "verdict": worst(scanned, control["verdict"]),
-            "hits": _hits(result.of_person()),
+            "hits": _hits(result.of_person(), hidden),
             "found": sum(hit.times for hit in result.of_person()),
-            "unread": _unread(result),
+            "unread": _unread(result, hidden),
             "due_at": request.physical_due_at,
         },
     }
@@ -49,11 +56,11 @@ def worst(*verdicts: str) -> str:
     return next((one for one in (FAIL, DUE, INCONCLUSIVE) if one in verdicts), PASS)
 
 
-def _hits(found: list[Hit]) -> list[dict[str, Any]]:
+def _hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dict[str, Any]]:
     return [
         {
             "root": hit.root,
-            "path": hashed(hit.path),
+            "path": hidden(hit.path),
             "decoder": hit.decoder,
             "column": hit.column,
             "kind": hit.kind,
@@ -63,10 +70,15 @@ def _hits(found: list[Hit]) -> list[dict[str, Any]]:
     ]
 
 
-def _unread(found: ScanResult) -> list[dict[str, Any]]:
-    return [{"root": one.root, "path": hashed(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
+def _unread(found: ScanResult, hidden: Callable[[str], str]) -> list[dict[str, Any]]:
+    return [{"root": one.root, "path": hidden(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
 
 
-def hashed(path: str) -> str:
-    """What stands for a path in a record: paths may tell of people."""
-    return hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def hashing(settings: Settings, pipeline: str) -> Callable[[str], str]:
+    """What stands for a path in a record: paths may tell of people, and who guesses one must not be able to try it without the key."""
+    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression"))
+
+    def hidden(path: str) -> str:
+        return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]
+
+    return hidden

@@ -42,7 +42,7 @@ def of_text(graph: Graph, text: str, domain: str | None) -> list[Identifier]:
     Raises UsageError where it is neither.
     """
     if text.lstrip()[:1] in ("[", "{"):
-        return [one for given in _objects(text) for one in given.identifiers]
+        return [one for given in _objects(graph, text) for one in given.identifiers]
     return [Identifier(kind(graph, domain), line.strip()) for line in text.splitlines() if line.strip()]
 
 
@@ -56,9 +56,9 @@ def of_csv(graph: Graph, text: str) -> tuple[list[Asked], list[Bad]]:
         header = [name.strip() for name in next(lines, [])]
     except csv.Error as error:
         raise UsageError(f"The header is not CSV: {error}.") from None
-    for name in header:
+    for number, name in enumerate(header, start=1):
         if name not in (RECEIVED_AT, AT):
-            kind(graph, name)
+            _known(graph, name, f"The first line: column {number}")
     if len(set(header)) != len(header) or not set(header) - {RECEIVED_AT, AT}:
         raise UsageError(
             "The first line names the columns, each once: kinds of identifiers, and received_at where that is known."
@@ -105,7 +105,14 @@ def _person(line: int, header: list[str], cells: list[str]) -> Asked | Bad | Non
     )
 
 
-def _objects(text: str) -> list[Asked]:
+def _known(graph: Graph, domain: str, where: str) -> None:
+    """Raises UsageError for a kind that there is none of, without saying it: where a file has no header it is somebody's address."""
+    if graph.domains() and domain not in graph.domains():
+        raise UsageError(f"{where} is no kind of identifier. There are: {', '.join(sorted(graph.domains()))}.")
+    kind(graph, domain)
+
+
+def _objects(graph: Graph, text: str) -> list[Asked]:
     try:
         read = json.loads(text)
     except ValueError as error:
@@ -113,15 +120,17 @@ def _objects(text: str) -> list[Asked]:
         raise UsageError(
             f'This begins as JSON and is none{where}. Write [{{"user_id": "12140"}}], or one identifier a line.'
         ) from None
-    return [_object(number, given) for number, given in enumerate(read if isinstance(read, list) else [read], start=1)]
+    return [_object(graph, number, given) for number, given in enumerate(read if isinstance(read, list) else [read], start=1)]
 
 
-def _object(number: int, given: Any) -> Asked:
+def _object(graph: Graph, number: int, given: Any) -> Asked:
     fits = isinstance(given, dict) and all(isinstance(one, str | int) and not isinstance(one, bool) for one in given.values())
     if not fits or not set(given) - {AT}:
         raise UsageError(
             f'Entry {number} is not as in {{"user_id": "12140"}}: kinds of identifiers, each with a text or a number.'
         )
+    for name in set(given) - {AT}:
+        _known(graph, name, f"Entry {number}: what it names")
     try:
         at = _instant(str(given[AT]) if AT in given else None, AT)
     except ValueError as error:

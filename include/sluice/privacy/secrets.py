@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.names import secret_name
-from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.declare.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.treat import PSEUDONYM_KEY
 from sluice.errors import UsageError, nearest
 from sluice.settings import Settings
 
-MADE = (SUPPRESSION_KEY, PSEUDONYM_KEY)
+MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
 """Keys that are made by chance where they are not there."""
 LOST = {
     SUPPRESSION_KEY: "Without it people who were erased are not known any more, and come back with the next delivery",
+    CERTIFICATE_KEY: "Without it nobody can tell a certificate of an erasure from a forged one",
     PSEUDONYM_KEY: "Without it no new row gets the pseudonym of the rows that are there",
 }
 LEAST = 32
