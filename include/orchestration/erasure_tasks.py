@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 NOW, UNAPPROVED = "now", "unapproved"
 """What a job works at: all that may be worked at, or what somebody has just approved of."""
+BY_DATA = "asked_by_data"
+"""Whether rows may ask that nobody has looked at: then the job works at all that is due, with whom it finds."""
 
 
 class DueOperator(BaseOperator):
     """Which of a pipeline's requests are due, by what is due of them: lists of ids, which Airflow keeps as the task's XCom.
+
+    With whether rows may ask that nobody has looked at.
 
     Sends an alert for each open request whose deadline is near or over. Raises AirflowSkipException where nothing is due, and
     AirflowFailException (no retry) for an id in the form that no pipeline's request has.
@@ -34,7 +38,7 @@ class DueOperator(BaseOperator):
         super().__init__(**options)
         self.pipeline = pipeline
 
-    def execute(self, context: Context) -> dict[str, list[str]]:
+    def execute(self, context: Context) -> dict[str, list[str] | bool]:
         """Look at the requests' files."""
         settings, now = Settings.current(), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
@@ -47,15 +51,16 @@ class DueOperator(BaseOperator):
         found = due.at(standings, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
-        if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved):
+        by_data = not asked and due.asked_by_data(settings, self.pipeline)
+        if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
-        return {**found.as_lists(), NOW: list(found.now)}
+        return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
 
 
 class EraseOperator(SluiceSparkSubmitOperator):
     """The job that erases and certifies, for the requests that the task `due` names. Returns its report, as every job's task.
 
-    which: `now` or `unapproved`, an entry of that task's XCom. Raises AirflowSkipException where that is empty.
+    which: `now` or `unapproved`, an entry of that task's XCom. Raises AirflowSkipException where that is empty, and no rows ask.
     """
 
     operator_extra_links = (SparkLog(),)
@@ -68,8 +73,10 @@ class EraseOperator(SluiceSparkSubmitOperator):
 
     def execute(self, context: Context) -> Any:
         """Submit the job for what is due."""
-        self._requests = (context["ti"].xcom_pull(task_ids=self.due) or {}).get(self.which) or []
-        if not self._requests:
+        found = context["ti"].xcom_pull(task_ids=self.due) or {}
+        everything = self.which == NOW and found.get(BY_DATA)
+        self._requests = [] if everything else found.get(self.which) or []
+        if not self._requests and not everything:
             raise AirflowSkipException("Nothing of that kind is due.")
         return super().execute(context)
 

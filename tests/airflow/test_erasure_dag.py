@@ -167,7 +167,8 @@ def test_what_is_due_by_what_is_due_of_it(keep: Any, dag: DAG) -> None:
     keep(D, due.CERTIFIED, 30, -40, (-31, due.CERTIFIED, ""))
     keep(E, due.PHYSICALLY)
     found = dag.get_task(GYM).execute(context())
-    assert found == {"unapproved": [], "erase": [A], "finish": [C], "scan": [E], "again": [D], "later": [B], "now": [A, C, E, D]}
+    lists = {"unapproved": [], "erase": [A], "finish": [C], "scan": [E], "again": [D], "later": [B], "now": [A, C, E, D]}
+    assert found == {**lists, "asked_by_data": False}
     assert SUBJECT not in json.dumps(found)
 
 
@@ -237,6 +238,22 @@ def test_the_job_is_told_ids_and_nothing_else(asks_first: DAG, records: Path, ta
     with pytest.raises(AirflowSkipException):
         asks_first.get_task(f"gym.{task}").execute(context({"now": [], "unapproved": []}))
     assert not records.exists(), "no Spark where nothing is due"
+
+
+def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
+    keep: Any, dag: DAG, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowSkipException
+
+    monkeypatch.setattr(due, "asked_by_data", lambda settings, pipeline: pipeline == "gym")
+    found = dag.get_task(GYM).execute(context())
+    assert (found["now"], found["asked_by_data"]) == ([], True)
+    keep(A, due.LOGICALLY, 30, 1)
+    with pytest.raises(AirflowSkipException):
+        dag.get_task(GYM).execute(context(None, A))
+    assert dag.get_task("gym.erase").execute(context({**found, "now": [A]}))["stage"] == "erase"
+    words = json.loads(records.read_text().splitlines()[0])["argv"]
+    assert words[words.index("--requests") + 1] == "", "with whom it finds"
 
 
 def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: Any, monkeypatch: pytest.MonkeyPatch) -> None:

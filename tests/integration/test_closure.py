@@ -201,10 +201,10 @@ def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
 def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     said = erasure_requests(reads="handed_out", where="email = 'gone@example.org'", identifier=("user_id", "user_id"))
     asked = Lakehouse(club.settings, club.spark, graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS, [said]))
-    assert asking.take(asked.workspace()) == [] and not asking.waits(asked.workspace())
+    assert asking.take(asked.workspace()) == [] and not asking.waits(asked.settings, asked.graph)
     _hand_out(club, ("fay", 9, "gone@example.org", "2026-01-01"), ("gus", 8, "gone@example.org", "2026-01-01"))
     club.run("bronze")
-    assert asking.waits(asked.workspace())
+    assert asking.waits(asked.settings, asked.graph)
     made, other = asking.take(asked.workspace())
     assert [one.value for of in (made, other) for one in vault.read(club.settings, "club", of.request)] == ["fay", "gus"]
     assert made.history[0].note == "asked by rows of 'handed_out'"

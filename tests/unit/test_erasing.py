@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare import loading
-from sluice.erasure import requests
+from sluice.erasure import asking, requests
 from sluice.errors import DeclarationError, UsageError
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
@@ -35,6 +35,26 @@ def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatc
     monkeypatch.setitem(sys.modules, "sluice.session", None)
     report = erasing.perform(settings, job.Request("gym", erasing.STAGE))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
+
+
+def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
+    settings: Settings, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+
+    def under_lease(*given: object) -> dict[str, object]:
+        started.append(given)
+        return job.nothing(job.Request("gym", erasing.STAGE))
+
+    monkeypatch.setattr(job, "under_lease", under_lease)
+    monkeypatch.setattr(asking, "waits", lambda *_: True)
+    for request in asked:
+        soon = (NOW + timedelta(days=1)).isoformat()
+        requests.advance(settings, "gym", request, requests.LOGICALLY, physical_due_at=soon)
+    erasing.perform(settings, job.Request("gym", erasing.STAGE), asked[:1])
+    assert not started
+    erasing.perform(settings, job.Request("gym", erasing.STAGE))
+    assert len(started) == 1
 
 
 def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import PLACES
 
 from sluice.cli import main
-from sluice.declare import Link, Pipeline, Source, table
+from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.graph import Graph, graph
 from sluice.declare.needed_secrets import SUPPRESSION_KEY
 from sluice.erasure import asking, lifting, prevention, requests, subject_files, vault
@@ -25,6 +25,7 @@ from sluice.erasure.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.privacy import secrets, suppression_key
 from sluice.privacy.pseudonyms import check_values
+from sluice.runs import due
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -164,6 +165,27 @@ def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, 
     requests.advance(settings, "club", scanned, requests.FAILED, "found")
     requests.note(settings, "club", lifted.request, requests.LIFTED)
     assert asking._asked(workspace) == set(scanned.pseudonyms)
+
+
+def test_rows_that_may_ask_are_told_of_without_the_declarations(
+    settings: Settings, club: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
+    asking_graph = graph(CLUB, [PEOPLE, known], [LINK], said)
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
+    found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
+    monkeypatch.setattr(asking, "_new", lambda *_: found.pop(0))
+    assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club"), "there is no bronze"
+    path = asking_graph.location(settings, "people")
+    write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
+    assert asking.waits(settings, asking_graph)
+    assert [len(one.pseudonyms) for one in asking.take(workspace)] == [1, 1], "a request a person"
+    assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club") and asking.take(workspace) == []
+    write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
+    assert asking.waits(settings, asking_graph) and due.asked_by_data(settings, "club")
+    # What is not declared any more asks no more.
+    workspace.graph = club
+    assert asking.take(workspace) == [] and not due.asked_by_data(settings, "club")
 
 
 def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:

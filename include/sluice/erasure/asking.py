@@ -7,13 +7,15 @@ when the erasure is done, the rows that asked are gone with the others.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from sluice.declare import subjects
 from sluice.declare.expansion import through
+from sluice.declare.graph import Graph
 from sluice.declare.links import ErasureRequests
 from sluice.erasure import requests
 from sluice.erasure.identifiers import Identifier
@@ -23,37 +25,45 @@ from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key
 from sluice.privacy.pseudonyms import canonical_column, pseudonym
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SEEN = ".asked"
-"""Beside the requests: of which state of each bronze table it was looked for them."""
+SEEN = ".asked"
+"""Beside the requests: by declaration of which state of its bronze table it was looked for them."""
+
+State = dict[str, str]
+"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
 
 
 def take(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
-    made = []
-    for asking in workspace.graph.asking:
-        mark = _mark(workspace, asking)
-        if mark is None or _seen(workspace).get(_name(asking)) == mark:
-            continue
-        said = f"asked by rows of '{asking.reads}'"
-        # A request a person: one who cannot be told from others must not hold up the rest of a delivery.
-        made += [requests.receive(workspace.settings, workspace.graph, [one], said=said) for one in _new(workspace, asking)]
-        _see(workspace, asking, mark)
+    settings, graph = workspace.settings, workspace.graph
+    made, seen = [], _seen(settings, workspace.pipeline)
+    kept = {name: state for name, state in seen.items() if name in map(_name, graph.asking)}
+    for asking in graph.asking:
+        now = _state(settings, graph, asking)
+        if now is not None and kept.get(_name(asking)) != now:
+            said = f"asked by rows of '{asking.reads}'"
+            # A request a person: one who cannot be told from others must not hold up the rest of a delivery.
+            made += [requests.receive(settings, graph, [one], said=said) for one in _new(workspace, asking)]
+            kept[_name(asking)] = now
+    if kept != seen:
+        _see(settings, workspace.pipeline, kept)
     return made
 
 
-def waits(workspace: Workspace) -> bool:
+def waits(settings: Settings, graph: Graph) -> bool:
     """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
-    asked = workspace.graph.asking
-    seen = _seen(workspace) if asked else {}
-    return any(_mark(workspace, one) not in (None, seen.get(_name(one))) for one in asked)
+    seen = _seen(settings, graph.pipeline.name) if graph.asking else {}
+    return any(_state(settings, graph, one) not in (None, seen.get(_name(one))) for one in graph.asking)
 
 
-def _mark(workspace: Workspace, asking: ErasureRequests) -> str | None:
-    return log.mark(workspace.path(through(workspace.graph.unstored, asking.reads)[0]))
+def _state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State | None:
+    path = graph.location(settings, through(graph.unstored, asking.reads)[0])
+    mark = log.mark(path)
+    return None if mark is None else {"path": path, "mark": mark}
 
 
 def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
@@ -93,19 +103,19 @@ def _name(asking: ErasureRequests) -> str:
     return f"{asking.reads}.{asking.identifier[0]}: {asking.where}"
 
 
-def _file(workspace: Workspace) -> Path:
-    return Path(workspace.settings.bookkeeping(workspace.pipeline, "erasure_requests")) / _SEEN
+def _file(settings: Settings, pipeline: str) -> Path:
+    return Path(settings.bookkeeping(pipeline, "erasure_requests")) / SEEN
 
 
-def _seen(workspace: Workspace) -> dict[str, str]:
-    path = _file(workspace)
-    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def _seen(settings: Settings, pipeline: str) -> dict[str, Any]:
+    path = _file(settings, pipeline)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 
 
-def _see(workspace: Workspace, asking: ErasureRequests, mark: str) -> None:
-    path = _file(workspace)
+def _see(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
+    path = _file(settings, pipeline)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{_SEEN}.tmp")
-    partial.write_text(json.dumps({**_seen(workspace), _name(asking): mark}), encoding="utf-8")
+    partial = path.with_name(f"{SEEN}.tmp")
+    partial.write_text(json.dumps(states), encoding="utf-8")
     partial.replace(path)

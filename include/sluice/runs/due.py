@@ -112,6 +112,21 @@ def at(standings: Iterable[Standing], now: datetime, asked: Collection[str] = ()
     return Due(**{name: tuple(ids) for name, ids in found.items()})
 
 
+def asked_by_data(settings: Settings, pipeline: str) -> bool:
+    """Whether rows of bronze may ask that nobody has looked at yet, as far as can be told without the pipeline's declarations.
+
+    That is where requests were looked for before, and the table has changed since.
+    """
+    path = Path(settings.bookkeeping(pipeline, "erasure_requests")) / ".asked"
+    if not path.is_file():
+        return False
+    from sluice.lake import log  # Airflow parses whoever imports this
+
+    seen = json.loads(path.read_text(encoding="utf-8")).values()
+    # What is no state is of a lake of before: the pipeline's next run writes it anew.
+    return any(isinstance(one, dict) and log.mark(one["path"]) not in (None, one["mark"]) for one in seen)
+
+
 def rows(settings: Settings, pipeline: str, asked: Collection[str] = (), now: datetime | None = None) -> list[dict[str, Any]]:
     """Where requests stand, as plain objects of ids, states and dates: those asked for; or those that are open or were certified today."""
     now = now or datetime.now(UTC)

@@ -17,6 +17,7 @@ from sluice.runs import clones, due, job
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
+    from sluice.declare.graph import Graph
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
@@ -44,12 +45,20 @@ def perform(settings: Settings, asked: job.Request, requests: Sequence[str] = ()
     due.known(due.of(settings, asked.pipeline), requests)
     if approved:
         approve(settings, asked.pipeline, requests)
-    if not due.at(due.of(settings, asked.pipeline), datetime.now(UTC), requests).now:
+    found = due.at(due.of(settings, asked.pipeline), datetime.now(UTC), requests)
+    if not found.now and (requests or not _asked_by_data(settings, graph)):
         report = job.nothing(asked)
     else:
         report = job.under_lease(settings, graph, asked, lambda workspace: run(workspace, requests))
     job.forget(settings, asked.pipeline)
     return {**report, "requests": due.rows(settings, asked.pipeline, requests)}
+
+
+def _asked_by_data(settings: Settings, graph: Graph) -> bool:
+    """Whether rows of bronze may ask that nobody has looked at yet."""
+    from sluice.erasure import asking
+
+    return asking.waits(settings, graph)
 
 
 def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ class News:
 
     def deletions_wait(self) -> bool:
         """Whether there is a request of erasure that was not carried out, or there may be one among what was delivered."""
-        if asking.waits(self._workspace):
+        if asking.waits(self._workspace.settings, self._workspace.graph):
             return True
         folder = Path(self._workspace.settings.bookkeeping(self._workspace.pipeline, "erasure_requests"))
         state = _state(folder)
