@@ -18,7 +18,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.graph import graph
-from sluice.erasure import canary, certificate, checking, physical, planting, propagation, requests
+from sluice.erasure import canary, certificate, checking, physical, propagation, requests, stores
 from sluice.erasure.identifiers import Identifier
 from sluice.runs import stages
 
@@ -78,7 +78,7 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     made = _issue(lake, request)
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], canary.look(lake.settings, "house", request))
     assert list(_by_other_means(lake)) == []
-    assert set(made.record["control"]["before"]) == set(planting.STORES) == set(made.record["control"]["now"])
+    assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
     assert requests.one(lake.settings, "house", request).state == requests.CERTIFIED
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request in page

@@ -19,7 +19,7 @@ from deltalake import write_deltalake
 from sluice.cli import certificates, own_lease
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
-from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps
+from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.scan import needles, opening
 from sluice.errors import UsageError
@@ -75,7 +75,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     _erase(settings, request_of_her)
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
-    assert set(made.record["control"]["before"]) == set(planting.STORES) == set(made.record["control"]["now"])
+    assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
     assert requests.one(settings, "house", request_of_her).state == requests.CERTIFIED
     assert not canary.root(settings, "house", request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()

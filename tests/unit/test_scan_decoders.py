@@ -13,7 +13,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import canary, planting, scan
-from sluice.erasure.scan import needles
+from sluice.erasure import canary, containers, planting, scan
+from sluice.erasure.scan import inspection, needles, opening, rows, texts
+from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
 
@@ -99,8 +100,8 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "gzip": ("a.gz", lambda: gzip.compress(TEXT) + gzip.compress(b"and more")),
     "second member": ("a.gz", lambda: gzip.compress(b"nothing") + gzip.compress(TEXT)),
     "xz": ("a.xz", lambda: lzma.compress(TEXT)),
-    "lz4-java": ("a", lambda: planting.lz4_java(TEXT)),
-    "lz4-java, one after the other": ("shuffle_0_1_0.data", lambda: planting.lz4_java(b"x") + planting.lz4_java(TEXT)),
+    "lz4-java": ("a", lambda: containers.lz4_java(TEXT)),
+    "lz4-java, one after the other": ("shuffle_0_1_0.data", lambda: containers.lz4_java(b"x") + containers.lz4_java(TEXT)),
     "snappy, raw": ("a.snappy", lambda: pa.Codec("snappy").compress(TEXT, asbytes=True)),
     "snappy, Hadoop": ("a.snappy", lambda: hadoop_snappy(TEXT)),
     "snappy, xerial": ("a", lambda: xerial(TEXT)),
@@ -111,7 +112,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "sqlite in gzip": ("a.gz", lambda: gzip.compress(database())),
     "sqlite, over several pages": ("a.db", lambda: database(wide=True)),
     "pickle": ("a.pkl", lambda: pickle.dumps({"x": WHO})),
-    "rocksdb": ("000001.sst", lambda: planting.rocksdb_table([(b"k", WHO.encode()), (WHO.encode(), b"")])),
+    "rocksdb": ("000001.sst", lambda: containers.rocksdb_table([(b"k", WHO.encode()), (WHO.encode(), b"")])),
     "across chunks": ("a.log", lambda: b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" "),
     "across chunks, packed": ("a.gz", lambda: gzip.compress(b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" ")),
     "at the very end": ("a.log", lambda: WHO.encode()),
@@ -170,7 +171,7 @@ DAMAGED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "PDF in a binary cell": ("a.parquet", lambda: cell(b"%PDF-1.7 " + WHO.encode())),
     "nobody's kind in a binary cell": ("a.parquet", lambda: cell(bytes(range(256)) + WHO.encode())),
     "nobody's kind in a blob": ("a.db", lambda: database(blob=bytes(range(256)))),
-    "lz4-java, cut off": ("a", lambda: planting.lz4_java(TEXT)[:40] + WHO.encode()),
+    "lz4-java, cut off": ("a", lambda: containers.lz4_java(TEXT)[:40] + WHO.encode()),
 }
 
 
@@ -218,12 +219,57 @@ def test_what_lies_too_deep_is_told(tmp_path: Path) -> None:
     assert [one.reason for one in scanned(tmp_path).unread] == ["deeper than 4 within other files"]
 
 
-def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(tmp_path: Path) -> None:
-    planting.everything(tmp_path, "canary_id", "canary-0123456789abcdef0123456789abcdef", "7 days")
-    wanted = needles.of([("canary", "canary-0123456789abcdef0123456789abcdef")])
-    found = scan.run([scan.Root("canary", str(tmp_path))], [], wanted, processes=1)
-    counted = canary.counted(found.hits, "")
-    assert [store for store, times in counted.items() if not times] == [] and not found.unread and not found.of_person()
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, planting.Marks]:
+    folder, marks = tmp_path_factory.mktemp("canary"), planting.Marks.by_chance()
+    planting.everything(folder, "canary_id", marks, "7 days")
+    return folder, marks
+
+
+def _blind(planted: tuple[Path, planting.Marks]) -> list[str]:
+    """The stores of the canary in which it is not found."""
+    folder, marks = planted
+    found = scan.run([scan.Root("canary", str(folder))], [], needles.of(canary._values(marks), canary._COLUMNS), processes=1)
+    assert not found.of_person()
+    return [store for store, times in canary.counted(found.hits, "").items() if not times]
+
+
+def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(planted: tuple[Path, planting.Marks]) -> None:
+    assert _blind(planted) == []
+    assert not scanned(planted[0]).unread
+
+
+def _nothing(*given: object, **named: object) -> Iterator[bytes]:
+    return iter(())
+
+
+WHAT_FINDS = {
+    **{f"stream {name}": (opening._STREAMS, name) for name in opening._STREAMS if name != "hadoop lz4"},
+    **{f"columns {name}": (opening._COLUMNAR, name) for name in opening._COLUMNAR},
+    "rocksdb table": (rocksdb, "table"),
+    "rocksdb log": (rocksdb, "records"),
+    "sqlite": (sqlite, "database"),
+    "tar": (opening, "_tar"),
+    "zip": (opening, "_zip"),
+    "numbers": (inspection.Inspection, "numbers"),
+    "cells": (columnar, "look_into"),
+    "short values in cells": (inspection.Inspection, "_bound_cells"),
+    "short values beside a name": (inspection.Inspection, "_named"),
+    "short values in rows": (rows.Rows, "holds"),
+    "wide text": (texts, "_transcoded"),
+}
+
+
+@pytest.mark.parametrize("what", WHAT_FINDS)
+def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_found(
+    what: str, planted: tuple[Path, planting.Marks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, name = WHAT_FINDS[what]
+    if isinstance(where, dict):
+        monkeypatch.setitem(where, name, _nothing)
+    else:
+        monkeypatch.setattr(where, name, _nothing if where is rocksdb else lambda *given, **named: None)
+    assert _blind(planted)
 
 
 def test_names_links_and_roots(tmp_path: Path) -> None:
@@ -262,7 +308,7 @@ def test_it_holds_little_of_a_large_file_in_memory(tmp_path: Path) -> None:
 
 def test_rows_that_spark_shuffled_are_no_text_and_are_read(tmp_path: Path) -> None:
     row = bytes(range(32)) + struct.pack("<q", NUMBER)  # as it lies in memory
-    (tmp_path / "shuffle_0_1_0.data").write_bytes(planting.lz4_java(row) + planting.lz4_java(bytes(9)))
+    (tmp_path / "shuffle_0_1_0.data").write_bytes(containers.lz4_java(row) + containers.lz4_java(bytes(9)))
     found = scanned(tmp_path)
     assert {hit.kind for hit in found.hits} >= {"int64"} and not found.unread
 

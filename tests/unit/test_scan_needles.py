@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sluice.erasure import planting, scan
+from sluice.erasure import containers, scan
 from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"
@@ -139,7 +139,7 @@ def test_an_identifier_in_the_encoding_of_a_source_is_found_without_it(tmp_path:
 
 
 def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_path: Path) -> None:
-    (tmp_path / "000001.sst").write_bytes(planting.rocksdb_table([(b"71234567890123456", b"x")]))
+    (tmp_path / "000001.sst").write_bytes(containers.rocksdb_table([(b"71234567890123456", b"x")]))
     assert hits(tmp_path, ("card", "1234567890123456"))
     (tmp_path / "000001.sst").unlink()
     (tmp_path / "a.log").write_bytes(b"card 71234567890123456")

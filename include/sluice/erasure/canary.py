@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sluice.erasure import planting, scan, vault
+from sluice.erasure import planting, scan, stores, vault
 from sluice.erasure.identifiers import Identifier
+from sluice.erasure.planting import Marks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import needles
 from sluice.lake.workspace import Workspace
@@ -24,8 +25,9 @@ from sluice.settings import Settings
 
 PREFIX = "canary:"
 """In front of a domain in the vault: an identifier of the canary, not of the person."""
-DOMAIN = "canary"
+DOMAIN = stores.TEXT
 COLUMN = "canary_id"
+_COLUMNS = {stores.SHORT: (stores.SHORT, f"{stores.SHORT}_text")}
 PLANTED = "planted.json"
 """What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
 
@@ -76,11 +78,9 @@ def plant(workspace: Workspace, request: ErasureRequest) -> None:
     if (folder / PLANTED).is_file():
         return
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while it planted
-    value = (
-        next((one.value for one in identifiers(settings, pipeline, request.request)), None) or f"canary-{secrets.token_hex(16)}"
-    )
-    vault.add(settings, pipeline, request.request, [Identifier(f"{PREFIX}{DOMAIN}", value)])
-    planting.everything(folder, COLUMN, value, workspace.graph.pipeline.retain)
+    marks = _marks(identifiers(settings, pipeline, request.request)) or Marks.by_chance()
+    vault.add(settings, pipeline, request.request, [Identifier(f"{PREFIX}{domain}", value) for domain, value in _values(marks)])
+    planting.everything(folder, COLUMN, marks, workspace.graph.pipeline.retain)
     planting.with_vectors(workspace, folder / "vectors")
     found = look(settings, pipeline, request.request)
     partial = folder / f".{PLANTED}"
@@ -93,7 +93,9 @@ def places(workspace: Workspace, request: ErasureRequest) -> list[Place]:
     folder = root(workspace.settings, workspace.pipeline, request.request)
     if not (folder / PLANTED).is_file():
         return []
-    return [Place(kind, name, str(folder / name), column, DOMAIN if column else "") for name, (kind, column) in _PLACES.items()]
+    return [
+        Place(kind, name, str(folder / name), column, DOMAIN if column else "") for name, (kind, column) in _PLACES.items()
+    ]
 
 
 def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
@@ -106,7 +108,7 @@ def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identif
 
 def needles_of(settings: Settings, pipeline: str, request: str) -> list[scan.Needle]:
     """What the scan looks for of the canary."""
-    return needles.of((one.domain, one.value) for one in identifiers(settings, pipeline, request))
+    return needles.of(((one.domain, one.value) for one in identifiers(settings, pipeline, request)), _COLUMNS)
 
 
 def look(settings: Settings, pipeline: str, request: str) -> dict[str, int]:
@@ -117,12 +119,24 @@ def look(settings: Settings, pipeline: str, request: str) -> dict[str, int]:
 def witnessed(settings: Settings, pipeline: str) -> dict[str, int]:
     """Plant another canary, look for it, and remove it: whether the scanner of now finds one. By kind of store, how often it did."""
     folder = root(settings, pipeline, f"now-{secrets.token_hex(6)}")
-    value = f"canary-{secrets.token_hex(16)}"
+    marks = Marks.by_chance()
     try:
-        planting.everything(folder, COLUMN, value, "7 days")
-        return _found(folder, needles.of([(DOMAIN, value)]))
+        planting.everything(folder, COLUMN, marks, "7 days")
+        return _found(folder, needles.of(_values(marks), _COLUMNS))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _values(marks: Marks) -> list[tuple[str, str]]:
+    return [(stores.TEXT, marks.text), (stores.SHORT, str(marks.short)), (stores.LONG, str(marks.long))]
+
+
+def _marks(known: list[Identifier]) -> Marks | None:
+    """Those that the vault has already, of a run that was killed."""
+    by_domain = {one.domain: one.value for one in known}
+    if not {stores.TEXT, stores.SHORT, stores.LONG} <= set(by_domain):
+        return None
+    return Marks(by_domain[stores.TEXT], int(by_domain[stores.SHORT]), int(by_domain[stores.LONG]))
 
 
 def _found(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
@@ -131,10 +145,10 @@ def _found(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
 
 def counted(hits: list[scan.Hit], below: str) -> dict[str, int]:
     """Hits of the control by kind of store. below: the canary's folder, relative to the root that was scanned."""
-    found = dict.fromkeys(planting.STORES, 0)
+    found = dict.fromkeys(stores.STORES, 0)
     for hit in hits:
         path = os.path.relpath(hit.path, below) if below else hit.path
-        store = planting.store_of(path, hit.decoder)
+        store = stores.store_of(path, hit)
         if hit.control and store:
             found[store] += hit.times
     return found

@@ -1,0 +1,126 @@
+"""Small files of kinds that other programs write: compressed, packed together, and as Spark's state stores keep what they remember."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tarfile
+import zipfile
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import feather, orc
+
+
+def lz4_java(data: bytes) -> bytes:
+    """A stream of lz4-java, as Spark's state files are: one block, and the mark of the end."""
+    packed = pa.Codec("lz4_raw").compress(data, asbytes=True)
+    return _lz4_block(0x25, packed, len(data)) + _lz4_block(0x15, b"", 0)
+
+
+def rocksdb_table(entries: list[tuple[bytes, bytes]]) -> bytes:
+    """A small RocksDB table: one block of data, its index, and the footer."""
+    data = _block(entries, compression=4)
+    where = _varint(0) + _varint(len(data) - 5)
+    index = _block([(entries[-1][0], where)])
+    meta = _block([])
+    handles = _handle(len(data) + len(index), meta) + _handle(len(data), index)
+    footer = b"\x01" + handles.ljust(40, b"\0") + struct.pack("<I", 5) + (0x88E241B785F4CFF7).to_bytes(8, "little")
+    return data + index + meta + footer
+
+
+def zipped(members: Mapping[str, bytes]) -> bytes:
+    """A zip archive, by the names of its members."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target.getvalue()
+
+
+def tarred(name: str, data: bytes) -> bytes:
+    """A tar archive of one member."""
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return target.getvalue()
+
+
+def parquet_of(rows: pa.Table) -> bytes:
+    """A Parquet file."""
+    target = io.BytesIO()
+    pq.write_table(rows, target)
+    return target.getvalue()
+
+
+def orc_of(rows: pa.Table) -> bytes:
+    """An ORC file, compressed."""
+    target = io.BytesIO()
+    orc.write_table(rows, target, compression="zlib")
+    return target.getvalue()
+
+
+def arrow_of(rows: pa.Table) -> bytes:
+    """An Arrow file, compressed."""
+    target = io.BytesIO()
+    feather.write_feather(rows, target, compression="zstd")
+    return target.getvalue()
+
+
+def packed(codec: str, data: bytes) -> bytes:
+    """A stream of a codec of Arrow's, such as zstd."""
+    target = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(target, codec) as stream:
+        stream.write(data)
+    content: bytes = target.getvalue().to_pybytes()
+    return content
+
+
+def snappy(data: bytes) -> bytes:
+    """A block of snappy without a dress."""
+    block: bytes = pa.Codec("snappy").compress(data, asbytes=True)
+    return block
+
+
+def snappy_framed(data: bytes) -> bytes:
+    """Snappy in its own frames; checksums are zero."""
+    block = bytes(4) + snappy(data)
+    return b"\xff\x06\x00\x00sNaPpY" + b"\x00" + len(block).to_bytes(3, "little") + block
+
+
+def xerial(data: bytes) -> bytes:
+    """Snappy as snappy-java writes it."""
+    block = snappy(data)
+    return b"\x82SNAPPY\0" + struct.pack(">III", 1, 1, len(block)) + block
+
+
+def _lz4_block(token: int, packed: bytes, size: int) -> bytes:
+    return b"LZ4Block" + struct.pack("<BIII", token, len(packed), size, 0) + packed
+
+
+def log_record(payload: bytes) -> bytes:
+    """A record of a RocksDB log."""
+    return struct.pack("<IHB", 0, len(payload), 1) + payload
+
+
+def _block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
+    data = b"".join(_varint(0) + _varint(len(key)) + _varint(len(value)) + key + value for key, value in entries)
+    data += struct.pack("<II", 0, 1)
+    if compression:
+        data = _varint(len(data)) + pa.Codec("lz4_raw").compress(data, asbytes=True)
+    return data + bytes([compression]) + bytes(4)
+
+
+def _handle(at: int, block: bytes) -> bytes:
+    return _varint(at) + _varint(len(block) - 5)
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
