@@ -12,6 +12,8 @@ from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.graph import graph
 from sluice.erasure import anonymisation, requests
 from sluice.erasure.identifiers import Identifier
+from sluice.flows import restoration
+from sluice.lake.report import FlowReport
 from sluice.verification.verify import verify
 
 if TYPE_CHECKING:
@@ -110,5 +112,9 @@ def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, mo
         with pytest.raises(KeyboardInterrupt):
             shop.run("propagate_deletions")
     assert "ada" in {who for (who,) in shop.rows("order", "who")}
+    before = shop.versions()["order"] or 0
     shop.run("propagate_deletions")
     check(shop, spark)
+    # As it was before, but without her: what is made of her name, declared or not, does not come back.
+    restoration.restore(shop.workspace(), shop.graph.tables["order"], before, FlowReport(flow="order", layer="restore"))
+    assert shop.rows("order", *COLUMNS) == WITHOUT_ADA
