@@ -71,6 +71,15 @@ def spark() -> SparkSession:
     return session.start(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
 
 
+@pytest.fixture(autouse=True)
+def tables_are_forgotten(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delta keeps the state of each table for an hour, and with it the session it was read in: of thousands of tables, gigabytes."""
+    yield
+    if "spark" in request.fixturenames:
+        jvm: Any = request.getfixturevalue("spark")._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Settings over this test's folder."""

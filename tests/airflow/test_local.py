@@ -109,7 +109,7 @@ def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path,
         assert client.runs("gym", "queued", "running") == []
         with pytest.raises(UsageError, match="sluice down"):
             LocalAirflow(checkout.settings).start()
-    assert len(told(records)) == 6
+    assert len(told(records)) == 7, "each stage once"
 
 
 @pytest.mark.system
