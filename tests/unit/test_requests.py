@@ -183,6 +183,14 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club") and asking.take(workspace) == []
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
     assert asking.waits(settings, asking_graph) and due.asked_by_data(settings, "club")
+    # One who was refused is tried again when there is more, by the same request.
+    refused = requests.all_of(settings, "club")[0]
+    requests.advance(settings, "club", refused, requests.FAILED, "several people's")
+    found += [vault.asked(settings, "club", refused.request), []]
+    (again,) = asking.take(workspace)
+    assert (again.request, again.state, again.due_at) == (refused.request, requests.RECEIVED, refused.due_at)
+    assert len(requests.all_of(settings, "club")) == 2
+    write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
     workspace.graph = club
     assert asking.take(workspace) == [] and not due.asked_by_data(settings, "club")

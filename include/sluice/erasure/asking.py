@@ -7,7 +7,7 @@ when the erasure is done, the rows that asked are gone with the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from sluice.declare import subjects
 from sluice.declare.expansion import through
 from sluice.declare.graph import Graph
 from sluice.declare.links import ErasureRequests
-from sluice.erasure import requests
+from sluice.erasure import requests, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import DeclarationError, nearest
@@ -40,18 +40,37 @@ State = dict[str, str]
 def take(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
     settings, graph = workspace.settings, workspace.graph
-    made, seen = [], _seen(settings, workspace.pipeline)
+    made: list[ErasureRequest] = []
+    seen = _seen(settings, workspace.pipeline)
     kept = {name: state for name, state in seen.items() if name in map(_name, graph.asking)}
     for asking in graph.asking:
         now = _state(settings, graph, asking)
         if now is not None and kept.get(_name(asking)) != now:
             said = f"asked by rows of '{asking.reads}'"
-            # A request a person: one who cannot be told from others must not hold up the rest of a delivery.
-            made += [requests.receive(settings, graph, [one], said=said) for one in _new(workspace, asking)]
+            made += _ask(workspace, _new(workspace, asking), said)
             kept[_name(asking)] = now
     if kept != seen:
         _see(settings, workspace.pipeline, kept)
     return made
+
+
+def _ask(workspace: Workspace, people: list[Identifier], said: str) -> Iterator[ErasureRequest]:
+    """A request a person: one who cannot be told from others must not hold up the rest of a delivery.
+
+    What was asked by rows before and was refused is tried again; its deadline is still that of then.
+    """
+    settings, pipeline = workspace.settings, workspace.pipeline
+    refused: dict[Identifier, ErasureRequest] = {}
+    for one in requests.all_of(settings, pipeline) if people else ():
+        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note == said
+        if by_rows and len(one.pseudonyms) == 1 and vault.holds(settings, pipeline, one.request):
+            refused |= dict.fromkeys(vault.asked(settings, pipeline, one.request), one)
+    for person in people:
+        before = refused.get(person)
+        if before is None:
+            yield requests.receive(settings, workspace.graph, [person], said=said)
+        else:
+            yield requests.advance(settings, pipeline, before, requests.RECEIVED, "asked again")
 
 
 def waits(settings: Settings, graph: Graph) -> bool:
