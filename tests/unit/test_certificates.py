@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from sluice.declare.graph import Graph, graph
 from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.scan import needles, opening
-from sluice.errors import UsageError
+from sluice.errors import DeclarationError, UsageError
 from sluice.privacy import secrets
 
 if TYPE_CHECKING:
@@ -214,6 +215,25 @@ def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(setting
     unread = _issue(settings, house, request)
     assert [one["reason"] for one in unread.record["stamps"]["physical"]["unread"]] == ["no decoder knows this kind of file"]
     assert unread.record["undeclared"] == [{"root": "lake", "path": stamps.hashing(settings, "house")("left/odd.bin")}]
+
+
+def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_to_be_there(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    _erase(settings, request_of_her)
+    write_deltalake(Path(settings.lake) / "house" / "by_hand", pa.table({"x": ["bert"]}))
+    made = _issue(settings, house, request_of_her)
+    assert (
+        made.verdict == "INCONCLUSIVE" and made.record["stamps"]["physical"]["undeclared"] == len(made.record["undeclared"]) > 1
+    )
+    assert "2 not declared" in made.path.with_suffix(".html").read_text()
+    said = replace(house, pipeline=replace(house.pipeline, also_here=("lake/by_hand",)))
+    passed = _issue(settings, said, request_of_her)
+    assert passed.verdict == "PASS" and passed.record["undeclared"] == []
+    assert "'lake/by_hand', which is no table of the pipeline's and said to be there" in repr(passed.record["exceptions"])
+    assert checking.verify(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
+    with pytest.raises(DeclarationError, match="also_here takes paths below its folders"):
+        replace(house.pipeline, also_here="landing/x")
 
 
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:

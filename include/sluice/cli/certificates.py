@@ -87,7 +87,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
-    from sluice.erasure import requests, scope, sought, vault
+    from sluice.erasure import requests, sought, undeclared, vault
 
     settings = Settings.current()
     graph = load(settings, known_pipeline(settings, pipeline))
@@ -97,11 +97,11 @@ def scan(
     if not there:
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
     result = sought.looked(settings, graph, sought.of(settings, graph, there))
-    undeclared = [f"{one.root}/{_shown(result, one.root, one.path)}" for one in scope.undeclared(settings, graph)]
+    others = [f"{one.root}/{_shown(result, one.root, one.path)}" for one in undeclared.found(settings, graph)]
     if as_json:
-        print_json(_as_json(result, len(there), undeclared))
+        print_json(_as_json(result, len(there), others))
     else:
-        _show_scan(result, len(there), undeclared)
+        _show_scan(result, len(there), others)
 
 
 def _show(found: Certificate) -> None:

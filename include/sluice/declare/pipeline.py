@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sluice.declare.names import own_name
+from sluice.declare.names import names, own_name
 from sluice.errors import DeclarationError
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
+_BELOW_A_ROOT = re.compile(r"(lake|restricted)(/[^/]+)+\Z")
 _TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
 
 
@@ -21,7 +22,9 @@ class Pipeline:
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
     part of a module's name is its layer. maker: the module behind `sluice land`. retain: how long removed data files are kept
     (an interval such as "7 days"): time travel reaches so far back, and an erased person's bytes are gone after it.
-    erase_within: by when a request to erase people is to be proved, from its receipt on.
+    erase_within: by when a request to erase people is to be proved, from its receipt on. also_here: what lies below the pipeline's lake
+    or restricted root without a declaration, as "lake/by_hand" or "restricted/old_keys": certificates name it as an exception, and
+    with anything else that nobody has declared they prove nothing.
 
     Of these an alert is sent: deadline: how long after it was queued a run may end. freshness: how old the latest data of a published
     table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in {"heart_rate.plausible_heart_rate": 100};
@@ -39,6 +42,7 @@ class Pipeline:
     maker: str | None = None
     retain: str = "7 days"
     erase_within: str = "30 days"
+    also_here: tuple[str, ...] = ()
     deadline: str | None = None
     freshness: str | None = None
     alert_when: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -56,6 +60,12 @@ class Pipeline:
             raise DeclarationError(
                 f"Pipeline '{self.name}': erase_within is an interval such as '30 days', not '{self.erase_within}'."
             )
+        object.__setattr__(self, "also_here", names(self.also_here, "also_here", f"Pipeline '{self.name}'"))
+        for path in self.also_here:
+            if not _BELOW_A_ROOT.match(path) or ".." in path.split("/"):
+                raise DeclarationError(
+                    f"Pipeline '{self.name}': also_here takes paths below its folders, as in 'lake/by_hand' or 'restricted/old_keys', not '{path}'."
+                )
         for name in ("deadline", "freshness"):
             if (value := getattr(self, name)) is not None and not is_interval(value):
                 raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '6 hours', not '{value}'.")

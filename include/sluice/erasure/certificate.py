@@ -13,7 +13,7 @@ from typing import Any
 
 from sluice import __version__
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, checking, logical, requests, scope, sought, stamps, vault
+from sluice.erasure import canary, checking, logical, requests, scope, sought, stamps, undeclared, vault
 from sluice.erasure.chain import Certificate, all_of, told, write
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import ScanResult, opening
@@ -84,8 +84,8 @@ def _record(
 ) -> dict[str, Any]:
     pipeline = graph.pipeline.name
     chain = all_of(settings, pipeline)
-    hidden = stamps.hashing(settings, pipeline)
-    stamped = stamps.of(settings, pipeline, request, rows, result, control)
+    hidden, others = stamps.hashing(settings, pipeline), undeclared.found(settings, graph)
+    stamped = stamps.of(settings, pipeline, request, rows, result, control, len(others))
     verdict = worst(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     return {
         "format": FORMAT,
@@ -108,7 +108,7 @@ def _record(
         "bytes": result.bytes,
         "seconds": round(result.seconds, 2),
         "tables": {name: log.version(path) for name, path in sorted(scope.tables(settings, graph).items())},
-        "undeclared": [{"root": one.root, "path": hidden(one.path)} for one in scope.undeclared(settings, graph)],
+        "undeclared": [{"root": one.root, "path": hidden(one.path)} for one in others],
         "exceptions": _exceptions(settings, graph, request, wanted),
         "sluice": __version__,
         "scanner": checking.scanner(),
@@ -125,6 +125,8 @@ def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, wante
             "what": f"identifiers that were others', too: {wanted.shared}; erased by their times, not searched for",
             "until": None,
         })
+    for path in undeclared.said_to_be_there(settings, graph):
+        found.append({"what": f"'{path}', which is no table of the pipeline's and said to be there", "until": None})
     return [*found, *scope.out_of_reach(settings, graph)]
 
 

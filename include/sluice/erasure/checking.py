@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.graph import Graph
-from sluice.erasure import chain, logical, requests, scan, scope, sought, stamps
+from sluice.erasure import chain, logical, requests, scan, scope, sought, stamps, undeclared
 from sluice.erasure.scan import ScanResult
 from sluice.settings import Settings
 
@@ -33,7 +33,9 @@ def verify(settings: Settings, path: Path, graph: Graph | None = None) -> dict[s
         wanted = sought.of(settings, graph, [request])
         rows = logical.returned(scope.tables(settings, graph), wanted.person)
         result = sought.looked(settings, graph, wanted)
-        now = stamps.of(settings, record["pipeline"], request, rows, result, {"verdict": stamps.PASS})
+        now = stamps.of(
+            settings, record["pipeline"], request, rows, result, {"verdict": stamps.PASS}, len(undeclared.found(settings, graph))
+        )
         report["verdict"] = stamps.worst(now["logical"]["verdict"], now["physical"]["verdict"])
         report["differs"] = _differences(record, now, result)
     return report

@@ -66,7 +66,8 @@ def of(record: Mapping[str, Any]) -> str:
         _table(("decoder", "files", "bytes"), [(name, one["files"], one["bytes"]) for name, one in record["decoders"].items()]),
         "<h2>Tables</h2>",
         _table(("table", "version"), sorted(record["tables"].items())),
-        f"<p>Files and folders that no declaration accounts for: {len(record['undeclared'])}.</p>",
+        f"<p>Files and folders that no declaration accounts for: {len(record['undeclared'])}. With any of these the certificate proves nothing, "
+        f"since no erasure reaches them; those that the pipeline says are there are among the exceptions.</p>",
     ]
     return _PAGE.substitute(request=escape(record["request"]), verdict=escape(record["verdict"]), body="\n".join(body))
 
@@ -88,7 +89,7 @@ def _about(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _physical(stamp: Mapping[str, Any]) -> str:
     due = f"; to be removed from {stamp['due_at']} on" if stamp["verdict"] == "DUE" else ""
-    return f"{stamp['found']} times, {len(stamp['unread'])} files not read{due}"
+    return f"{stamp['found']} times, {len(stamp['unread'])} files not read, {stamp['undeclared']} not declared{due}"
 
 
 def _control(control: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -1,12 +1,10 @@
-"""What a certificate is about: which folders are searched, in which columns values of a domain stand, and what nobody has declared."""
+"""What a certificate is about: which folders are searched, and in which columns values of a domain stand."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,10 @@ from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
 
-_BOOKS = frozenset({
-    "aging", "canary", "certificates", "checkpoints", "deliveries", "erasure", "erasure_requests", "idle", "lake.json", "lease.json", "lease.lock",
-    "outcomes", "readmissions", "rewriting", "runs", "schemas", "shallow_clones", "staging", "stop_requests", "suppression",
-})  # fmt: skip
-"""Sluice's own records, by name."""
 _ARCHIVE = "_archive"
 _NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
 _OWN_BY_PROCESS = ("blockmgr-", "spark-")
-
-
-@dataclass(frozen=True)
-class Undeclared:
-    """A file or folder that no declaration accounts for. path: relative to the root."""
-
-    root: str
-    path: str
 
 
 def roots(settings: Settings, graph: Graph) -> list[Root]:
@@ -114,21 +99,6 @@ def tables(settings: Settings, graph: Graph) -> dict[str, str]:
     return {name: path for name, path in found.items() if log.exists(path)}
 
 
-def undeclared(settings: Settings, graph: Graph) -> list[Undeclared]:
-    """What lies below the pipeline's lake and restricted root and is neither a declared table's nor Sluice's own."""
-    pipeline = graph.pipeline.name
-    known = {os.path.normpath(path) for path in tables(settings, graph).values()}
-    flows = {f"{graph.layer(one)}_{one.name}" for one in graph}
-    found = []
-    for name, root in (("lake", Path(settings.lake) / pipeline), ("restricted", settings.restricted / pipeline)):
-        for path in _entries(root):
-            of_books = path.parent.name == "_sluice" and path.name in _BOOKS
-            of_flow = path.parent.name == "checkpoints" and path.name in flows
-            if os.path.normpath(path) not in known and not of_books and not of_flow:
-                found.append(Undeclared(name, str(path.relative_to(root))))
-    return found
-
-
 def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
     """What no scan of this machine's files can tell of, as exceptions of a certificate."""
     found = [
@@ -165,19 +135,6 @@ def _written(graph: Graph) -> tuple[Written, ...]:
                 )
             )
     return tuple(found)
-
-
-def _entries(root: Path) -> Iterator[Path]:
-    """Tables, books and flows' checkpoints: what a pipeline's folder has two levels deep; files at any of them."""
-    for layer in sorted(root.iterdir()) if root.is_dir() else []:
-        if not layer.is_dir():
-            yield layer
-            continue
-        for one in sorted(layer.iterdir()):
-            if layer.name == "_sluice" and one.name in ("changes", "checkpoints"):
-                yield from sorted(one.iterdir())
-            elif not (layer.name == "_sluice" and one.name.startswith(".")):
-                yield one
 
 
 def _event_logs(settings: Settings) -> list[str]:

@@ -25,12 +25,21 @@ MOST_NAMED = 200
 
 
 def of(
-    settings: Settings, pipeline: str, request: ErasureRequest, rows: ScanResult, result: ScanResult, control: dict[str, Any]
+    settings: Settings,
+    pipeline: str,
+    request: ErasureRequest,
+    rows: ScanResult,
+    result: ScanResult,
+    control: dict[str, Any],
+    undeclared: int,
 ) -> dict[str, Any]:
-    """The two stamps: no query returns the person; no byte holds anything of the person."""
+    """The two stamps: no query returns the person; no byte holds anything of the person.
+
+    undeclared: how much lies below the roots that no declaration accounts for. Erasures do not reach it, and nobody knows what names it by.
+    """
     hidden = hashing(settings, pipeline)
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread else PASS
-    scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread else PASS
+    scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared else PASS
     if scanned == FAIL and is_due_later(request):
         scanned = DUE
     return {
@@ -40,6 +49,7 @@ def of(
             "hits": _hits(result.of_person(), hidden),
             "found": sum(hit.times for hit in result.of_person()),
             "unread": _unread(result, hidden),
+            "undeclared": undeclared,
             "due_at": request.physical_due_at,
         },
     }
