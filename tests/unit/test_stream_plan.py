@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.graph import graph
 from sluice.errors import DeclarationError
 from sluice.flows import checkpoints, continuity
 from sluice.lake import log
-from sluice.runs import lag, plan
+from sluice.runs import lag, plan, restoring
 from sluice.runs.books import Books
 from sluice.runs.steps import FAIL, FOLLOW, NOTHING, START_OVER, Step
 
@@ -60,6 +61,7 @@ def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     offset = {"reservoirId": log.table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
     (Path(made.path) / "offsets" / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n" + json.dumps(offset))
     (Path(made.path) / "commits" / "0").write_text("v1\n{}")
+    write_deltalake(WARD.location(settings, "ten_minutes"), pa.table({"start": [1]}))
     return Path(folder)
 
 
@@ -87,16 +89,20 @@ def test_a_first_run_then_nothing_then_what_was_added(settings: Settings, rows: 
     assert (step(settings, "refresh").does, step(settings, "refresh").why) == (START_OVER, "refresh")
 
 
-@pytest.mark.parametrize("what", ["transform", "reset", "lost", "restored", "made anew"])
+@pytest.mark.parametrize("what", ["transform", "reset", "lost", "restored", "merged back", "made anew", "gone"])
 def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Settings, rows: str, what: str) -> None:
     folder = checkpoint(settings, read=2, code="earlier code" if what == "transform" else "")
     if what == "reset":
         checkpoints.reset(str(folder), f"{LAYER}_ten_minutes")
     elif what == "lost":
         (folder / "flow.json").unlink()
-        write_deltalake(WARD.location(settings, "ten_minutes"), pa.table({"start": [1]}))
+    elif what == "gone":
+        shutil.rmtree(WARD.location(settings, "ten_minutes"))
     elif what == "restored":
         DeltaTable(rows).restore(0)
+    elif what == "merged back":
+        note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "mode": restoring.RESTORE})})
+        write_deltalake(rows, pa.table({"at": [1]}), mode="append", commit_properties=note)
     elif what == "made anew":
         (Path(rows) / "_delta_log" / f"{0:020d}.json").write_text(
             (Path(rows) / "_delta_log" / f"{0:020d}.json").read_text().replace(log.table_id(rows), "another")

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from sluice.errors import UsageError
 
+GONE = "its table was not there"
+"""Why a flow starts anew whose table was removed, or lies at another place since it is declared otherwise."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:

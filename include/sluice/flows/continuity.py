@@ -12,7 +12,7 @@ from typing import Any
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows import batches, checkpoints
+from sluice.flows import batches, checkpoints, restored
 from sluice.lake import log
 
 HEARTBEATS = "_idle"
@@ -44,8 +44,10 @@ def broken(folder: str, flow: str, inputs: Mapping[str, str], code: str, target:
         return "its checkpoint was lost" if state is not None and state.rows != 0 else None
     if why is not None:
         return None if why in (*_OVER, FIRST) else why
+    if not log.exists(target):
+        return checkpoints.GONE
     for name, version in batches.unread(str(Path(folder) / str(memory["identity"])), inputs).items():
-        if any(commit["version"] >= version and _anew(commit["operation"]) for commit in _commits(name, place)):
+        if any(commit["version"] >= version and _anew(commit) for commit in _commits(name, place)):
             return f"its input '{name}' was restored or replaced, and what was taken of it cannot be taken back"
     return None
 
@@ -67,5 +69,6 @@ def _commits(name: str, place: Callable[[str], str]) -> list[dict[str, Any]]:
     return [] if name == HEARTBEATS else log.commits(place(name))
 
 
-def _anew(operation: object) -> bool:
-    return any(str(operation).startswith(kind) for kind in _MADE_ANEW)
+def _anew(commit: Mapping[str, Any]) -> bool:
+    """Of Delta's own operations by their name; `sluice restore` merges differences, which bring rows of before once more."""
+    return commit["note"].get("mode") == restored.MODE or str(commit["operation"]).startswith(_MADE_ANEW)

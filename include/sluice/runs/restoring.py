@@ -11,6 +11,7 @@ from sluice.declare.tables import Dataset, MaterializedView
 from sluice.declare.windowed import Windowed
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest
+from sluice.flows import restored
 from sluice.lake import log, versions
 from sluice.runs import job
 from sluice.settings import Settings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
-RESTORE = "restore"
+RESTORE = restored.MODE
 """The stage and the mode of such a run."""
 
 _SECOND = timedelta(seconds=1)  # requests are dated to the second
