@@ -81,7 +81,9 @@ def _used(name: str, value: object, names: set[str], seen: set[object]) -> list[
         return [given, *_used(name, value.func, names, seen)]
     if not callable(value):
         return [f"{name}={value!r}"]
-    function = value if isinstance(value, FunctionType) else getattr(value, "__wrapped__", None) or getattr(value, "__func__", value)
+    function: Any = value
+    if not isinstance(value, FunctionType):
+        function = getattr(value, "__wrapped__", getattr(value, "__func__", value))
     return _code(function, seen) if _ours(getattr(function, "__module__", None)) else []
 
 
