@@ -158,7 +158,7 @@ def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
         try:
             reports += landing.again(workspace.as_increment())
         except SluiceError as error:
-            raise Failed([*reports, FlowReport(flow="landing", layer="landing")], {"landing": error}) from None
+            raise Failed([*reports, FlowReport(flow="landing", layer=deletions.STAGE)], {"landing": error}) from None
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None:
