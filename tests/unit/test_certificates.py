@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from sluice.cli import certificates, own_lease
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
-from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores
+from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.scan import needles, opening
 from sluice.errors import DeclarationError, UsageError
@@ -245,8 +245,6 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
-    from sluice.erasure import vault
-
     request = requests.receive(settings, house, [Identifier("who", HER)]).request
     vault.add(settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")])
     write_deltalake(
@@ -254,6 +252,34 @@ def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, hous
     )
     made = _issue(settings, house, request)
     assert (made.logical, made.record["shared_identifiers"]) == ("PASS", 1)
+
+
+def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    made_up = [one for one in vault.read(settings, "house", request_of_her) if one.domain != "who"]
+    vault.replace(settings, "house", request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up])
+    made = _issue(settings, house, request_of_her)
+    assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE")
+    assert made.record["needles"] == {} and "nothing could be looked for" in made.path.with_suffix(".html").read_text()
+
+
+def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
+    request = requests.receive(settings, house, [Identifier("who", HER)])
+    since = "2026-02-01T00:00:00+00:00"
+    vault.add(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
+    assert (sought.of(settings, house, [request])).shared == 0
+    (entry,) = requests.subjects_of(settings, "house", [Identifier("who", "badge-00a7f3")])
+    row = {
+        "domain": ["who"],
+        "pseudonym": [entry.pseudonym],
+        "request": [request.request],
+        "valid_from": pa.nulls(1, pa.timestamp("us")),
+    }
+    path = settings.bookkeeping("house", "suppression")
+    write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
+    assert (sought.of(settings, house, [request])).shared == 0
+    write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
+    assert (sought.of(settings, house, [request])).shared == 1
 
 
 def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_knows_as_such(settings: Settings) -> None:

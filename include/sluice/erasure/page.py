@@ -89,7 +89,8 @@ def _about(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _physical(stamp: Mapping[str, Any]) -> str:
     due = f"; to be removed from {stamp['due_at']} on" if stamp["verdict"] == "DUE" else ""
-    return f"{stamp['found']} times, {len(stamp['unread'])} files not read, {stamp['undeclared']} not declared{due}"
+    blind = "; nothing could be looked for" if stamp["nothing_sought"] else ""
+    return f"{stamp['found']} times, {len(stamp['unread'])} files not read, {stamp['undeclared']} not declared{blind}{due}"
 
 
 def _control(control: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sluice.declare.graph import Graph
 from sluice.erasure import canary, scan, scope, vault
@@ -11,6 +11,8 @@ from sluice.erasure.identifiers import Identifier
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Needle, ScanResult, needles
 from sluice.errors import SluiceError
+from sluice.privacy import suppression_key
+from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
 
 
@@ -32,11 +34,13 @@ def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sou
         for one in vault.read(settings, pipeline, request.request)
         if not one.domain.startswith(canary.PREFIX)
     ]
-    own = [one for one in found if _is_own(one)]
+    # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
+    shared = {(one.domain, one.value) for one in _ended(settings, pipeline, found) if one.since or one.until}
+    own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
     columns = scope.columns_of_domain(settings, graph)
-    person = needles.of(((one.domain, one.value) for one in own), columns, scope.encodings(graph))
+    person = needles.of(own, columns, scope.encodings(graph))
     control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
-    return Sought(person, control, len(found) - len(own))
+    return Sought(person, control, len(shared))
 
 
 def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
@@ -47,6 +51,21 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
         raise SluiceError(f"There can be no certificate: {error}.") from None
 
 
-def _is_own(one: Identifier) -> bool:
-    """Whether an identifier was never anybody else's."""
-    return one.since is None and one.until is None
+def _ended(settings: Settings, pipeline: str, found: Sequence[Identifier]) -> list[Identifier]:
+    """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
+    if not any(_may_end(one) for one in found):
+        return list(found)
+    from sluice.privacy import suppression
+
+    path = settings.bookkeeping(pipeline, "suppression")
+    key = suppression_key.key(settings, path)
+    made = []
+    for one in found:
+        hashed = pseudonym(key, one.domain, one.value) if _may_end(one) else None
+        ends = [until for _, _, until in suppression.times_of(path, one.domain, hashed) if until] if hashed else []
+        made.append(replace(one, until=max(ends).isoformat()) if ends else one)
+    return made
+
+
+def _may_end(one: Identifier) -> bool:
+    return one.until is None and one.known_until is not None

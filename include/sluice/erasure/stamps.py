@@ -38,8 +38,10 @@ def of(
     undeclared: how much lies below the roots that no declaration accounts for. Erasures do not reach it, and nobody knows what names it by.
     """
     hidden = hashing(settings, pipeline)
-    asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread else PASS
-    scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared else PASS
+    # Whoever looks for nothing finds nothing: the scan's own count of needles, since both look for the same.
+    blind = not result.kinds
+    asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS
+    scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared or blind else PASS
     if scanned == FAIL and is_due_later(request):
         scanned = DUE
     return {
@@ -50,6 +52,7 @@ def of(
             "found": sum(hit.times for hit in result.of_person()),
             "unread": _unread(result, hidden),
             "undeclared": undeclared,
+            "nothing_sought": blind,
             "due_at": request.physical_due_at,
         },
     }
