@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sluice.cli import certificates, own_lease
-from sluice.declare import Pipeline, Source, table
+from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
 from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores, vault
 from sluice.erasure.identifiers import Identifier
@@ -260,7 +260,10 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
     vault.replace(settings, "house", request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up])
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE")
-    assert made.record["needles"] == {} and "nothing could be looked for" in made.path.with_suffix(".html").read_text()
+    assert (
+        set(made.record["needles"]) == {needles.TIMED}
+        and "nothing could be looked for" in made.path.with_suffix(".html").read_text()
+    )
 
 
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
@@ -279,7 +282,10 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
     assert (sought.of(settings, house, [request])).shared == 0
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
-    assert (sought.of(settings, house, [request])).shared == 1
+    found = sought.of(settings, house, [request])
+    assert found.shared == 1
+    march = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1e6)
+    assert [one.times for one in found.person if one.times] == [((None, march),)]
 
 
 def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_knows_as_such(settings: Settings) -> None:
@@ -292,3 +298,20 @@ def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_know
     archived.write_text("1|4711\n")
     wanted = sought.Sought(needles.of([("who", "4711")], {"who": {"who"}}), [], 0)
     assert [hit.path for hit in sought.looked(settings, made, wanted).hits] == ["_archive/in/coded/b"]
+
+
+def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_table_tells(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    _erase(settings, request_of_her)
+    seen = Source(name="seen", schema="badge STRING, at TIMESTAMP", subject="badge", subject_at="at")
+    who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
+    made = graph(house.pipeline, (notes, note, seen), links=(who,))
+    until = datetime(2026, 2, 1, tzinfo=UTC)
+    vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, until.isoformat())])
+    path = made.location(settings, "seen")
+    for late, verdict in ((True, "PASS"), (False, "FAIL")):
+        at = pa.array([until if late else until - timedelta(days=1)], pa.timestamp("us", "UTC"))
+        write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite")
+        issued = certificate.issue(settings, made, requests.one(settings, "house", request_of_her))
+        assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)

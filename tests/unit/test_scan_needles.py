@@ -7,12 +7,16 @@ import gzip
 import hashlib
 import json
 import struct
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import containers, scan
+from sluice.erasure import clocks, containers, scan
 from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"
@@ -148,3 +152,51 @@ def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_pa
 
 def test_needles_do_not_show_themselves() -> None:
     assert "4711" not in repr(needles.of([("who", "anna-schmidt-4711")]))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "per_second"),
+    [
+        ("time", "time", 1),
+        ("CAST(`at` AS TIMESTAMP)", "at", 1),
+        ("timestamp_seconds(time)", "time", 1),
+        ("timestamp_millis(CAST(t AS BIGINT))", "t", 1000),
+        ("timestamp_micros(try_cast(time * 1e6 AS BIGINT))", "time", 1),
+        ("timestamp_micros(try_cast(try_cast(first_timestamp AS DOUBLE) * 1e6 AS BIGINT))", "first_timestamp", 1),
+        ("coalesce(a, b)", None, 1),
+        ("timestamp_seconds(a + b)", None, 1),
+        ("", None, 1),
+    ],
+)
+def test_of_what_time_a_row_is_can_be_told_by_a_column(text: str, column: str | None, per_second: float) -> None:
+    assert clocks.read(text) == (column, per_second)
+
+
+@pytest.mark.parametrize("column", ["at", "seconds", "text"])
+def test_an_identifier_that_changed_hands_is_found_in_rows_of_its_time(column: str, tmp_path: Path) -> None:
+    begin = datetime(2026, 2, 1, tzinfo=UTC)
+    hers = [begin + timedelta(days=days) for days in (0, 5)]
+    others = [begin + timedelta(days=days) for days in (-1, 10)]
+    wanted = [needles.timed("device_id", " 17 ", [(begin.isoformat(), (begin + timedelta(days=10)).isoformat())])]
+    for number, (times, hits) in enumerate(((hers, 2), (others, 0), ([None, *others], 1))):
+        seconds = [at.timestamp() if at else None for at in times]
+        rows = {
+            "Device_id": [17] * len(times),
+            "at": times,
+            "seconds": seconds,
+            "text": [str(one) if one else None for one in seconds],
+        }
+        path = tmp_path / f"{number}" / "t" / "a.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(
+            pa.table({
+                name: pa.array(values, pa.timestamp("us", "UTC") if name == "at" else None) for name, values in rows.items()
+            }),
+            path,
+        )
+        root = scan.Root("lake", str(tmp_path / f"{number}"), clocks=(scan.Clock("t", "device_id", "device_id", column),))
+        found = scan.run([root], wanted, processes=1)
+        assert (sum(hit.times for hit in found.of_person()), found.unread) == (hits, [])
+        blind = scan.run([replace(root, clocks=(scan.Clock("t", "device_id", "device_id", None),))], wanted, processes=1)
+        assert [one.reason for one in blind.unread] == ["rows of an identifier that changed hands, whose times cannot be read"]
+    assert scan.run([replace(root, clocks=(scan.Clock("t", "mac", "device_id", None),))], wanted, processes=1).unread == []

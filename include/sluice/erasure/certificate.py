@@ -13,7 +13,7 @@ from typing import Any
 
 from sluice import __version__
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, checking, logical, requests, scope, sought, stamps, undeclared, vault
+from sluice.erasure import canary, checking, requests, scope, sought, stamps, undeclared, vault
 from sluice.erasure.chain import Certificate, all_of, told, write
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import ScanResult, opening
@@ -35,7 +35,7 @@ def issue(settings: Settings, graph: Graph, request: ErasureRequest) -> Certific
     """
     pipeline = graph.pipeline.name
     wanted = sought.of(settings, graph, [request])
-    rows = logical.returned(scope.tables(settings, graph), wanted.person)
+    rows = sought.rows(settings, graph, wanted)
     result = sought.looked(settings, graph, wanted)
     control = _control(settings, pipeline, request, result)
     record = _record(settings, graph, request, wanted, rows, result, control)
@@ -122,7 +122,7 @@ def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, wante
     found = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if wanted.shared:
         found.append({
-            "what": f"identifiers that were others', too: {wanted.shared}; erased by their times, not searched for",
+            "what": f"identifiers that were others', too: {wanted.shared}; looked for by their times, in rows of tables that are kept by them alone",
             "until": None,
         })
     for path in undeclared.said_to_be_there(settings, graph):

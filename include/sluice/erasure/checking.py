@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.graph import Graph
-from sluice.erasure import chain, logical, requests, scan, scope, sought, stamps, undeclared
+from sluice.erasure import chain, requests, scan, sought, stamps, undeclared
 from sluice.erasure.scan import ScanResult
 from sluice.settings import Settings
 
@@ -31,7 +31,7 @@ def verify(settings: Settings, path: Path, graph: Graph | None = None) -> dict[s
     if graph is not None:
         request = requests.one(settings, record["pipeline"], record["request"])
         wanted = sought.of(settings, graph, [request])
-        rows = logical.returned(scope.tables(settings, graph), wanted.person)
+        rows = sought.rows(settings, graph, wanted)
         result = sought.looked(settings, graph, wanted)
         now = stamps.of(
             settings, record["pipeline"], request, rows, result, {"verdict": stamps.PASS}, len(undeclared.found(settings, graph))

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sluice.erasure.scan import Needle, Root, ScanResult
+from sluice.erasure.scan import Clock, Needle, Root, ScanResult
 from sluice.erasure.scan.decoders import columnar
 from sluice.erasure.scan.inspection import Compiled, Inspection
 
 
-def returned(tables: Mapping[str, str], needles: Sequence[Needle]) -> ScanResult:
-    """What the current rows of the tables hold of the person. tables: paths by name. A hit's path is the table's name."""
+def returned(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, Clock]) -> ScanResult:
+    """What the current rows of the tables hold of the person. tables: paths by name; clocks: by name, of those that have one.
+
+    A hit's path is the table's name.
+    """
     compiled, result = Compiled(needles, []), ScanResult()
     for name, path in sorted(tables.items()):
-        inspection = Inspection(compiled, Root(name, path), name)
+        clock = (replace(clocks[name], below=""),) if name in clocks else ()
+        inspection = Inspection(compiled, Root(name, path, clocks=clock), name)
         try:
             for batch in QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t"):
                 columnar.values_of(pa.record_batch(batch), inspection, "rows")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from sluice.declare import subjects
 from sluice.declare.graph import Graph
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
+from sluice.erasure import clocks as times
 from sluice.erasure.identifiers import PSEUDONYM
-from sluice.erasure.scan import Root, Written
+from sluice.erasure.scan import Clock, Root, Written
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine
@@ -33,9 +36,10 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
     if "://" in settings.lake:
         raise ValueError("the lake is an object store, which this scan does not read")
     state, pipeline = settings.state, graph.pipeline.name
+    clocks = times.of(settings, graph).values()
     found = [
-        Root("lake", f"{settings.lake}/{pipeline}"),
-        Root("restricted", str(settings.restricted / pipeline)),
+        _of_tables("lake", f"{settings.lake}/{pipeline}", clocks),
+        _of_tables("restricted", str(settings.restricted / pipeline), clocks),
         Root("landing", str(settings.landing / pipeline), written=_written(graph)),
         Root("released", str(settings.released / pipeline)),
         Root("spark-local", str(state / "spark-local"), tuple(running(settings))),
@@ -45,6 +49,12 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
         found += [Root(f"{line} database", str(path)) for path in sorted((state / line).glob("airflow.db*"))]
         found.append(Root(f"{line} logs", str(state / line / "logs")))
     return found + [Root("event logs", path) for path in _event_logs(settings)]
+
+
+def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:
+    """A root of tables, with the clocks of those that lie below it."""
+    within = (replace(one, below=os.path.relpath(one.below, path)) for one in clocks if Path(one.below).is_relative_to(path))
+    return Root(name, path, clocks=tuple(within))
 
 
 def encodings(graph: Graph) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, scan, scope, vault
+from sluice.erasure import canary, clocks, logical, scan, scope, vault
 from sluice.erasure.identifiers import Identifier
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Needle, ScanResult, needles
@@ -18,7 +19,7 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True)
 class Sought:
-    """What is looked for. shared: identifiers that were others', too, at other times: no needles, since the others' rows stay."""
+    """What is looked for. shared: identifiers that were others', too, at other times: looked for in rows that tell a time of the person's."""
 
     person: list[Needle]
     control: list[Needle]
@@ -28,19 +29,24 @@ class Sought:
 def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
     pipeline = graph.pipeline.name
-    found = [
-        one
-        for request in asked
-        for one in vault.read(settings, pipeline, request.request)
-        if not one.domain.startswith(canary.PREFIX)
-    ]
+    found: list[Identifier] = []
+    for request in asked:
+        of_people = vault.read(settings, pipeline, request.request)
+        known = [one for one in of_people if not one.domain.startswith(canary.PREFIX)]
+        found += _ended(settings, pipeline, request.request, known)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
-    shared = {(one.domain, one.value) for one in _ended(settings, pipeline, found) if one.since or one.until}
+    shared = _shared(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
     columns = scope.columns_of_domain(settings, graph)
     person = needles.of(own, columns, scope.encodings(graph))
+    person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
     control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
     return Sought(person, control, len(shared))
+
+
+def rows(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
+    """What queries of the tables as they are return."""
+    return logical.returned(scope.tables(settings, graph), sought.person, clocks.of(settings, graph))
 
 
 def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
@@ -51,7 +57,16 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
         raise SluiceError(f"There can be no certificate: {error}.") from None
 
 
-def _ended(settings: Settings, pipeline: str, found: Sequence[Identifier]) -> list[Identifier]:
+def _shared(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str | None, str | None]]]:
+    """The identifiers that were the person's for a time, and when."""
+    shared: dict[tuple[str, str], list[tuple[str | None, str | None]]] = {}
+    for one in found:
+        if one.since or one.until:
+            shared.setdefault((one.domain, one.value), []).append((one.since, one.until))
+    return shared
+
+
+def _ended(settings: Settings, pipeline: str, request: str, found: Sequence[Identifier]) -> list[Identifier]:
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
     if not any(_may_end(one) for one in found):
         return list(found)
@@ -62,9 +77,15 @@ def _ended(settings: Settings, pipeline: str, found: Sequence[Identifier]) -> li
     made = []
     for one in found:
         hashed = pseudonym(key, one.domain, one.value) if _may_end(one) else None
-        ends = [until for _, _, until in suppression.times_of(path, one.domain, hashed) if until] if hashed else []
-        made.append(replace(one, until=max(ends).isoformat()) if ends else one)
+        entries = suppression.times_of(path, one.domain, hashed) if hashed else []
+        ends = [_text(until) for of, since, until in entries if of == request and until and (since and _text(since)) == one.since]
+        made.append(replace(one, until=max(ends)) if ends else one)
     return made
+
+
+def _text(at: datetime) -> str:
+    """An instant of the suppression list as the vault has it."""
+    return (at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)).isoformat()
 
 
 def _may_end(one: Identifier) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Hit, ScanResult
+from sluice.erasure.scan import Hit, ScanResult, needles
 from sluice.privacy import suppression_key
 from sluice.settings import Settings
 
@@ -39,7 +39,7 @@ def of(
     """
     hidden = hashing(settings, pipeline)
     # Whoever looks for nothing finds nothing: the scan's own count of needles, since both look for the same.
-    blind = not result.kinds
+    blind = not set(result.kinds) - {needles.TIMED}
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS
     scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared or blind else PASS
     if scanned == FAIL and is_due_later(request):

@@ -40,12 +40,14 @@ class Compiled:
             for one in (*needles, *canary)
         ]
         self.first_control = len(needles)
-        everywhere = [(n, one) for n, one in enumerate(self.needles) if one.columns is None and isinstance(one.value, bytes)]
+        self.timed = [(n, one) for n, one in enumerate(self.needles) if one.times is not None]
+        timeless = [(n, one) for n, one in enumerate(self.needles) if one.times is None]
+        everywhere = [(n, one) for n, one in timeless if one.columns is None and isinstance(one.value, bytes)]
         self.numbers_of = [n for n, _ in everywhere]
         self.search = Search([Pattern(bytes(one.value), one.fold, one.whole) for _, one in everywhere])
         self.numbers: dict[int, list[int]] = {}
         self.texts: dict[bytes, list[int]] = {}
-        for number, needle in enumerate(self.needles):
+        for number, needle in timeless:
             if isinstance(needle.value, int):
                 self.numbers.setdefault(needle.value, []).append(number)
             elif needle.columns is not None:

@@ -15,6 +15,7 @@ import re
 import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from urllib.parse import quote, quote_plus
 
 from sluice.erasure.scan.result import Needle
@@ -25,6 +26,8 @@ LEAST_DIGITS = 9
 """The same for digits alone: nine of them come by chance once in a billion places."""
 LEAST_WORD = 1000
 """The smallest number that is looked for as a word of a state file, where nothing names the columns."""
+TIMED = "in its time"
+"""The kind of needles that are looked for in rows that tell their time."""
 STATISTICS = 32
 """How many characters the statistics of a Delta table keep."""
 
@@ -54,6 +57,16 @@ def of(
             plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
             found.setdefault((plain, needle.columns), needle)  # the plainest form comes first
     return list(found.values())
+
+
+def timed(domain: str, value: str, times: Iterable[tuple[str | None, str | None]]) -> Needle:
+    """The needle of an identifier that was the person's at these times alone (ISO 8601, from and until)."""
+    spans = tuple((_micros(since), _micros(until)) for since, until in times)
+    return Needle(domain, TIMED, value.strip().encode(), times=spans)
+
+
+def _micros(text: str | None) -> int | None:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000_000) if text else None
 
 
 def kinds(needles: Iterable[Needle]) -> dict[str, int]:

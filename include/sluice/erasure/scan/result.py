@@ -25,6 +25,21 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """How the rows of a table tell whose they are and of what time. below: its folder, relative to the root, or absolute before it is in one.
+
+    subject: the column of identifiers of the domain. at: the column of the time; None where no reader here can tell it. per_second: how many
+    units of a number are a second.
+    """
+
+    below: str
+    domain: str
+    subject: str
+    at: str | None
+    per_second: float = 1.0
+
+
+@dataclass(frozen=True)
 class Root:
     """A file or a folder that is scanned whole, but for what lies below `without` (absolute paths). name: what a certificate calls it."""
 
@@ -32,6 +47,11 @@ class Root:
     path: str
     without: tuple[str, ...] = ()
     written: tuple[Written, ...] = ()
+    clocks: tuple[Clock, ...] = ()
+
+    def clock_at(self, path: str) -> Clock | None:
+        """How the table tells its times that a file at a path (relative to the root) is of."""
+        return next((one for one in self.clocks if not one.below or path.startswith(f"{one.below}/")), None)
 
     def written_at(self, path: str) -> Written | None:
         """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
@@ -46,6 +66,7 @@ class Needle:
 
     value: bytes, or a number, which is compared with the numbers of columns. columns: where alone it is looked for; None: everywhere.
     fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
+    times: from when until when it was the person's, in microseconds since 1970: it is looked for in rows alone that tell their time.
     """
 
     domain: str
@@ -54,6 +75,7 @@ class Needle:
     columns: frozenset[str] | None = None
     fold: bool = False
     whole: bool = False
+    times: tuple[tuple[int | None, int | None], ...] | None = None
 
     def __repr__(self) -> str:
         return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too

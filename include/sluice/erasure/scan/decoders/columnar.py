@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
+from sluice.erasure.scan import timed
 from sluice.erasure.scan.cells import look_into
 from sluice.erasure.scan.decoders.damage import Damaged
 from sluice.erasure.scan.inspection import Inspection
@@ -84,6 +85,7 @@ def _statistics(group: Any, inspection: Inspection) -> None:
 
 def values_of(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
     """The values of some rows."""
+    timed.judge(batch, inspection, decoder)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _leaves(column, name, inspection, decoder)
 
