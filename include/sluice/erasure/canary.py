@@ -93,9 +93,7 @@ def places(workspace: Workspace, request: ErasureRequest) -> list[Place]:
     folder = root(workspace.settings, workspace.pipeline, request.request)
     if not (folder / PLANTED).is_file():
         return []
-    return [
-        Place(kind, name, str(folder / name), column, DOMAIN if column else "") for name, (kind, column) in _PLACES.items()
-    ]
+    return [Place(kind, name, str(folder / name), column, DOMAIN if column else "") for name, (kind, column) in _PLACES.items()]
 
 
 def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
