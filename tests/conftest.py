@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # At exit py4j logs that its connections are closed, after pytest has closed the stream it logs to.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
-LIVES_LONG = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}
-"""All compilers, more memory."""
+LIVES_LONG = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"}
+"""All compilers, more memory, room for the code of a thousand queries: a full cache is swept without end."""
 
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
@@ -45,6 +45,7 @@ FEW_ROWS = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Each query's plan goes to Spark's listeners as text, which nobody reads here.
     "spark.sql.ui.explainMode": "simple",
 }

@@ -57,6 +57,7 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
         assert rows and compare(table, rows, ledger.rows(settings, "gym", table)).equal, table
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settings: Settings, spark: object) -> None:
     from sluice import session
     from sluice.runs import lease

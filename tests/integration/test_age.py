@@ -88,6 +88,7 @@ def test_what_could_not_be_read_goes_by_when_it_was_set_aside(shop: Lakehouse) -
     assert shop.rows("orders_quarantine") == [] and shop.rows("orders", "id") == [], "nothing is younger than 400 days then"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_brought_to_its_end(
     shop: Lakehouse, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:

@@ -103,6 +103,7 @@ def test_facts_stay_without_the_person_after_a_refresh_and_a_second_delivery(sho
     assert shop.rows("sales") == [("Bari", 3, 1), ("Rome", 111, 1)] and len(shop.rows("customer")) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -91,6 +91,7 @@ def history(lake: Lakehouse) -> list[tuple[Any, ...]]:
     return lake.rows("members_history", "id", "name", "city", "__START_AT", "__END_AT")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_what_came_late_was_taken_back_replayed_or_erased_leaves_what_the_rest_comes_to(
     settings: Settings, spark: SparkSession

@@ -249,6 +249,7 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert content(lake) == content(without)
 
 
+@pytest.mark.slow
 def test_files_that_come_again_a_refresh_and_a_restore_bring_nobody_back(settings: Settings, spark: SparkSession) -> None:
     small = lake_at(settings, spark, SMALL, retain="1 hour")
     first_day(small)
@@ -311,6 +312,7 @@ def test_silver_that_is_behind_or_failed_does_not_bring_her_back(
     assert small.rows("by_person") == [(OTHER, 3)]
 
 
+@pytest.mark.slow
 def test_a_view_that_fails_keeps_the_request_open(small: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     first_day(small)
     small.land("notes/broken.jsonl", f"{HER} is no JSON\nnobody is neither\n")

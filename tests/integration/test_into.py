@@ -117,6 +117,7 @@ def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
     assert waiting == {"visits": 0, "north": 0, "last_seen": 1, "by_shop": 0}
 
 
+@pytest.mark.slow
 def test_an_erased_person_leaves_the_table_whichever_source_they_came_from(lake: Lakehouse) -> None:
     lake.land("visits/2026-01-03.txt", '{"who": "e", "seen": 3')
     lake.run(*LAYERS)

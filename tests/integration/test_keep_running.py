@@ -115,6 +115,7 @@ def test_what_comes_is_taken_and_what_does_not_come_costs_nothing(wards: Lakehou
 LAYER = __name__.rpartition(".")[2]
 
 
+@pytest.mark.slow
 def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse) -> None:
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
     keeper = keeper_of(wards)

@@ -88,6 +88,7 @@ def held(lake: Lakehouse) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]
     return lake.rows("of_member", "device", "bpm", "member"), lake.rows("by_member")
 
 
+@pytest.mark.slow
 def test_readings_that_came_before_their_tracker_was_known_join_it_later(lake: Lakehouse) -> None:
     read(lake, (1, 9, 60), (1, 12, 90), (2, 9, 70))
     assert held(lake) == ([], [])

@@ -60,6 +60,7 @@ def perform(root: Path, command: str, below: str, capsys: pytest.CaptureFixture[
         assert any(all(part in line for part in parts) for line in lines), f"{command}: no line '{wanted}' in\n{printed.out}"
 
 
+@pytest.mark.slow
 def test_what_the_guide_says_is_what_happens(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     section = GUIDE.read_text().split(HEADING)[1].split("\n### ")[0]
     done = []

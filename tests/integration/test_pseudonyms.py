@@ -94,6 +94,7 @@ FIRST = (
 )
 
 
+@pytest.mark.slow
 def test_what_is_stored_is_treated_and_a_view_follows_by_pseudonym(shop: Shop) -> None:
     lake = shop(ORDERS, order, person_keys, spending)
     lake.land("orders/1.jsonl", lines(*FIRST))

@@ -74,6 +74,7 @@ def _compare(command: str, expected: str, printed: str) -> None:
         assert any(all(word in line for word in words) for line in lines), f"{command}: no line '{wanted}' in\n{printed}"
 
 
+@pytest.mark.slow
 def test_what_the_guide_says_is_what_happens(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kinds = set()
     for kind, text in blocks():

@@ -59,6 +59,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     return found
 
 
+@pytest.mark.slow
 def test_a_refresh_may_change_columns_types_and_partitions_in_one_commit(lake: Lakehouse) -> None:
     lake.graph = declared(counts, new, "kind")
     with pytest.raises(SluiceError, match=r"'number' is int, its transform now gives double.*--mode refresh --table item"):

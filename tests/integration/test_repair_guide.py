@@ -53,6 +53,7 @@ def perform(root: Path, command: str, below: str, monkeypatch: pytest.MonkeyPatc
             assert any(all(part in line for part in parts) for line in lines), f"{command}: no line '{wanted}' in\n{printed.out}"
 
 
+@pytest.mark.slow
 def test_what_the_guide_says_is_what_happens(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -138,6 +138,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     assert shop.rows("buyers") == [(11, 1), (20, 1), (30, 1), (40, 1), (50, 1)]
 
 
+@pytest.mark.slow
 def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
     versions = {name: log.version(path(shop, name)) for name in ("sale", "spent", "buyers", "hidden", "last")}
     erase(shop, "bob")
@@ -171,6 +172,7 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
     assert restored.of(path(shop, "spent")) is None
 
 
+@pytest.mark.slow
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
     requests.receive(shop.settings, shop.graph, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):

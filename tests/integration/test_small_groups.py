@@ -48,7 +48,7 @@ def lines(*orders: tuple[int, str, str, int]) -> str:
 FIRST = ((1, "ada", "Rome", 1), (2, "bob", "Rome", 2), (3, "cem", "Rome", 4), (4, "cem", "Rome", 8), (5, "dan", "Bari", 16))
 
 
-@pytest.mark.parametrize("recompute", ["keys", "full"])
+@pytest.mark.parametrize("recompute", ["keys", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: SparkSession, recompute: Any) -> None:
     lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, towns(recompute)]))
     lake.land("orders/1.jsonl", lines(*FIRST, (6, "dan", "Bari", 1), (7, "dan", "Bari", 1), (8, "dan", "Bari", 1)))

@@ -159,6 +159,7 @@ def test_each_output_once_the_rows_that_came_late_kept(settings: Settings, spark
     assert reports["tumbling"].state_rows > 0 and reports["tumbling"].state_bytes > 0
 
 
+@pytest.mark.slow
 def test_every_row_is_in_a_window_or_kept_as_late(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark, tumbling, sliding)
     all_of_them: list[float] = []
@@ -252,6 +253,29 @@ def test_a_batch_that_is_repeated_writes_once(
     assert lake.minutes("tumbling_late", "at") == [(9,), (15,)]
 
 
+def test_a_first_batch_that_is_repeated_keeps_what_is_late(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sluice.flows.stateful import flow
+
+    lake = ward(settings, spark, tumbling)
+    lake.pulses(5, 31)
+    lake.land("pulses/timeless.jsonl", lines([{"device": 2, "pulse": 7}]))  # of no window, so late from the first batch on
+    done = flow.late.keep
+
+    def dying(*arguments: Any) -> None:
+        done(*arguments)
+        raise StopRequested("killed")
+
+    monkeypatch.setattr(flow.late, "keep", dying)
+    with pytest.raises(StopRequested):
+        lake.run()
+    monkeypatch.undo()
+    lake.run()
+    assert lake.rows("tumbling_late", "device", "at") == [(2, None)]
+
+
+@pytest.mark.slow
 def test_state_does_not_grow_with_the_number_of_runs(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark, tumbling)
     files = []
@@ -287,6 +311,7 @@ def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings:
         changed.run()
 
 
+@pytest.mark.slow
 def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark, counted, tumbling)
     lake.pulses(5, 31, device=1)
