@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import os
 import pickle
@@ -23,7 +24,7 @@ import pytest
 
 from sluice.erasure import canary, containers, planting, scan
 from sluice.erasure.scan import inspection, needles, opening, rows, texts
-from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite
+from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite, state_rows
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
 
@@ -248,6 +249,7 @@ WHAT_FINDS = {
     **{f"columns {name}": (opening._COLUMNAR, name) for name in opening._COLUMNAR},
     "rocksdb table": (rocksdb, "table"),
     "rocksdb log": (rocksdb, "records"),
+    "state rows": (state_rows, "values"),
     "sqlite": (sqlite, "database"),
     "tar": (opening, "_tar"),
     "zip": (opening, "_zip"),
@@ -311,6 +313,43 @@ def test_rows_that_spark_shuffled_are_no_text_and_are_read(tmp_path: Path) -> No
     (tmp_path / "shuffle_0_1_0.data").write_bytes(containers.lz4_java(row) + containers.lz4_java(bytes(9)))
     found = scanned(tmp_path)
     assert {hit.kind for hit in found.hits} >= {"int64"} and not found.unread
+
+
+def test_short_values_in_rows_of_a_state_store_are_found_in_their_columns(tmp_path: Path) -> None:
+    """Bytes as Spark 4.2 wrote them: a version, bits of NULLs, a word a field, texts behind; the key ends with what RocksDB adds."""
+    store = tmp_path / "flow" / "state" / "0" / "0"
+    inner = {"type": "struct", "fields": [{"name": "who", "type": "string"}]}
+    fields: list[tuple[str, object]] = [("member", "long"), ("other", "long"), ("at", inner)]
+    schema = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
+    }
+    text = json.dumps(schema, separators=(",", ":")).encode()
+    (store / "_metadata").mkdir(parents=True)
+    (store / "SSTs").mkdir()
+    (store / "_metadata" / "schema").write_bytes(b"\0\2v2" + (struct.pack(">IH", 1, len(text)) + text) * 2)
+
+    def row(member: int, other: int, who: bytes, nulls: int = 0) -> bytes:
+        nested = struct.pack("<qII", 0, len(who), 16) + who.ljust(8, b"\0")
+        return b"\0" + struct.pack("<qqqII", nulls, member, other, len(nested), 32) + nested
+
+    def found(value: bytes) -> set[tuple[str, str]]:
+        entry = (row(1, 2, b"x") + bytes(8), value)
+        (store / "SSTs" / "000008-a.sst").write_bytes(containers.rocksdb_table([entry]))
+        result = scan.run(
+            [scan.Root("r", str(tmp_path))], needles.of([("member", "12140"), ("who", "anna")], {"who": {"who"}}), processes=1
+        )
+        assert not result.unread
+        return {(hit.column, hit.kind) for hit in result.hits if hit.decoder == "state rows"}
+
+    assert found(row(12140, 1, b"x")) == {("member", "number")}
+    assert found(row(1, 1, b"anna")) == {("at.who", "raw")}
+    assert found(row(1, 12140, b"12140")) == set()
+    assert found(row(12140, 1, b"x", nulls=1)) == set()
+    (store / "_metadata" / "schema").write_bytes(b"\0\2v3")
+    assert [one.reason for one in scan.run([scan.Root("r", str(tmp_path))], needles.of([("member", "12140")])).unread] == [
+        "the schema of a state store is of another form"
+    ]
 
 
 def test_a_root_may_be_a_file(tmp_path: Path) -> None:

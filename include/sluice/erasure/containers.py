@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import tarfile
 import zipfile
@@ -28,6 +29,21 @@ def rocksdb_table(entries: list[tuple[bytes, bytes]]) -> bytes:
     handles = _handle(len(data) + len(index), meta) + _handle(len(data), index)
     footer = b"\x01" + handles.ljust(40, b"\0") + struct.pack("<I", 5) + (0x88E241B785F4CFF7).to_bytes(8, "little")
     return data + index + meta + footer
+
+
+def state_schema(key: str, value: str) -> bytes:
+    """What lies beside a state store of one number a key and one a value, as Spark writes it."""
+    made = b"\x00\x02v2"
+    for name in (key, value):
+        field = {"name": name, "type": "long", "nullable": True, "metadata": {}}
+        text = json.dumps({"type": "struct", "fields": [field]}, separators=(",", ":")).encode()
+        made += struct.pack(">IH", 1, len(text)) + text
+    return made
+
+
+def state_row(number: int) -> bytes:
+    """A row of one number as a state store keeps it: a version, no NULL, the number."""
+    return b"\0" + struct.pack("<qq", 0, number)
 
 
 def zipped(members: Mapping[str, bytes]) -> bytes:

@@ -42,6 +42,7 @@ _STORES = (
     _Store("state, lz4-java", r"state/.*\.delta\Z", "spark blocks"),
     _Store("state, number as bytes", r"state/.*\.delta\Z", "spark blocks", LONG, "int64"),
     _Store("state, RocksDB table", r"state/.*\.sst\Z", "rocksdb table"),
+    _Store("state, RocksDB rows, short number", r"state/.*\.sst\Z", "state rows", SHORT, "number"),
     _Store("state, RocksDB log", r"state/.*/\d+\.log\Z", "rocksdb log"),
     _Store("state, zip", r"state/.*\.zip\Z", "rocksdb log"),
     _Store("Delta checkpoint's statistics", r"temporary/checkpoint", "parquet"),

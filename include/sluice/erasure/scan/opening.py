@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from sluice.erasure.scan import kinds, texts
-from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite
+from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite, state_rows
 from sluice.erasure.scan.decoders.damage import LIMIT, Damaged
 from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.scan.parts import CHUNK, Parts, Searched
@@ -93,6 +93,10 @@ def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, dep
     elif kind == "rocksdb table":
         # Keys and values, each put together from what the file keeps apart.
         inspection.several("rocksdb table", (part for entry in rocksdb.table(stream) for part in entry))
+        schemas = state_rows.schema_beside(path) if path and inspection.compiled.columns else None
+        if schemas:
+            stream.seek(0)
+            state_rows.values(rocksdb.table(stream), schemas, inspection)
     elif kind == "rocksdb log":
         inspection.several("rocksdb log", rocksdb.records(stream))
     elif kind == "zip":
