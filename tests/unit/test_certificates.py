@@ -315,3 +315,4 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite")
         issued = certificate.issue(settings, made, requests.one(settings, "house", request_of_her))
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
+        assert issued.record["shared_found"] > 0, "counted, whoever's it is"

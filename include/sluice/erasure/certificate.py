@@ -102,6 +102,7 @@ def _record(
         "control": control,
         "needles": dict(sorted(result.kinds.items())),
         "shared_identifiers": wanted.shared,
+        "shared_found": result.of_others(),
         "roots": [{"name": root.name, "there": root.name not in result.missing} for root in result.roots],
         "decoders": {name: {"files": read.files, "bytes": read.bytes} for name, read in sorted(result.decoders.items())},
         "files": result.files,

@@ -40,6 +40,7 @@ def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sou
     columns = scope.columns_of_domain(settings, graph)
     person = needles.of(own, columns, scope.encodings(graph))
     person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
+    person += [replace(one, shared=True) for one in needles.of(shared, columns, scope.encodings(graph))]
     control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
     return Sought(person, control, len(shared))
 

@@ -67,6 +67,7 @@ class Needle:
     value: bytes, or a number, which is compared with the numbers of columns. columns: where alone it is looked for; None: everywhere.
     fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
     times: from when until when it was the person's, in microseconds since 1970: it is looked for in rows alone that tell their time.
+    shared: it was others', too, so that finding it says nothing of the person.
     """
 
     domain: str
@@ -76,13 +77,17 @@ class Needle:
     fold: bool = False
     whole: bool = False
     times: tuple[tuple[int | None, int | None], ...] | None = None
+    shared: bool = False
 
     def __repr__(self) -> str:
         return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too
 
 
 class Hit(NamedTuple):
-    """What was found in one file by one decoder. path: relative to the root. control: whether it is of the canary; times: how often."""
+    """What was found in one file by one decoder. path: relative to the root. control: whether it is of the canary; times: how often.
+
+    shared: whether it may as well be somebody else's.
+    """
 
     root: str
     path: str
@@ -92,6 +97,7 @@ class Hit(NamedTuple):
     kind: str
     control: bool
     times: int
+    shared: bool = False
 
 
 class Unread(NamedTuple):
@@ -126,11 +132,15 @@ class ScanResult:
 
     def of_person(self) -> list[Hit]:
         """Hits of the person."""
-        return [hit for hit in self.hits if not hit.control]
+        return [hit for hit in self.hits if not hit.control and not hit.shared]
 
     def of_control(self) -> list[Hit]:
         """Hits of the canary."""
         return [hit for hit in self.hits if hit.control]
+
+    def of_others(self) -> int:
+        """How often something was found that may as well be somebody else's."""
+        return sum(hit.times for hit in self.hits if hit.shared)
 
     def add(self, others: Sequence[ScanResult]) -> None:
         """Take over what parts of the scan found."""

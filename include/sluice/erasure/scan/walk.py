@@ -37,7 +37,7 @@ def run(
     """
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
-    result.kinds.update(forms.kinds(needles))
+    result.kinds.update(forms.kinds(one for one in needles if not one.shared))
     result.missing = tuple(root.name for root in roots if _is_gone(root.path))
     compiled = Compiled(needles, canary)
     files = list(_files(roots, compiled, result))
