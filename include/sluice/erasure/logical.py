@@ -9,8 +9,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from sluice.erasure.scan import Clock, Needle, Root, ScanResult
+from sluice.erasure.scan.compiled import Compiled
 from sluice.erasure.scan.decoders import columnar
-from sluice.erasure.scan.inspection import Compiled, Inspection
+from sluice.erasure.scan.inspection import Inspection
 
 
 def returned(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, Clock]) -> ScanResult:

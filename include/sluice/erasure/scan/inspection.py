@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.result import Hit, Needle, Root, Scanned, ScanResult, Unread, Written
+from sluice.erasure.scan.compiled import FEW, Compiled, last
+from sluice.erasure.scan.result import Hit, Root, Scanned, ScanResult, Unread, Written
 from sluice.erasure.scan.rows import Rows
-from sluice.erasure.scan.search import Pattern, Search
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -22,63 +21,9 @@ _CONTEXT = 512
 """Bytes of the chunk before that are looked at again: a column's name before a value, a digit beside a number."""
 _LINE = 1 << 16
 """The longest line of a CSV file whose fields are told apart over the end of a chunk."""
-_BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
-"""What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
 _BESIDE = frozenset({"raw bytes", "spark blocks", "rocksdb table", "rocksdb log"})
 """Decoders of values that may stand one right after the other: a digit beside a number may be another value's."""
-_FEW = 16
 _TOGETHER = 1 << 20
-
-
-class Compiled:
-    """Needles, made ready for searching. The person's come first, then the canary's."""
-
-    def __init__(self, needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
-        # Columns in lower case: to Spark, upper and lower case are one.
-        self.needles = [
-            one if one.columns is None else replace(one, columns=frozenset(map(str.lower, one.columns)))
-            for one in (*needles, *canary)
-        ]
-        self.first_control = len(needles)
-        self.timed = [(n, one) for n, one in enumerate(self.needles) if one.times is not None]
-        timeless = [(n, one) for n, one in enumerate(self.needles) if one.times is None]
-        everywhere = [(n, one) for n, one in timeless if one.columns is None and isinstance(one.value, bytes)]
-        self.numbers_of = [n for n, _ in everywhere]
-        self.search = Search([Pattern(bytes(one.value), one.fold, one.whole) for _, one in everywhere])
-        self.numbers: dict[int, list[int]] = {}
-        self.texts: dict[bytes, list[int]] = {}
-        for number, needle in timeless:
-            if isinstance(needle.value, int):
-                self.numbers.setdefault(needle.value, []).append(number)
-            elif needle.columns is not None:
-                self.texts.setdefault(needle.value.lower(), []).append(number)
-        self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
-        # In a record, a field within another one stands beside its own name alone.
-        self.keys = self.columns | {_last(name) for name in self.columns}
-        names = b"|".join(re.escape(name.encode()) for name in sorted(self.keys))
-        self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
-        texts = b"|".join(re.escape(text) for text in sorted(self.texts, key=len))
-        self.any_text = re.compile(texts) if self.texts else None
-        self.lengths = sorted({len(text) for text in self.texts})
-        self.sought = np.array(sorted(self.numbers), np.int64)
-
-    def bound(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
-        """Where values stand as words of their own that are looked for in columns only: start, end, the needles. data: in lower case."""
-        if self.any_text is None or (len(self.texts) <= _FEW and not any(text in data for text in self.texts)):
-            return
-        match = self.any_text.search(data)
-        while match:
-            start, first, last = match.start(), 0, len(data)
-            if cells is not None:
-                cell = int(np.searchsorted(cells, start, side="right")) - 1
-                first, last = int(cells[cell]), int(cells[cell + 1])
-            for length in self.lengths:
-                end = start + length
-                numbers = self.texts.get(data[start:end]) if end <= last else None
-                beside = data[max(first, start - 1) : start] + data[end : min(end + 1, last)]
-                if numbers and not re.search(rb"[a-z0-9_]", beside):
-                    yield start, end, numbers
-            match = self.any_text.search(data, start + 1)
 
 
 class Inspection:
@@ -131,7 +76,7 @@ class Inspection:
         sought = self.compiled.sought
         if not len(sought) or not len(values):
             return
-        if len(sought) <= _FEW:
+        if len(sought) <= FEW:
             met = [(int(one), int(np.count_nonzero(values == one))) for one in sought]
         else:
             there, counts = np.unique(values[np.isin(values, sought)], return_counts=True)
@@ -184,11 +129,7 @@ class Inspection:
         """Whether a column of the needle is named right before the value."""
         match = self.compiled.before.search(before)
         columns = self.compiled.needles[number].columns
-        return match is not None and columns is not None and match.group(1).decode() in {*columns, *map(_last, columns)}
-
-
-def _last(column: str) -> str:
-    return column.rpartition(".")[2]
+        return match is not None and columns is not None and match.group(1).decode() in {*columns, *map(last, columns)}
 
 
 class Feed:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sluice.erasure.scan import needles as forms
-from sluice.erasure.scan.inspection import Compiled, Inspection
+from sluice.erasure.scan.compiled import Compiled
+from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.scan.opening import open_path
 from sluice.erasure.scan.result import Needle, Root, ScanResult, Unread
 
