@@ -126,6 +126,16 @@ def test_every_state_of_a_request_has_what_is_due_of_it(
         assert later.again == (asked[0],)
 
 
+def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked: list[str]) -> None:
+    requests.advance(settings, "gym", asked[0], requests.LOGICALLY)
+    requests.advance(settings, "gym", asked[0], requests.CERTIFIED, "the first")
+    requests.advance(settings, "gym", asked[0], requests.CERTIFIED, "by hand")
+    (standing,) = [one for one in due.of(settings, "gym") if one.request == asked[0]]
+    later = NOW + timedelta(days=31)
+    assert len(standing.certified) == 2 and due.at([standing], later).again == (asked[0],)
+    assert due.at([replace(standing, certified=(*standing.certified, later))], later).again == ()
+
+
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
     requests.advance(settings, "gym", asked[0], requests.PHYSICALLY)
     requests.note(settings, "gym", asked[0], due.SCANNED, "INCONCLUSIVE")

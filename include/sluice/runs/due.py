@@ -156,7 +156,9 @@ def _due(one: Standing, now: datetime) -> str | None:
         return "finish" if one.physical_due_at is None or one.physical_due_at <= now else "later"
     if one.state in (PHYSICALLY, FAILED):
         return "scan"
-    return "again" if len(one.certified) == 1 and one.certified[0] + SCANNED_AGAIN_AFTER <= now else None
+    # A certificate of before that, which somebody asked for by hand, is not the second look.
+    again = one.certified[0] + SCANNED_AGAIN_AFTER if one.certified else now
+    return "again" if one.certified and one.certified[-1] < again <= now else None
 
 
 def _standing(told: dict[str, Any], approval: bool) -> Standing:
