@@ -168,3 +168,18 @@ def test_a_crashed_replay_changes_nothing(
     assert lake.rows("visit_quarantine", "_delivery") == [(2,)]
     states = [(row["delivery"], row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()]
     assert states == [(1, "ingested", 2, 1), (2, "ingested", 2, 1)]
+
+
+def test_tables_that_are_gone_are_made_whole_even_by_a_run_after_one_that_crashed(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = {name: lake.rows(name) for name in ("visit", "by_day")}
+    for name in there:
+        shutil.rmtree(lake.workspace().path(name))
+    crash_at(monkeypatch, "sluice.flows.targets", "remember", after=False)
+    with pytest.raises(Crash):
+        lake.run()
+    monkeypatch.undo()
+    reports = lake.run()
+    assert {name: lake.rows(name) for name in there} == there
+    assert reports["visit"].notes == ["folded anew: its table was not there"]

@@ -28,8 +28,9 @@ from sluice.declare import (
     treat,
 )
 from sluice.declare.graph import Graph, graph
-from sluice.errors import UsageError
+from sluice.errors import StopRequested, UsageError
 from sluice.runs import job, ledger, stages, stale, verifying
+from sluice.runs.books import Books
 from sluice.verification.verify import RESTORED, Finding, names_of, verify
 
 if TYPE_CHECKING:
@@ -272,6 +273,47 @@ def test_a_reach_in_time_that_is_declared_too_short_is_found(copied: Lakehouse) 
     wrong = found(short, "moving")
     assert wrong["moving"].equal is False
     assert wrong["moving"].different > 0
+
+
+def test_what_waits_for_a_view_is_told_apart_from_what_is_wrong(copied: Lakehouse) -> None:
+    wrong = Finding("best", False, missing=1)
+
+    def told(of: Graph) -> Finding:
+        return verifying._with_what_waits(replace(copied, graph=of).workspace(), Books(copied.settings, of), wrong)
+
+    assert told(GRAPH) == wrong
+    other = told(declared(reach="0 days", whole=False))
+    assert (other.equal, other.note) == (None, "stale: the transform of 'moving' changed: run the pipeline first")
+    DeltaTable(copied.workspace().path("sale")).delete("day = '2026-03-01'")
+    unread = told(GRAPH)
+    assert unread.equal is None
+    for name in ("moving", "best"):
+        assert f"1 versions of its inputs are not in '{name}' yet: run the pipeline first" in unread.note
+
+
+def test_a_view_of_bronze_is_compared_over_bronze(copied: Lakehouse) -> None:
+    @materialized_view(reads="sales", keys="shop")
+    def delivered(sales: DataFrame) -> DataFrame:
+        """What was delivered of each shop."""
+        return sales.groupBy("shop").agg(F.count("*").alias("rows"))
+
+    raw = replace(copied, graph=graph(PIPELINE, [SOURCES[0], delivered]))
+    raw.run(LAYERS[1])
+    assert raw.rows("delivered") and found(raw, "delivered") == {}
+
+
+def test_a_stop_is_heard_between_two_tables(copied: Lakehouse) -> None:
+    space, heard = copied.workspace(), list[Finding]()
+    request = space.places.stop_request(space.run)
+
+    def stop(one: Finding) -> None:
+        heard.append(one)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
+
+    with pytest.raises(StopRequested):
+        verifying.run(space, ("members", "moving"), stop)
+    assert [one.table for one in heard] == ["members"]
 
 
 def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:

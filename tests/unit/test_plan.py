@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -243,6 +244,9 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), Position(1))
     silver = next(found for found in lag.of(Books(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries, silver.rows, silver.bytes, silver.since) == (None, 2, 20, 200, START + 2 * DAY)
+    shutil.rmtree(shop.location(settings, "report"))
+    silver = next(found for found in lag.of(Books(settings, shop)) if found.table == "report")
+    assert (silver.anew, silver.deliveries) == (checkpoints.GONE, 3)
 
 
 def test_a_version_may_be_taken_in_part_and_upkeep_is_no_change(tmp_path: Path) -> None:

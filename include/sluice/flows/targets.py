@@ -11,7 +11,7 @@ from sluice.declare import prevention
 from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import Dataset, MaterializedView, Table
 from sluice.errors import DeclarationError, SluiceError, nearest
-from sluice.flows import protection, restored
+from sluice.flows import checkpoints, protection, restored
 from sluice.flows.difference import kept
 from sluice.flows.enforced import enforced, refused
 from sluice.flows.ranges import Bounding
@@ -52,6 +52,7 @@ def prepare(
     )
     if has_quarantine(dataset):
         quarantine.create(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
+    _forget_what_is_gone(workspace, dataset)
     if tables.create(workspace.session, path, shape):
         remember(workspace, dataset)
     elif anew == REFRESH and _misfit(workspace.session, path, shape):
@@ -59,6 +60,14 @@ def prepare(
     else:
         return _brought_up(workspace, dataset, shape, anew)
     return None
+
+
+def _forget_what_is_gone(workspace: Workspace, dataset: Dataset[Any]) -> None:
+    """Let the flow of a table that is not there start anew: what its checkpoint says was taken went with the table."""
+    if not log.exists(workspace.path(dataset.name)):
+        flow = f"{workspace.graph.layer(dataset)}_{dataset.name}"
+        # Before the table is made: an empty one that a killed run leaves behind must not pass for all that there was.
+        checkpoints.reset(workspace.checkpoints(flow), flow, checkpoints.GONE)
 
 
 def _brought_up(workspace: Workspace, dataset: Dataset[Any], shape: Shape, anew: str | None) -> Shape | None:

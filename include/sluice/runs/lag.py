@@ -61,7 +61,7 @@ def of(books: Books) -> list[Flow]:
     found = [_bronze(books, source) for source in graph.sources.values()]
     found += [_silver(books, table) for table in graph.tables.values()]
     found += [_stateful(books, stream) for stream in graph.streams.values()]
-    return found + [_gold(books, view) for view in graph.views.values()]
+    return found + [of_view(books, view) for view in graph.views.values()]
 
 
 def whole(books: Books, flow: Flow) -> Flow:
@@ -175,7 +175,8 @@ def _streamed(books: Books, stream: Windowed[Any]) -> dict[str, str]:
     return {name: books.path(name) for name in stream.reads} | idle
 
 
-def _gold(books: Books, view: MaterializedView[Any]) -> Flow:
+def of_view(books: Books, view: MaterializedView[Any]) -> Flow:
+    """How a view's flow stands. Errors as of `of`."""
     flow = standing(books, view)
     missing = [name for name in view.reads if not log.exists(books.path(name))]
     present = view.over(set(view.reads) - set(missing))
@@ -211,12 +212,14 @@ def _standing(books: Books, declared: Source | AnyDataset, inputs: dict[str, str
     name, folder = books.checkpoints(declared)
     ids = {name: log.table_id(path) for name, path in inputs.items() if log.exists(path)}
     code, unbounded = _mark(declared, folder, name)
+    anew = checkpoints.reason(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
+    gone = isinstance(declared, Table | MaterializedView) and not log.exists(books.path(declared.name))
     return Flow(
         table=declared.name,
         layer=books.graph.layer(declared),
         name=name,
         progress=positions.read(folder, name),
-        anew=checkpoints.reason(folder, name, ids, code) if len(ids) == len(inputs) else "first run",
+        anew=checkpoints.GONE if gone and anew is None else anew,
         unbounded=unbounded,
     )
 

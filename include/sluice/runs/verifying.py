@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
+from sluice.declare.tables import MaterializedView
 from sluice.declare.windowed import Windowed
 from sluice.errors import SluiceError
+from sluice.flows import streams, targets
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -34,18 +38,21 @@ def run(
     Returns the reports, and by table that differs the error, which names them all.
     """
     books = Books(workspace.settings, workspace.graph)
-    chosen = next_in_turn(workspace) if tables is None else list(tables) or None
+    chosen = next_in_turn(workspace) if tables is None else list(dict.fromkeys(tables)) or verify.names_of(workspace.graph)
     found: list[Finding] = []
-    for one in verify.verifying(
+    findings = verify.verifying(
         workspace.settings,
         workspace.session,
         workspace.graph,
         chosen,
         stale=lambda table: stale.intervals(workspace.settings, workspace.graph, table),
-    ):
-        found.append(_with_what_waits(books, one))
-        if heard is not None:
-            heard(found[-1])
+    )
+    with closing(findings):
+        for _ in chosen:
+            streams.stop_if_requested(workspace)
+            found.append(_with_what_waits(workspace, books, next(findings)))
+            if heard is not None:
+                heard(found[-1])
     wrong = [one for one in found if one.equal is False]
     error = Differs(_told(workspace.pipeline, wrong)) if wrong else None
     return [_report(one) for one in found], {one.table: error for one in wrong if error is not None}
@@ -65,12 +72,39 @@ def next_in_turn(workspace: Workspace) -> list[str]:
     return sorted(there, key=lambda name: last.get(name, _NEVER))[:1]
 
 
-def _with_what_waits(books: Books, one: Finding) -> Finding:
-    """A table that differs and has not taken all deliveries yet may differ for that alone."""
-    table = books.graph.tables.get(one.table)
-    waiting = len(lag.pending(books, table)) if one.equal is False and table is not None else 0
-    note = f"{waiting} deliveries are not in it yet: run the pipeline first"
-    return replace(one, note="; ".join(part for part in (one.note, note) if part)) if waiting else one
+def _with_what_waits(workspace: Workspace, books: Books, one: Finding) -> Finding:
+    """The finding of a table that differs, with what its next run takes: it may differ for that alone.
+
+    Of a view it is then no error yet: which of its rows it concerns only that run tells.
+    """
+    if one.equal is not False:
+        return one
+    view = books.graph.views.get(one.table)
+    waiting = _lacks(books, one.table) if view is None else _waiting(workspace, books, view)
+    notes = [*([one.note] if one.note else []), *(f"{text}: run the pipeline first" for text in waiting)]
+    return replace(one, equal=None if waiting and view is not None else False, note="; ".join(notes))
+
+
+def _waiting(workspace: Workspace, books: Books, view: MaterializedView[Any]) -> list[str]:
+    """Why the next run changes a view: what has not come into it, or into what it is made of."""
+    flow = lag.of_view(books, view)
+    if targets.changed(workspace, view):
+        own = [f"stale: the transform of '{view.name}' changed"]
+    elif flow.anew is not None:
+        own = [f"'{view.name}' starts anew ({flow.anew})"]
+    else:
+        own = [f"{flow.versions} versions of its inputs are not in '{view.name}' yet"] if flow.versions else []
+    for name in view.reads:
+        below = books.graph.views.get(name)
+        own += _lacks(books, name) if below is None else _waiting(workspace, books, below)
+    return list(dict.fromkeys(own))
+
+
+def _lacks(books: Books, name: str) -> list[str]:
+    """What a silver table has not taken yet."""
+    table = books.graph.tables.get(name)
+    waiting = len(lag.pending(books, table)) if table is not None else 0
+    return [f"{waiting} deliveries are not in '{name}' yet"] if waiting else []
 
 
 def _report(one: Finding) -> FlowReport:

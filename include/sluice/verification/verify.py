@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def verify(
 
 def verifying(
     settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
-) -> Iterator[Finding]:
+) -> Generator[Finding, None, None]:
     """The same, one finding after the other."""
     # A session of its own: how Spark evaluates is chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), "verify")
