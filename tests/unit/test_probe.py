@@ -268,6 +268,28 @@ def test_constants_that_tell_the_branches_of_a_union_apart_are_no_mistake(spark:
     assert found == {"members": {"who": "who"}, "left_out": {"who": "who"}}
 
 
+def test_a_total_that_is_beside_its_parts_is_bounded_by_the_day_only(spark: SparkSession) -> None:
+    def with_total(regions: DataFrame) -> DataFrame:
+        days = regions.groupBy("d").agg(F.sum("n").alias("n"))
+        return regions.select("d", "region", "n").unionByName(days.select("d", F.lit("all").alias("region"), "n"))
+
+    assert asked(spark, ("d", "region"), ("regions",), with_total) == {"regions": {"d": "d"}}
+
+
+@pytest.mark.parametrize("key", ["CAST(region AS INT)", "to_date(region)", "100 / n", "n + 1"])
+def test_what_can_fail_on_a_row_that_is_left_out_bounds_nothing(spark: SparkSession, key: str) -> None:
+    def counted(regions: DataFrame) -> DataFrame:
+        return regions.where("region LIKE '2%' AND n > 0").groupBy(F.expr(key).alias("key"), "d").agg(F.sum("n").alias("n"))
+
+    assert asked(spark, ("key", "d"), ("regions",), counted) == {"regions": {"d": "d"}}
+
+
+@pytest.mark.parametrize("key", ["TRY_CAST(region AS INT)", "CAST(n AS STRING)", "concat(upper(region), 'x')"])
+def test_what_cannot_fail_bounds(spark: SparkSession, key: str) -> None:
+    found = asked(spark, ("key",), ("regions",), lambda r: r.groupBy(F.expr(key).alias("key")).agg(F.sum("n").alias("n")))
+    assert found == {"regions": {"key": key}}
+
+
 def test_an_input_that_is_not_used_is_a_mistake(spark: SparkSession) -> None:
     with pytest.raises(DeclarationError, match="'view' reads 'left_out' but does not use it"):
         asked(spark, ("who",), ("members", "left_out"), lambda m, o: m.select("who"))

@@ -11,6 +11,7 @@ into an inner one first and so call columns bounding that are not.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from pyspark.sql import functions as F
 from sluice.declare.tables import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.in_time import InTime, in_time
+from sluice.flows.total import total
 from sluice.flows.truncation import truncated
 
 if TYPE_CHECKING:
@@ -54,12 +56,16 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
     leaves = {name: _placeholder(asking, schema) for name, schema in inputs.items()}
     result = view(*(leaves[name] for name in view.reads))
     names = {_relation(leaf): name for name, leaf in leaves.items()}
+    unused = sorted(set(inputs) - _read(result._jdf.queryExecution().analyzed(), names).keys())
+    if unused:
+        raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
+    places = _read(result._jdf.queryExecution().optimizedPlan(), names)
     bounding: dict[str, dict[str, str]] = {name: {} for name in inputs}
     for position, field in enumerate(result.schema):
         # Of a treated column the transform gives another value than the one that is stored.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
-        for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, view.name).items():
+        for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
             if expression is not None and _works(leaves[name], expression):
                 bounding[name][field.name] = expression
     times = in_time(view, leaves, result.schema, bounding)
@@ -80,54 +86,58 @@ def _relation(leaf: DataFrame) -> int:
     return int(leaf._jdf.queryExecution().analyzed().rdd().id())
 
 
-def _arrivals(result: DataFrame, column: str, modulus: int, names: Mapping[int, str], view: str) -> dict[str, str | None]:
-    """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not."""
+def _arrivals(
+    result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
+) -> dict[str, str | None]:
+    """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not.
+
+    places: at how many places the plan without the filter reads each. A column that is a constant in one branch of a union decides the
+    filter there before anything is read: the branch is gone from the plan, and a change of what it reads can touch its rows all the same.
+    """
     filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
     found: dict[str, str | None] = {}
-    unseen = set(names.values())
+    seen: Counter[str] = Counter()
 
     def walk(plan: Any, conditions: list[Any]) -> None:
-        kind, children = plan.nodeName(), plan.children()
+        kind = plan.nodeName()
         if kind == "Filter":
             conditions = [*conditions, plan.condition()]
-        elif kind != "Project" and children.size() > 0:
+        elif kind != "Project" and plan.children().size() > 0:
             conditions = []
-        if kind == "LogicalRDD" and int(plan.rdd().id()) in names:
-            name = names[int(plan.rdd().id())]
-            unseen.discard(name)
+        name = _input_of(plan, names)
+        if name is not None:
             here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
             found[name] = here if name not in found or found[name] == here else None
-        for subquery in _subqueries(plan):
+            seen[name] += 1
+        for subquery in _all(plan.subqueries()):
             walk(subquery, [])
-        for position in range(children.size()):
-            walk(children.apply(position), conditions)
+        for child in _all(plan.children()):
+            walk(child, conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
-    # An input may be gone from the optimised plan only: a constant column decides the filter before anything is read.
-    unused = _never_read(result, names, unseen) if unseen else set()
-    if unused:
-        raise DeclarationError(f"View '{view}' reads '{min(unused)}' but does not use it.")
-    return found | {name: None for name in unseen}
+    return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < places[name]}
 
 
-def _never_read(result: DataFrame, names: Mapping[int, str], unseen: set[str]) -> set[str]:
-    used: set[str] = set()
-
-    def walk(plan: Any) -> None:
-        if plan.nodeName() == "LogicalRDD" and int(plan.rdd().id()) in names:
-            used.add(names[int(plan.rdd().id())])
-        for subquery in _subqueries(plan):
-            walk(subquery)
-        for position in range(plan.children().size()):
-            walk(plan.children().apply(position))
-
-    walk(result._jdf.queryExecution().analyzed())
-    return unseen - used
+def _read(plan: Any, names: Mapping[int, str]) -> Counter[str]:
+    """At how many places a plan reads each input."""
+    found: Counter[str] = Counter()
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        name = _input_of(one, names)
+        if name is not None:
+            found[name] += 1
+        waiting += [*_all(one.subqueries()), *_all(one.children())]
+    return found
 
 
-def _subqueries(plan: Any) -> list[Any]:
-    found = plan.subqueries()
-    return [found.apply(position) for position in range(found.size())]
+def _input_of(plan: Any, names: Mapping[int, str]) -> str | None:
+    return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
+
+
+def _all(sequence: Any) -> list[Any]:
+    """The members of a sequence of the JVM."""
+    return [sequence.apply(position) for position in range(sequence.size())]
 
 
 def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
@@ -146,7 +156,9 @@ def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
         return None
     if not condition.references().subsetOf(leaf.outputSet()):
         return None
-    return _unqualified(hashed.children().apply(0))
+    expression = hashed.children().apply(0)
+    text = _unqualified(expression)
+    return text if truncated(text) or total(expression) else None
 
 
 def _unqualified(expression: Any) -> str:
