@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sluice.cli.check import _bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.graph import graph
 from sluice.declare.tables import MaterializedView
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, SluiceError
 from sluice.flows import choice, touched
 from sluice.flows.in_time import InTime, merged
 from sluice.flows.pins import Pins
@@ -125,6 +126,32 @@ def test_of_a_large_view_what_changes_touch_is_recomputed_until_that_is_most(
     assert reports["by_region"].recomputed == reports["three_days"].recomputed == "full: most rows touched"
     assert (reports["by_region"].updated, reports["by_region"].inserted) == (40, 0)
     assert lake.right()
+
+
+def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice_fails(
+    settings: Settings, spark: SparkSession, large: None
+) -> None:
+    row_by_row = materialized_view(reads="days", keys=("region", "d"), name="row_by_row")(lambda days: days.where("n < 9"))
+    object.__setattr__(row_by_row, "declared_in", __name__)
+    lake = Lake(settings, spark, row_by_row)
+    lake.run()
+    shutil.rmtree(lake.workspace.path("row_by_row"))
+    assert lake.run()["row_by_row"].recomputed == "full: its table was not there"
+    assert lake.right()
+    before = lake.files("row_by_row")
+    lake.put([(1, FIRST, 5)])
+    with pytest.raises(SluiceError, match=r"^1 rows have a key \(region, d\) that another row has too"):
+        lake.run()
+    assert lake.files("row_by_row") == before
+
+
+def test_rows_in_scope_are_chosen_after_sessions_are_made(spark: SparkSession) -> None:
+    rows = [(1, datetime(2026, 3, 1, 9, minute, tzinfo=UTC)) for minute in (0, 3, 6)]
+    per = tables.inline(spark, rows, "device INT, at TIMESTAMP").groupBy("device", F.session_window("at", "5 minutes").alias("s"))
+    sessions = per.count().select("device", F.col("s.start").alias("since"), "count")
+    for start, limits in ((rows[0][1], {}), (rows[0][1], {"since": (("TIMESTAMP'2026-03-01 09:00:00'",) * 2,)})):
+        scope = touched.Scope({}, tables.inline(spark, [(start,)], "since TIMESTAMP"), limits, None)
+        assert [row["count"] for row in scope.of_view(sessions, made=True).collect()] == [3]
 
 
 def test_the_choice_can_be_pinned(settings: Settings, spark: SparkSession) -> None:

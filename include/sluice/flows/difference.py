@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OPERATION = "_operation"
+DISTINCT = "_distinct_keys"
 INSERT, UPDATE, DELETE, CONFLICT = "I", "U", "D", "X"
 
 
@@ -76,7 +77,7 @@ def merge(
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
     Raises SluiceError where a key comes twice, and with the text `conflict` where an operation is X. unique: a key cannot come twice,
-    as of `winners`, whatever was declared; only where a table itself has it twice, and then the MERGE fails.
+    as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
     """
     with kept(operations) as kept_operations:
         counted, limits = _counted(kept_operations, keys, bounding, conflict, unique)
@@ -111,18 +112,28 @@ def _counted(
 ) -> tuple[Changes, Limits]:
     """How many operations of each kind, and the ranges that they are in: one pass."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
-    distinct = F.count("*") if unique else F.count_distinct(F.struct(*_quoted(keys)))
-    asked = [*kinds, F.count("*").alias("rows"), distinct.alias("distinct"), *bounding.aggregates()]
+    distinct = F.count("*").alias(DISTINCT) if unique else distinct_keys(keys)
+    asked = [*kinds, F.count("*").alias("rows"), distinct, *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:
         raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
-    if found["rows"] != found["distinct"]:
+    refuse_repeated(found["rows"], found[DISTINCT], keys)
+    return Changes(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
+
+
+def distinct_keys(keys: Sequence[str]) -> Column:
+    """An aggregate, named DISTINCT: how many keys there are, NULLs being equal to each other."""
+    return F.count_distinct(F.struct(*_quoted(keys))).alias(DISTINCT)
+
+
+def refuse_repeated(rows: int, distinct: int, keys: Sequence[str]) -> None:
+    """Raises SluiceError where so many rows have fewer keys."""
+    if rows != distinct:
         raise SluiceError(
-            f"{found['rows'] - found['distinct']} rows have a key ({', '.join(keys)}) that another row has too. "
+            f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )
-    return Changes(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
 
 
 def _quoted(names: Sequence[str]) -> list[Column]:

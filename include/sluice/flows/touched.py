@@ -51,11 +51,12 @@ class Scope:
     def of_view(self, frame: DataFrame, made: bool = False) -> DataFrame:
         """The rows in scope, of the view's table, or of what its transform made."""
         time = self._time()
+        if made:
+            # What does not come out twice the same is not moved, and nothing is moved past it: the optimiser takes a condition on a
+            # session's start below the making of sessions, which are then of other events (Spark 4.2).
+            frame = frame.where(F.floor(F.rand()) == 0)
         if self.spans is not None and time is not None:
-            inside = in_time.within(time.column, time.kind, self.spans)
-            # What does not come out twice the same is not moved: the optimiser takes a condition on a session's start below the making
-            # of sessions, which are then of other events (Spark 4.2).
-            frame = frame.where(inside.cast("int") + F.floor(F.rand()) == 1 if made else inside)
+            frame = frame.where(in_time.within(time.column, time.kind, self.spans))
         return self._narrowed(frame, {column: f"`{column}`" for column in frame.columns})
 
     def limits(self) -> Limits:

@@ -16,8 +16,8 @@ from sluice.declare.fingerprint import fingerprint
 from sluice.declare.tables import MaterializedView
 from sluice.flows import choice, enforced, streams, targets, touched
 from sluice.flows.checkpoints import current
-from sluice.flows.difference import kept, merge, operations
-from sluice.flows.judgement import judge
+from sluice.flows.difference import DISTINCT, distinct_keys, kept, merge, operations, refuse_repeated
+from sluice.flows.judgement import judge_and_ask
 from sluice.flows.pins import Pins, Versions
 from sluice.flows.probe import Reach, reaches
 from sluice.flows.touched import Scope
@@ -158,12 +158,12 @@ class Batch:
     def replace(self, shape: Shape) -> None:
         """Make the view anew with other columns."""
         with kept(self._stored(self.view(*self._inputs().values()))) as judged:
-            judge(self.view, judged, self.told.report)
+            self._judged(judged)
             self.told.report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), self._path, shape))
 
     def _merged(self, scope: Scope | None) -> int:
         """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made."""
-        view, session, report, before = self.view, self.workspace.session, self.told.report, self.told.report.rows_in
+        view, session = self.view, self.workspace.session
         inputs, old = self._inputs(), tables.read(session, self._path)
         if scope is not None:
             inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
@@ -173,15 +173,23 @@ class Batch:
             new, old = scope.of_view(new, made=True), scope.of_view(old)
         evaluation.suit(session, (), rows=choice.rows_of(self.known))
         with kept(self._stored(new)) as judged:
-            judge(view, judged, report)
-            made = report.rows_in - before
+            made = self._judged(judged)
             there = choice.rows_within(self._path, scope.limits() if scope is not None else {})
             evaluation.suit(session, (), rows=None if there is None else made + there)
             rows = _together(judged.drop(*verdicts.VERDICT), made, there)
             differing = operations(rows, _together(old, made, there), view.keys)
-            changes = merge(session, self._path, differing, view.keys, bounding)
-        report.changed(changes.inserted, changes.updated, changes.deleted)
+            changes = merge(session, self._path, differing, view.keys, bounding, unique=True)
+        self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
         return made
+
+    def _judged(self, rows: DataFrame) -> int:
+        """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.
+
+        All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
+        """
+        _, found = judge_and_ask(self.view, rows, self.told.report, [distinct_keys(self.view.keys)])
+        refuse_repeated(found["rows"], found[DISTINCT], self.view.keys)
+        return int(found["rows"])
 
     def _full(self, why: str) -> None:
         self.recompute()
