@@ -117,7 +117,7 @@ def _take(workspace: Workspace, this: Run, rows: DataFrame, number: int) -> None
     """One batch: late rows first, the table last; a repeated attempt writes nothing twice."""
     over = this.checkpoint.rebased is not None and number == 0
     if over and this.stream.may_be_late:
-        late.empty(workspace, this.stream)
+        late.empty(workspace, this.stream, this.checkpoint, number)
     late.keep(workspace, this.stream, this.lateness, this.checkpoint, number, this.report)
     if over and this.shape:
         tables.replace(rows, workspace.path(this.stream.name), this.shape)

@@ -83,16 +83,24 @@ def keep(
         every = rows[0]
         for frame in rows[1:]:
             every = every.unionByName(frame, allowMissingColumns=True)
-        transaction = Transaction(checkpoint.flow, checkpoint.identity, stream.late, number)
-        commits.append(every, workspace.late(stream.name), transaction)
+        commits.append(every, workspace.late(stream.name), _transaction(stream, checkpoint, number))
 
 
-def empty(workspace: Workspace, stream: AnyStream) -> None:
-    """Forget the late rows of a stream that starts over: they are among the rows that it takes now."""
+def empty(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:
+    """Forget the late rows of a stream that starts over with this batch: they are among the rows that it takes now.
+
+    Not those of the batch itself, which an attempt before this one may have kept; Delta would not take them again.
+    """
     path = workspace.late(stream.name)
+    if log.transaction(path, _transaction(stream, checkpoint, number).application) >= number:
+        return
     state = log.state(path)
     if state is not None and state.rows != 0:
         commits.overwrite(tables.read(workspace.session, path).limit(0), path)
+
+
+def _transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Transaction:
+    return Transaction(checkpoint.flow, checkpoint.identity, stream.late, number)
 
 
 def _late(
