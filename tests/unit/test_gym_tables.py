@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.gym import truth
 from pipelines.gym.bronze import readings
 from pipelines.gym.gold import (
     device_counts,
@@ -357,6 +358,26 @@ def test_minutes_in_the_gym_and_minutes_of_exercise_there(spark: SparkSession) -
         (8, "b", 5, day_before, 1, 60.0, 30.0),
         (8, "b", 5, sunday, 1, 60.0, 0.0),
     ]
+
+
+def test_a_minute_in_two_workouts_counts_once_and_of_a_forgotten_one_none(spark: SparkSession) -> None:
+    seen, owned = [("a", 5, "08:00", "10:00"), ("a", 5, "18:00", "19:00")], [(1, "07:00", 7, "a")]
+    times = [("07:50", "08:30"), ("08:10", "08:20"), ("08:20", "08:50"), ("09:00", "09:10"), ("06:00", "18:30")]
+    sessions = [(7, number, 1, *span) for number, span in enumerate(times)]
+    found = gym_stats(at(spark, VISITS, *seen), at(spark, MEMBERSHIPS, *owned), at(spark, SESSIONS, *sessions)).collect()
+    assert [(row.visits, row.minutes_in_gym, row.minutes_exercising) for row in found] == [(2, 180.0, 60.0)]
+
+
+def test_the_truth_of_overlapping_and_forgotten_workouts() -> None:
+    def on_that_day(hour: int, minute: int = 0) -> datetime:
+        return datetime(2026, 11, 1, hour, minute, tzinfo=UTC)
+
+    spans = [((8, 0), (8, 30)), ((8, 10), (8, 20)), ((8, 20), (8, 50)), ((6, 0), (18, 30))]
+    sessions = [{"user_id": 7, "started_at": on_that_day(*start), "stopped_at": on_that_day(*stop)} for start, stop in spans]
+    owned = {"registered_at": on_that_day(7), "device_id": 1, "user_id": 7, "mac_address": "a"}
+    visit = {"mac_address": "a", "gym": 5, "first_seen": on_that_day(8), "last_seen": on_that_day(10)}
+    (found,) = truth.gym_stats([visit], [owned], sessions)
+    assert (found["minutes_in_gym"], found["minutes_exercising"]) == (120.0, 50.0)
 
 
 def test_a_phone_that_changes_hands_is_whose_it_was(spark: SparkSession) -> None:

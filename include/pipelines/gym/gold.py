@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 LONGEST = "12 hours"
-"""A workout that is stopped later was forgotten: nobody knows when it ended, and no reading is counted as taken in it."""
+"""A workout that is stopped later was forgotten: nobody knows when it ended, and no reading or minute is counted as of it."""
 
 
 @materialized_view(
@@ -28,7 +28,7 @@ LONGEST = "12 hours"
 def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
     """The readings (beats per minute) that a member's device took during a workout, from its start to its stop, both included (UTC)."""
     worn, reading = _until_the_next(memberships, "device_id").alias("worn"), heart_rate.alias("reading")
-    session = completed_workouts.where(f"stopped_at <= started_at + INTERVAL {LONGEST}").alias("session")
+    session = _ended(completed_workouts).alias("session")
     mine = "reading.device_id = worn.device_id AND time >= registered_at AND (time < until) IS NOT FALSE"
     within = "worn.user_id = session.user_id AND time BETWEEN started_at AND stopped_at"
     return (
@@ -63,25 +63,30 @@ def workout_summary(workout_heart_rate: DataFrame, members_history: DataFrame) -
 def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
     """Of a member's day (UTC) in a gym, by phone: visits, minutes in the gym, and in how many of them the member exercised.
 
-    A visit is of the day on which it began. A phone that nobody has registered is nobody's.
+    A visit is of the day on which it began. A phone that nobody has registered is nobody's. A minute in two workouts counts once.
     """
     owned = _until_the_next(memberships, "mac_address").alias("owned")
-    visit, session = visits.alias("visit"), completed_workouts.alias("session")
+    visit, session = visits.alias("visit"), _ended(completed_workouts).alias("session")
     mine = (
         "visit.mac_address = owned.mac_address AND visit.first_seen >= registered_at AND (visit.first_seen < until) IS NOT FALSE"
     )
     during = "owned.user_id = session.user_id AND started_at < last_seen AND stopped_at > first_seen"
     # Where there is no workout, least and greatest would leave the NULLs out, and all of the visit would be exercise.
-    begun, ended = F.greatest("first_seen", "started_at"), F.least("last_seen", "stopped_at")
-    exercised = F.when(F.col("session.user_id").isNotNull(), F.unix_micros(ended) - F.unix_micros(begun))
-    each = ("owned.user_id", "visit.mac_address", "gym", "first_seen", "last_seen")
-    with_workouts = visit.join(owned, F.expr(mine)).join(session, F.expr(during), "left")
-    of_visit = with_workouts.groupBy(*each).agg(F.sum(exercised).alias("exercised"))
+    there = F.col("session.user_id").isNotNull()
+    begun = F.when(there, F.greatest("first_seen", "started_at")).alias("begun")
+    ended = F.when(there, F.least("last_seen", "stopped_at")).alias("ended")
+    with_workouts = (
+        visit
+        .join(owned, F.expr(mine))
+        .join(session, F.expr(during), "left")
+        .select("owned.user_id", "visit.mac_address", "gym", "first_seen", "last_seen", begun, ended)
+    )
+    of_visit = _exercised(with_workouts, "user_id", "mac_address", "gym", "first_seen", "last_seen")
     # Microseconds are whole numbers, so that the sums do not depend on the order of the rows.
     return of_visit.groupBy("user_id", "mac_address", "gym", F.to_date("first_seen").alias("date")).agg(
         F.count(F.lit(1)).alias("visits"),
         (F.sum(F.unix_micros("last_seen") - F.unix_micros("first_seen")) / 6e7).alias("minutes_in_gym"),
-        (F.coalesce(F.sum("exercised"), F.lit(0)) / 6e7).alias("minutes_exercising"),
+        (F.sum("exercised") / 6e7).alias("minutes_exercising"),
     )
 
 
@@ -145,6 +150,20 @@ def _average(heartrate: str) -> Column:
     # A sum of DECIMALs does not: the average is taken of millionths of a beat. (A sensor that reports a
     # thousand billion beats has no such DECIMAL; it shows in `highest` and stays out of the average.)
     return F.avg(F.col(heartrate).try_cast("decimal(18,6)")).cast("double")
+
+
+def _exercised(workouts: DataFrame, *visit: str) -> DataFrame:
+    """Of each visit the microseconds that its workouts, from `begun` to `ended`, cover; what two of them cover counts once."""
+    # Of a workout counts what comes after the end of all that began before it.
+    before = Window.partitionBy(*visit).orderBy("begun", "ended").rowsBetween(Window.unboundedPreceding, -1)
+    since = F.greatest("begun", F.max("ended").over(before))
+    own = F.greatest(F.unix_micros("ended") - F.unix_micros(since), F.lit(0))
+    return workouts.withColumn("own", own).groupBy(*visit).agg(F.sum("own").alias("exercised"))
+
+
+def _ended(workouts: DataFrame) -> DataFrame:
+    """The workouts of which one knows when they ended."""
+    return workouts.where(f"stopped_at <= started_at + INTERVAL {LONGEST}")
 
 
 def _until_the_next(memberships: DataFrame, of: str) -> DataFrame:

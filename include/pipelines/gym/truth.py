@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from itertools import pairwise
 from typing import Any
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -199,16 +200,24 @@ def gym_stats(
         first, last = visit["first_seen"], visit["last_seen"]
         user = _whose(memberships, "mac_address", visit["mac_address"], first)
         mine = [one for one in sessions if one["user_id"] == user and one["started_at"] and one["stopped_at"]]
-        meanwhile = [min(last, one["stopped_at"]) - max(first, one["started_at"]) for one in mine]
-        exercised = sum((time for time in meanwhile if time > timedelta(0)), timedelta(0))
+        known = [(one["started_at"], one["stopped_at"]) for one in mine if one["stopped_at"] - one["started_at"] <= LONGEST]
         if user is not None:
-            days[user, visit["mac_address"], visit["gym"], first.date()].append((last - first, exercised))
+            days[user, visit["mac_address"], visit["gym"], first.date()].append((last - first, _covered(first, last, known)))
     found = []
     for day, spent in sorted(days.items()):
         there, exercising = (sum(times, timedelta(0)) / timedelta(minutes=1) for times in zip(*spent, strict=True))
         about = dict(zip(("user_id", "mac_address", "gym", "date"), day, strict=True))
         found.append({**about, "visits": len(spent), "minutes_in_gym": there, "minutes_exercising": exercising})
     return found
+
+
+def _covered(first: datetime, last: datetime, spans: list[tuple[datetime, datetime]]) -> timedelta:
+    """For how long of the time from first to last at least one of the spans went on."""
+    instants = sorted({first, last, *(at for span in spans for at in span if first < at < last)})
+    going_on = [
+        after - before for before, after in pairwise(instants) if any(start <= before and after <= stop for start, stop in spans)
+    ]
+    return sum(going_on, timedelta(0))
 
 
 def device_counts(rates: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
