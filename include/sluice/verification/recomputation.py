@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.cdc_tables import Folded
+from sluice.declare.source import Source
 from sluice.declare.tables import MaterializedView, Table
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -72,6 +73,8 @@ class Recomputation:
     def _input(self, name: str) -> DataFrame:
         """What a view reads: a table as it should be, with the columns that the stored one has."""
         stored = tables.read(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
+        if isinstance(self.workspace.graph[name], Source):  # bronze, of which everything is made
+            return stored
         made = None if self.as_stored(name) else self.expected(name)
         if made is not None:
             return aligned(made, stored.schema)
