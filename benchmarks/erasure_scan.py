@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.erasure import planting, scan
+from sluice.erasure import scan
+from sluice.erasure.control import planting
 from sluice.erasure.scan import needles
 
 FIRST = 7_000_000_001

@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.graph import graph
 from sluice.erasure import anonymisation, requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows import restoration
 from sluice.lake.report import FlowReport
 from sluice.verification.verify import verify

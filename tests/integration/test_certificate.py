@@ -18,8 +18,10 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.graph import graph
-from sluice.erasure import canary, certificate, checking, physical, propagation, requests, stores
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import physical, propagation, requests
+from sluice.erasure.control import canary, stores
+from sluice.erasure.proof import certificate, checking
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.runs import stages
 
 if TYPE_CHECKING:

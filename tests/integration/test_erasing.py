@@ -13,8 +13,9 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.graph import graph
-from sluice.erasure import certificate, propagation, requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import propagation, requests
+from sluice.erasure.proof import certificate
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.runs import due, erasing, stages
 

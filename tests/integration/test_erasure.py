@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from pipelines.gym import maker
 from sluice.declare.loading import load
 from sluice.erasure import requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym, with_pseudonym

@@ -29,8 +29,8 @@ from sluice.declare import (
 )
 from sluice.declare.graph import graph
 from sluice.erasure import ledger, physical, propagation, requests
-from sluice.erasure.identifiers import Identifier
 from sluice.erasure.steps import naming
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.flows import fold, restoration, view
 from sluice.lake.report import FlowReport

@@ -15,7 +15,7 @@ from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
 from sluice.declare.graph import graph
 from sluice.erasure import prevention, requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.graph import graph
 from sluice.erasure import requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
 from sluice.runs import releasing

@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.graph import graph
 from sluice.erasure import requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError
 from sluice.runs import plans
 from sluice.verification.verify import verify

@@ -18,8 +18,9 @@ from orchestration.local import LocalAirflow
 from orchestration.rest import Client
 from pipelines.gym import maker
 from sluice.declare.loading import load
-from sluice.erasure import certificate, requests
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import requests
+from sluice.erasure.proof import certificate
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.runs import job, ledger
 from sluice.settings import Settings

@@ -20,9 +20,11 @@ from deltalake import write_deltalake
 from sluice.cli import certificates, own_lease
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.graph import Graph, graph
-from sluice.erasure import canary, certificate, chain, checking, planting, requests, scan, sought, stamps, stores, vault
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import requests, scan, vault
+from sluice.erasure.control import canary, planting, stores
+from sluice.erasure.proof import certificate, chain, checking, sought, stamps
 from sluice.erasure.scan import needles, opening
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.privacy import secrets
 

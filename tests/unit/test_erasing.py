@@ -23,7 +23,7 @@ NOW = datetime.now(UTC)
 @pytest.fixture
 def asked(settings: Settings) -> list[str]:
     """Two requests of the gym, by devices."""
-    from sluice.erasure.identifiers import Identifier
+    from sluice.erasure.subjects.identifiers import Identifier
 
     graph = loading.load(settings, "gym")
     return [
@@ -149,7 +149,7 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
     settings: Settings, asked: list[str]
 ) -> None:
     from sluice.erasure import vault
-    from sluice.erasure.identifiers import Identifier
+    from sluice.erasure.subjects.identifiers import Identifier
 
     done, late = asked
     for request in asked:

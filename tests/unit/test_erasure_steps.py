@@ -19,11 +19,13 @@ from tests.conftest import settings_at
 
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.graph import graph
-from sluice.erasure import aging, canary, closure, ledger, physical, propagation, requests, vault
-from sluice.erasure.identifiers import Identifier
-from sluice.erasure.link_rows import Row
+from sluice.erasure import aging, ledger, physical, propagation, requests, vault
+from sluice.erasure.control import canary
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
+from sluice.erasure.subjects import closure
+from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.subjects.link_rows import Row
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows import append, behind, intake
 from sluice.ingest import cleaning, records

@@ -20,8 +20,9 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.graph import Graph, graph
 from sluice.declare.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, lifting, prevention, requests, subject_files, vault
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import asking, lifting, prevention, requests, vault
+from sluice.erasure.subjects import subject_files
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.privacy import secrets, suppression_key
 from sluice.privacy.pseudonyms import check_values

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import canary, containers, planting, scan
+from sluice.erasure import scan
+from sluice.erasure.control import canary, containers, planting
 from sluice.erasure.scan import inspection, needles, opening, rows, texts
 from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite, state_rows
 

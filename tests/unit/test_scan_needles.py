@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import clocks, containers, scan
+from sluice.erasure import scan
+from sluice.erasure.control import containers
+from sluice.erasure.proof import clocks
 from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"

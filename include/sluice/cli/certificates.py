@@ -15,7 +15,7 @@ from sluice.errors import SluiceError, UsageError, nearest
 from sluice.settings import Settings, known_pipeline, pipeline_names
 
 if TYPE_CHECKING:
-    from sluice.erasure.certificate import Certificate
+    from sluice.erasure.proof.certificate import Certificate
     from sluice.erasure.scan import ScanResult
 
 _REQUEST = "Look for the people of this request alone; may be given again."
@@ -27,8 +27,8 @@ def certificate(
     as_json: AsJson = False,
 ) -> None:
     """Show the latest certificate of a request. With --new a scan that finds the person changes no request that is not carried out yet."""
-    from sluice.erasure import certificate as certificates
     from sluice.erasure import requests
+    from sluice.erasure.proof import certificate as certificates
 
     settings = Settings.current()
     pipeline = _pipeline_of(settings, request)
@@ -55,7 +55,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a certificate's hash, seal, page and chain, scan again and compare. Exit code 1 where something does not hold."""
-    from sluice.erasure import checking
+    from sluice.erasure.proof import checking
 
     settings = Settings.current()
     report = checking.verify(settings, path)  # what is no certificate is said before anything is loaded
@@ -87,7 +87,8 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
-    from sluice.erasure import requests, sought, undeclared, vault
+    from sluice.erasure import requests, vault
+    from sluice.erasure.proof import sought, undeclared
 
     settings = Settings.current()
     graph = load(settings, known_pipeline(settings, pipeline))

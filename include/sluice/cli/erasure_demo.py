@@ -187,7 +187,7 @@ def _wait(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def _conclude(settings: Settings, console: Console, name: str, request: str) -> None:
-    from sluice.erasure import certificate
+    from sluice.erasure.proof import certificate
 
     issued = certificate.all_of(settings, name, request)
     if not issued:

@@ -52,7 +52,8 @@ class Looked:
 
 def look(settings: Settings, graph: Graph, request: str, when: str) -> Looked:
     """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
-    from sluice.erasure import requests, sought
+    from sluice.erasure import requests
+    from sluice.erasure.proof import sought
 
     asked = requests.one(settings, graph.pipeline.name, request)
     found = sought.looked(settings, graph, sought.of(settings, graph, [asked]))

@@ -39,7 +39,8 @@ def request(
 
     An identifier that several people had in turn comes with an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
     """
-    from sluice.erasure import requests, subject_files
+    from sluice.erasure import requests
+    from sluice.erasure.subjects import subject_files
 
     if (pipeline is None) == (of is None):
         raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
@@ -67,7 +68,8 @@ def import_requests(
 
     Exit code 1 where lines were set aside; they are told by their number.
     """
-    from sluice.erasure import requests, subject_files
+    from sluice.erasure import requests
+    from sluice.erasure.subjects import subject_files
 
     settings = Settings.current()
     graph = load(settings, pipeline)

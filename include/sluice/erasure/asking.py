@@ -18,8 +18,8 @@ from sluice.declare.expansion import through
 from sluice.declare.graph import Graph
 from sluice.declare.links import ErasureRequests
 from sluice.erasure import requests, vault
-from sluice.erasure.identifiers import Identifier
 from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace

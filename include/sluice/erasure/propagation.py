@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
-from sluice.erasure import anonymisation, asking, canary, closure, ledger, requests
+from sluice.erasure import anonymisation, asking, ledger, requests
+from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, state, sweep
 from sluice.erasure.steps.erasing import Erasing, Follow
+from sluice.erasure.subjects import closure
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, duration

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from sluice.declare.graph import Graph
 from sluice.declare.pipeline import duration
 from sluice.erasure import vault
-from sluice.erasure.identifiers import PSEUDONYM, Identifier
+from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym

@@ -106,7 +106,8 @@ def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
 
 def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scan for each request whose bytes should be gone, and issue its certificate. Returns a report each, and the errors of those that fail."""
-    from sluice.erasure import certificate, requests, vault
+    from sluice.erasure import requests, vault
+    from sluice.erasure.proof import certificate
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline

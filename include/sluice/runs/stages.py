@@ -14,9 +14,9 @@ from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
 from sluice.declare.tables import Dataset, MaterializedView
 from sluice.declare.windowed import Windowed
-from sluice.erasure import handover
 from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
+from sluice.erasure.subjects import handover
 from sluice.errors import SluiceError, UsageError
 from sluice.flows import append, fold, refold, reingest, settlement, stateful, streams, view
 from sluice.ingest import cleaning, discovery, ledger

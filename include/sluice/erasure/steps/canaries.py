@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from sluice.declare.source import Source
-from sluice.erasure import canary, vault
-from sluice.erasure.canary import Place
+from sluice.erasure import vault
+from sluice.erasure.control import canary
+from sluice.erasure.control.canary import Place
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import rows, sweep
 from sluice.flows import settlement

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from sluice.erasure import vault
-from sluice.erasure.canary import PREFIX
+from sluice.erasure.control.canary import PREFIX
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake.report import FlowReport

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.needed_secrets import CERTIFICATE_KEY
-from sluice.erasure import page
-from sluice.erasure.stamps import Verdict
+from sluice.erasure.proof import page
+from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
 from sluice.privacy import secrets
 from sluice.settings import Settings

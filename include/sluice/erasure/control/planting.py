@@ -23,8 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from sluice.erasure import containers
-from sluice.erasure.stores import SHORT
+from sluice.erasure.control import containers
+from sluice.erasure.control.stores import SHORT
 from sluice.lake.workspace import Workspace
 
 _OTHER = "somebody-else-altogether-0000000000"

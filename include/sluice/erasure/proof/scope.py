@@ -14,9 +14,9 @@ from sluice.declare import subjects
 from sluice.declare.graph import Graph
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
-from sluice.erasure import clocks as times
-from sluice.erasure.identifiers import PSEUDONYM
+from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
+from sluice.erasure.subjects.identifiers import PSEUDONYM
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine

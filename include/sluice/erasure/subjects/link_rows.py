@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sluice.declare import subjects
 from sluice.declare.links import Link
 from sluice.declare.tables import Dataset, Table
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace

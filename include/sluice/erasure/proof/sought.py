@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, clocks, logical, scan, scope, vault
-from sluice.erasure.identifiers import Identifier
+from sluice.erasure import scan, vault
+from sluice.erasure.control import canary
+from sluice.erasure.proof import clocks, logical, scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Needle, ScanResult, needles
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym

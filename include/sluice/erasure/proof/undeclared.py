@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.declare.graph import Graph
-from sluice.erasure import scope
+from sluice.erasure.proof import scope
 from sluice.settings import Settings
 
 _BOOKS = frozenset({

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.graph import Graph
-from sluice.erasure import chain, requests, scan, sought, stamps, undeclared
+from sluice.erasure import requests, scan
+from sluice.erasure.proof import chain, sought, stamps, undeclared
 from sluice.erasure.scan import ScanResult
 from sluice.settings import Settings
 

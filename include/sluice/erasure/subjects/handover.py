@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.erasure import link_rows
+from sluice.erasure.subjects import link_rows
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 
 from sluice.declare import subjects
 from sluice.declare.links import Link
-from sluice.erasure import canary, link_rows, requests, vault
-from sluice.erasure.identifiers import PSEUDONYM, Identifier
-from sluice.erasure.link_rows import Rows
+from sluice.erasure import requests, vault
+from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.subjects import link_rows
+from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
+from sluice.erasure.subjects.link_rows import Rows
 from sluice.errors import UsageError
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_key

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.graph import Graph
-from sluice.erasure.identifiers import Identifier
 from sluice.erasure.requests import kind
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 
 RECEIVED_AT = "received_at"

@@ -13,12 +13,14 @@ from typing import Any
 
 from sluice import __version__
 from sluice.declare.graph import Graph
-from sluice.erasure import canary, checking, requests, scope, sought, stamps, undeclared, vault
-from sluice.erasure.chain import Certificate, all_of, told, write
+from sluice.erasure import requests, vault
+from sluice.erasure.control import canary
+from sluice.erasure.proof import checking, scope, sought, stamps, undeclared
+from sluice.erasure.proof.chain import Certificate, all_of, told, write
+from sluice.erasure.proof.sought import Sought
+from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import ScanResult, opening
-from sluice.erasure.sought import Sought
-from sluice.erasure.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
 from sluice.lake import log
 from sluice.settings import Settings
 

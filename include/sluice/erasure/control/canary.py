@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sluice.erasure import planting, scan, stores, vault
-from sluice.erasure.identifiers import Identifier
-from sluice.erasure.planting import Marks
+from sluice.erasure import scan, vault
+from sluice.erasure.control import planting, stores
+from sluice.erasure.control.planting import Marks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import needles
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 
