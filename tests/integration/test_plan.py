@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.cli.checkpoint import _lease
+from sluice.cli import own_lease
 from sluice.declare.loading import load
 from sluice.errors import LeaseHeld
 from sluice.runs import lag, lease, plan, reconciliation
@@ -75,7 +75,15 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
 
 
 def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSession) -> None:
-    with lease.held(settings, spark, "gym", "r1", 0), pytest.raises(LeaseHeld, match="run r1"), _lease(settings, "gym"):
+    with (
+        lease.held(settings, spark, "gym", "r1", 0),
+        pytest.raises(LeaseHeld, match="run r1"),
+        own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
+    ):
         pass
-    with _lease(settings, "gym"), pytest.raises(LeaseHeld, match="reset-"), lease.held(settings, spark, "gym", "r2", 0):
+    with (
+        own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
+        pytest.raises(LeaseHeld, match="reset-"),
+        lease.held(settings, spark, "gym", "r2", 0),
+    ):
         pass
