@@ -26,7 +26,9 @@ from sluice.erasure.proof import certificate, chain, checking, sought, stamps
 from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, UsageError
+from sluice.lake import releases
 from sluice.privacy import secrets
+from sluice.privacy.pseudonyms import pseudonym
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,6 +106,21 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
     assert checking.verify(settings, made.path)["hash"] is False
     assert checking.verify(settings, again.path)["chain"] is False
+
+
+def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    _erase(settings, request_of_her)
+    key = secrets.key(settings)
+    told = {"tables": {"note": {"pseudonyms": {"who": "who"}}}}
+    for person, verdict in (("bert-meier-0815", "PASS"), (HER, "FAIL")):
+        release = releases.begin(settings, "house", told)
+        listed = str(pseudonym(key, "who", person))
+        write_deltalake(str(release.folder / "note"), pa.table({"who": [pseudonym(key, release.domain, listed)]}))
+        made = _issue(settings, house, request_of_her)
+        assert made.verdict == verdict
+    assert {(hit["root"], hit["kind"]) for hit in made.record["stamps"]["physical"]["hits"]} == {("released", "of a release")}
 
 
 def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Settings, house: Graph, request_of_her: str) -> None:

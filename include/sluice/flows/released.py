@@ -106,9 +106,8 @@ def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: st
 
 def _again(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
     """The frame with the release's own pseudonym in the place of that of the suppression list."""
-    own = f"sluice: release {into.number} of {into.pipeline}"
     key = suppression_key.key(workspace.settings, workspace.suppression)
-    return with_pseudonym(known, key, own, F.col(_KNOWN), _MADE).drop(_KNOWN)
+    return with_pseudonym(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
 
 
 def _listed(workspace: Workspace, domain: str, of: Release) -> DataFrame:

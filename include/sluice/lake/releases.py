@@ -35,6 +35,11 @@ class Release:
         found: dict[str, dict[str, Any]] = self.said["tables"]
         return found
 
+    @property
+    def domain(self) -> str:
+        """What its pseudonyms are made for: of those that the suppression list has, by the same key."""
+        return f"sluice: release {self.number} of {self.pipeline}"
+
 
 def folder(settings: Settings, pipeline: str) -> Path:
     """Where a pipeline's releases lie."""

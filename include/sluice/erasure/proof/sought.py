@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Needle, ScanResult, needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
+from sluice.lake import releases
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
@@ -40,7 +42,7 @@ def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sou
     shared = _shared(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
     columns = scope.columns_of_domain(settings, graph)
-    person = needles.of(own, columns, scope.encodings(graph))
+    person = [*needles.of(own, columns, scope.encodings(graph)), *_in_releases(settings, graph, own)]
     person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
     person += [replace(one, shared=True) for one in needles.of(shared, columns, scope.encodings(graph))]
     control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
@@ -58,6 +60,22 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
         return scan.run(scope.roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
+
+
+def _in_releases(settings: Settings, graph: Graph, own: Iterable[tuple[str, str]]) -> list[Needle]:
+    """What releases call people, by (domain, value): each by pseudonyms of its own, in which no form of an identifier is.
+
+    A release may have been made when a domain was called otherwise, and say so.
+    """
+    pipeline, found = graph.pipeline.name, []
+    known = releases.of(settings, pipeline)
+    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression")) if known else b""
+    for release, (domain, value) in itertools.product(known, own):
+        called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
+        listed = [pseudonym(key, one, value) for one in sorted({domain, *called})]
+        made = [pseudonym(key, release.domain, one) for one in listed if one]
+        found += [Needle(domain, "of a release", one.encode(), fold=True) for one in made if one]
+    return found
 
 
 def _shared(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str | None, str | None]]]:
