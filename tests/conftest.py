@@ -8,6 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,26 @@ def spark() -> SparkSession:
     """The process's session, configured as every job's but for a process that lives long and takes a few rows a thousand times."""
     from sluice import session
 
-    return session.start(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
+    with variables_kept():
+        return session.start(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
+
+
+@contextmanager
+def variables_kept() -> Iterator[None]:
+    """A session that starts tells the process's children where the lake is: the next test's must not be told."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("SLUICE_")}
+    try:
+        yield
+    finally:
+        for name in [name for name in os.environ if name.startswith("SLUICE_")]:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def variables_are_kept() -> Iterator[None]:
+    with variables_kept():
+        yield
 
 
 @pytest.fixture(autouse=True)

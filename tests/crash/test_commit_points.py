@@ -144,7 +144,7 @@ REPLAY_POINTS = [
     pytest.param("sluice.flows.intake", "accounting.outcomes", True, marks=pytest.mark.slow),
     pytest.param("sluice.quality.quarantine", "commits.replace_deliveries", True, marks=pytest.mark.slow),
     pytest.param("sluice.flows.refold", "merge", False, marks=pytest.mark.slow),
-    ("sluice.flows.refold", "merge", True),
+    pytest.param("sluice.flows.refold", "merge", True, marks=pytest.mark.slow),
 ]
 
 

@@ -172,6 +172,7 @@ def test_a_copy_is_made_as_its_table_is(club: Lakehouse, tmp_path: Path) -> None
     assert schema["person"].metadata["comment"] == "the number of the member" and not schema["person"].nullable
 
 
+@pytest.mark.slow
 def test_a_shallow_clone_has_everything_and_reads_the_files_of_its_source(club: Lakehouse, tmp_path: Path) -> None:
     shallow, made = cloned(club, tmp_path / "dev", clones.SHALLOW)
     assert set(made["not_cloned"]) == {"person", "person_quarantine"}
@@ -240,6 +241,7 @@ def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: 
         copying.copy(club.workspace(), asked, b"", FlowReport("t", "clone"))
 
 
+@pytest.mark.slow
 def test_whoever_was_erased_is_in_no_copy(club: Lakehouse, tmp_path: Path) -> None:
     cloned(club, tmp_path / "shallow", clones.SHALLOW, "room")
     requests.receive(club.settings, club.graph, ["901002"])

@@ -81,6 +81,7 @@ def test_records_of_all_its_sources_are_in_the_table_and_folded_together(lake: L
     assert lake.versions() == before
 
 
+@pytest.mark.slow
 def test_a_file_is_superseded_by_one_of_its_own_source_only(lake: Lakehouse) -> None:
     lake.run(*LAYERS)
     lake.land("north/2026-01-01.txt", "who,seen,shop\nc,16,2\n")

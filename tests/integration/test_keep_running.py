@@ -127,6 +127,7 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
     assert keeper.look() is None
 
 
+@pytest.mark.slow
 def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wards: Lakehouse) -> None:
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\n")
     keeper = keeper_of(wards, every=1000.0)
@@ -274,6 +275,7 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
     assert sorted(row["id"] for row in ledger.rows(settings, "wards", "visit")) == [1, 2]
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     land(place, 1)
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")

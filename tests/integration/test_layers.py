@@ -168,6 +168,7 @@ def _uris(path: str) -> list[str]:
     return DeltaTable(path).file_uris()
 
 
+@pytest.mark.slow
 def test_refresh_gives_the_same_table_and_everything_below_it(gym: Lakehouse) -> None:
     before = {table: gym.rows(table) for table in ("heart_rate", "device_day")}
     reports = gym.run("silver", "gold", mode="refresh", tables=["heart_rate"])

@@ -25,7 +25,7 @@ from sluice.privacy.pseudonyms import pseudonym
 from sluice.runs import ledger
 from sluice.settings import Settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KEY = hashlib.sha256(b"a key of tests").hexdigest()
 DOMAINS = ("user", "device")

@@ -168,6 +168,7 @@ def test_rows_do_not_stay_where_a_table_was_before_it_was_restricted(shop: Shop,
         lake.run()
 
 
+@pytest.mark.slow
 def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Shop) -> None:
     lake = shop(VISITS, device)
     lake.land("visits/1.jsonl", lines({"mac": "00ab12000001", "seen": 1, "age": 30}))

@@ -286,6 +286,7 @@ def _sold(*rules: Any) -> Any:
 NAMED, KNOWN = expect_or_quarantine("named", "name IS NOT NULL"), expect_or_quarantine("named", "name > 'A' OR name IS NULL")
 
 
+@pytest.mark.slow
 def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_with_its_subject(shop: Shop) -> None:
     lake = shop(SOLD, _sold(NAMED))
     lake.land(
@@ -305,6 +306,7 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 
 
+@pytest.mark.slow
 def test_a_quarantine_of_before_gets_its_columns_and_its_rows_are_found_by_what_they_have(
     shop: Shop, spark: SparkSession
 ) -> None:

@@ -160,6 +160,7 @@ def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
     assert not any(b"bob" in text for text in texts)
 
 
+@pytest.mark.slow
 def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> None:
     version = log.version(path(shop, "spent"))
     land(shop, (2, "cleo", 20, 2))  # nothing of bob is left in silver
@@ -179,6 +180,7 @@ def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
         restore(shop, "sale", 0)
 
 
+@pytest.mark.slow
 def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: Lakehouse) -> None:
     version = log.version(path(shop, "last"))
     land(shop, (1, "ann", 11, 2), (2, "bob", 21, 2))

@@ -287,6 +287,7 @@ def test_state_does_not_grow_with_the_number_of_runs(settings: Settings, spark: 
     assert max(files[5:]) <= max(files[1:5]) + 4, files  # a version more or less of one window's partition
 
 
+@pytest.mark.slow
 def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark, tumbling)
     lake.pulses(5, 31)

@@ -110,6 +110,7 @@ def test_a_small_view_is_recomputed_in_full_and_only_its_differences_are_written
     assert lake.files("by_region") == before and lake.right()
 
 
+@pytest.mark.slow
 def test_of_a_large_view_what_changes_touch_is_recomputed_until_that_is_most(
     settings: Settings, spark: SparkSession, large: None
 ) -> None:
@@ -154,6 +155,7 @@ def test_rows_in_scope_are_chosen_after_sessions_are_made(spark: SparkSession) -
         assert [row["count"] for row in scope.of_view(sessions, made=True).collect()] == [3]
 
 
+@pytest.mark.slow
 def test_the_choice_can_be_pinned(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, replace(by_region, recompute="keys"), replace(three_days, recompute="full"))
     lake.run()
@@ -164,6 +166,7 @@ def test_the_choice_can_be_pinned(settings: Settings, spark: SparkSession) -> No
     assert lake.right()
 
 
+@pytest.mark.slow
 def test_a_day_that_is_not_known_bounds_nothing_and_its_rows_are_read_always(
     settings: Settings, spark: SparkSession, large: None
 ) -> None:

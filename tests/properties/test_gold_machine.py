@@ -397,6 +397,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return settings_at(tmp_path_factory.mktemp("ward"))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_a_ward_is_what_it_must_be_after_every_kind_of_step(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
