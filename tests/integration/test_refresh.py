@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.graph import Graph, graph
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -107,3 +108,12 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
     before = lake.versions()
     lake.run(*LAYERS)
     assert lake.versions() == before
+
+
+def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehouse) -> None:
+    shutil.rmtree(lake.workspace().path("counts"))
+    with pytest.raises(UsageError, match="2 deliveries.*--mode refresh --table counts"):
+        lake.run("bronze")
+    assert not log.exists(lake.workspace().path("counts"))
+    lake.run("bronze", mode="refresh", tables=["counts"])
+    assert len(lake.rows("counts", "item")) == 4

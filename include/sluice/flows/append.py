@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.kafka import KafkaSource
 from sluice.declare.source import Source
+from sluice.errors import UsageError
 from sluice.flows import intake, reread, streams
 from sluice.flows.checkpoints import Checkpoint, current
 from sluice.ingest import groups, ledger, records
@@ -51,6 +52,8 @@ def create(workspace: Workspace, source: Source) -> Shape:
 
 def run(workspace: Workspace, source: Source, report: FlowReport, anew: str | None = None) -> None:
     """Ingest every delivery of the source that has no outcome yet. anew: read again what the landing folder still has, before that."""
+    if not anew:
+        _refuse_gone(workspace, source)
     shape = create(workspace, source)
     if anew:
         reread.run(workspace, source, shape, report)
@@ -113,6 +116,19 @@ def _looked_at(source: Source, fresh: list[Delivery]) -> list[Examined]:
 
         return kafka.settled(source, examined)
     return examined
+
+
+def _refuse_gone(workspace: Workspace, source: Source) -> None:
+    """Raise UsageError where rows were ingested and the table is away: made empty and gone on with, all of them would be lost in silence."""
+    if log.exists(workspace.path(source.name)) or not _known(workspace):
+        return
+    had = sum(one.had_rows for one in ledger.of_source(workspace.outcomes, source.name))
+    if had:
+        raise UsageError(
+            f"The bronze table of '{source.name}' is gone, with the rows of {had} {'delivery' if had == 1 else 'deliveries'}. Put it back at "
+            f"{workspace.path(source.name)}; or read again what the landing folder still has: "
+            f"sluice run {workspace.pipeline} --mode refresh --table {source.name}"
+        )
 
 
 def _known(workspace: Workspace) -> bool:
