@@ -112,7 +112,7 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
 
 def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehouse) -> None:
     shutil.rmtree(lake.workspace().path("counts"))
-    with pytest.raises(UsageError, match="2 deliveries.*--mode refresh --table counts"):
+    with pytest.raises(UsageError, match=r"2 deliveries.*--mode refresh --table counts"):
         lake.run("bronze")
     assert not log.exists(lake.workspace().path("counts"))
     lake.run("bronze", mode="refresh", tables=["counts"])
