@@ -296,7 +296,7 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("stubborn", "at_least", "at_most"), [("", 0, 1.5), ("asked", 1.5, 3), ("terminated", 3, 6)])
+@pytest.mark.parametrize(("stubborn", "at_least", "at_most"), [("", 0, 4), ("asked", 4, 6), ("terminated", 6, 9)])
 def test_a_job_is_asked_then_terminated_then_killed(
     checkout: Checkout,
     records: Path,
@@ -314,8 +314,8 @@ def test_a_job_is_asked_then_terminated_then_killed(
     hook = SluiceSparkSubmitHook(
         stop_request=checkout.settings.stop_request("gym", "af-1"),
         conn_id="spark_default",
-        ask_seconds=1.5,
-        terminate_seconds=1.5,
+        ask_seconds=4,
+        terminate_seconds=2,
         application_args=["--run-id", "af-1"],
     )
 
