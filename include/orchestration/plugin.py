@@ -1,4 +1,4 @@
-"""What Sluice adds to Airflow's UI: a page of a pipeline's tables, for whoever may see its DAG."""
+"""What Sluice adds to Airflow: a page of a pipeline's tables, for whoever may see its DAG, and one writer at a time on SQLite."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from orchestration import sqlite
 from orchestration.history_page import history_page
 from orchestration.line import airflow_line
 from orchestration.links import PAGES, links
@@ -62,4 +63,5 @@ class SluicePlugin(AirflowPlugin):
     name = "sluice"
     operator_extra_links = LINKS
     fastapi_apps = [{"name": "sluice", "app": _pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
+    fastapi_root_middlewares = [{"name": "sluice", "middleware": sqlite.OneWriter}] if airflow_line() == 3 and sqlite.is_used() else []
     flask_blueprints = [_blueprint()] if airflow_line() == 2 else []

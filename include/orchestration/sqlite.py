@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 SECONDS = 60.0
@@ -34,11 +36,32 @@ class Connection(sqlite3.Connection):
         return super().cursor(factory)
 
 
-def _connect_args() -> dict[str, Any]:
-    """What the driver is given beside the file; nothing where somebody has chosen another database."""
-    if not os.environ.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "").startswith("sqlite:"):
-        return {}
-    return {"factory": Connection, "timeout": SECONDS}
+class OneWriter:
+    """A middleware of the API server that lets one request at a time change something.
+
+    A request of the API commits when the server's event loop comes back to it, and another one writes its entry of the audit log
+    within that loop. If the first has written already, the second waits for a lock that only the loop itself could free:
+    the whole server stands still until `SECONDS` are over, and answers 500 then. Seen on Airflow 3.3.2 with a backfill that was
+    cancelled while a task began.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve a request, in its turn if it may write."""
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self._app(scope, receive, send)
+            return
+        async with self._turn:
+            await self._app(scope, receive, send)
 
 
-CONNECT_ARGS = _connect_args()
+def is_used() -> bool:
+    """Whether this process's Airflow keeps its database in SQLite; somebody may have chosen another one."""
+    return os.environ.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "").startswith("sqlite:")
+
+
+CONNECT_ARGS: dict[str, Any] = {"factory": Connection, "timeout": SECONDS} if is_used() else {}
+"""What the driver is given beside the file."""

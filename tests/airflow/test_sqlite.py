@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from orchestration.sqlite import Connection
+from orchestration.sqlite import Connection, OneWriter
 
 
 @pytest.fixture
@@ -71,3 +73,47 @@ def test_without_it_sqlite_refuses_at_once(file: Path) -> None:
     ):
         for _ in range(20):
             read_and_write(connection)
+
+
+class Server:
+    """Writes as Airflow's API server does: its audit log within the loop, the rest in a thread, whose commit comes by the loop."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.under_way = self.most = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        if scope["method"] != "GET":
+            with closing(sqlite3.connect(self.file, timeout=0.2)) as log, log:
+                log.execute("INSERT INTO theirs VALUES (1)")
+        with closing(sqlite3.connect(self.file, timeout=0.2, check_same_thread=False)) as connection:
+            if scope["method"] != "GET":
+                await asyncio.to_thread(connection.execute, "INSERT INTO ours VALUES (1)")
+            await asyncio.sleep(0.01)
+            await asyncio.to_thread(connection.commit)
+        self.under_way -= 1
+
+
+def ask(application: Any, method: str) -> list[BaseException | None]:
+    async def together() -> Any:
+        requests = [application({"type": "http", "method": method}, None, None) for _ in range(10)]
+        return await asyncio.gather(*requests, return_exceptions=True)
+
+    return asyncio.run(together())  # type: ignore[no-any-return]
+
+
+def test_requests_that_write_do_not_wait_for_each_other_within_the_loop(file: Path) -> None:
+    assert ask(OneWriter(Server(file)), "PUT") == [None] * 10
+
+
+def test_without_turns_the_server_waits_for_itself(file: Path) -> None:
+    """What Airflow 3.3.2 did: the waiting ends by SQLite's patience only."""
+    assert any(isinstance(end, sqlite3.OperationalError) for end in ask(Server(file), "PUT"))
+
+
+def test_requests_that_read_go_together(file: Path) -> None:
+    server = Server(file)
+    assert ask(OneWriter(server), "GET") == [None] * 10
+    assert server.most > 1
