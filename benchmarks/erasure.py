@@ -110,7 +110,7 @@ class Bench:
 
         key = secrets.key(self.workspace.settings)
         listed = [Suppressed("device_id", str(pseudonym(key, "device_id", str(one)))) for one in people]
-        suppression.add(self.workspace, f"r{len(self.waiting)}", listed)
+        suppression.add(self.workspace, {f"r{len(self.waiting)}": listed})
         rows.delete(self.workspace, places.tables(self.workspace))
 
     def deleted(self, people: Sequence[int]) -> None:

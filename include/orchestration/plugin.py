@@ -63,5 +63,7 @@ class SluicePlugin(AirflowPlugin):
     name = "sluice"
     operator_extra_links = LINKS
     fastapi_apps = [{"name": "sluice", "app": _pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
-    fastapi_root_middlewares = [{"name": "sluice", "middleware": sqlite.OneWriter}] if airflow_line() == 3 and sqlite.is_used() else []
+    fastapi_root_middlewares = (
+        [{"name": "sluice", "middleware": sqlite.OneWriter}] if airflow_line() == 3 and sqlite.is_used() else []
+    )
     flask_blueprints = [_blueprint()] if airflow_line() == 2 else []

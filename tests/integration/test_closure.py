@@ -192,8 +192,8 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
     made = closure.settle(lake.workspace(), requests.receive(lake.settings, lake.graph, asked))
-    assert suppression.add(lake.workspace(), made.request, made.subjects) == len(made.subjects)
-    assert suppression.add(lake.workspace(), made.request, made.subjects) == 0
+    assert suppression.add(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
+    assert suppression.add(lake.workspace(), {made.request: made.subjects}) == 0
     assert closure.settle(lake.workspace(), made) is made
     assert log.properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
     return made.request

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sluice.settings import Settings
 
 HER = "anna-schmidt-4711"
+BERT = "bert-meier-0815"
 notes = Source(name="notes", schema="who STRING, text STRING", subject="who", comment="Notes.")
 
 
@@ -60,20 +61,24 @@ def request_of_her(settings: Settings, house: Graph, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
     made = requests.receive(settings, house, [Identifier("who", HER)])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
-    canary.plant(workspace, made)
+    canary.plant(workspace, [made])
     requests.advance(settings, "house", made, requests.PHYSICALLY)
     return made.request
 
 
 def _erase(settings: Settings, request: str, *kept: str) -> None:
     """Remove the canary, as the steps do, but for these folders."""
-    for folder in canary.root(settings, "house", request).iterdir():
+    for folder in _canary(settings, request).iterdir():
         if folder.is_dir() and folder.name not in kept:
             shutil.rmtree(folder)
 
 
+def _canary(settings: Settings, request: str) -> Path:
+    return canary.root(settings, "house", requests.one(settings, "house", request).control)
+
+
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
-    return certificate.issue(settings, house, requests.one(settings, "house", request))
+    return certificate.issue(settings, house, [requests.one(settings, "house", request)])[0]
 
 
 def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings, house: Graph, request_of_her: str) -> None:
@@ -82,7 +87,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
     assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
     assert requests.one(settings, "house", request_of_her).state == requests.CERTIFIED
-    assert not canary.root(settings, "house", request_of_her).exists()
+    assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
     for text in (page, made.path.read_text()):
@@ -289,7 +294,7 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     request = requests.receive(settings, house, [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
     vault.add(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
-    assert (sought.of(settings, house, [request])).shared == 0
+    assert (sought.of(settings, house, [request])).shared == {request.request: 0}
     (entry,) = requests.subjects_of(settings, "house", [Identifier("who", "badge-00a7f3")])
     row = {
         "domain": ["who"],
@@ -299,10 +304,10 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     }
     path = settings.bookkeeping("house", "suppression")
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
-    assert (sought.of(settings, house, [request])).shared == 0
+    assert (sought.of(settings, house, [request])).shared == {request.request: 0}
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
     found = sought.of(settings, house, [request])
-    assert found.shared == 1
+    assert found.shared == {request.request: 1}
     march = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1e6)
     assert [one.times for one in found.person if one.times] == [((None, march),)]
 
@@ -332,6 +337,52 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     for late, verdict in ((True, "PASS"), (False, "FAIL")):
         at = pa.array([until if late else until - timedelta(days=1)], pa.timestamp("us", "UTC"))
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite")
-        issued = certificate.issue(settings, made, requests.one(settings, "house", request_of_her))
+        issued = certificate.issue(settings, made, [requests.one(settings, "house", request_of_her)])[0]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
+
+
+def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
+    settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bert = requests.receive(settings, house, [Identifier("who", BERT)])
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+    both = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
+    theirs = canary.plant(workspace, both)
+    assert [one.control for one in canary.plant(workspace, theirs)] == [one.control for one in theirs]
+    requests.advance(settings, "house", bert, requests.PHYSICALLY)
+    for request in theirs:
+        _erase(settings, request.request)
+    write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
+    asked = [requests.one(settings, "house", one.request) for one in theirs]
+    scans = []
+    run = scan.run
+    monkeypatch.setattr(scan, "run", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
+    hers, his = certificate.issue(settings, house, asked)
+    assert [name for name in scans if name != "canary"] == ["lake"]
+    assert (hers.verdict, his.verdict, his.logical) == ("PASS", "FAIL", "FAIL")
+    assert his.record["previous"] == hers.record["hash"]
+    assert sum(hers.record["needles"].values()) < 100 > sum(his.record["needles"].values())
+    assert not _canary(settings, request_of_her).exists() and _canary(settings, bert.request).exists()
+
+
+def test_requests_that_are_carried_out_together_have_one_canary(
+    settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+    asked = [requests.receive(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
+    planted = canary.plant(workspace, asked)
+    assert len({one.control for one in planted}) == 1 and len(list(canary.root(settings, "house", "").iterdir())) == 1
+    assert len({tuple(canary.identifiers(settings, "house", one.request)) for one in asked}) == 1
+    # Killed while it planted: what is not whole goes, and another is planted.
+    (_canary(settings, asked[0].request) / canary.PLANTED).unlink()
+    again = canary.plant(workspace, planted)
+    assert again[0].control != planted[0].control and len(list(canary.root(settings, "house", "").iterdir())) == 1
+    for request in asked:
+        requests.advance(settings, "house", request, requests.PHYSICALLY)
+    _erase(settings, asked[0].request)
+    made = _issue(settings, house, asked[0].request)
+    assert made.verdict == "PASS" and _canary(settings, asked[0].request).exists()
+    assert _issue(settings, house, asked[1].request).verdict == "PASS"
+    assert not _canary(settings, asked[1].request).exists()

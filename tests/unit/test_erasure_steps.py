@@ -188,6 +188,15 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
 
     assert names.are_in_content(gzip.compress(b"a 12140 b" * 9000)[:-20])
     assert not naming.names(["77"]).are_in_content(b"77")
+    other = naming.names(["+49 171 555", "Müller", "Анна Шмидт"])
+    for text, there in (
+        ("of +49 171 555.", True),
+        ("x+49 171 555", False),
+        ("mÜLLER", False),
+        ("MüLLER", True),
+        ("Анна Шмидт", True),
+    ):
+        assert other.are_in_bytes(text.encode()) == there, text
 
 
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +225,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     told: list[list[Identifier]] = []
     found = [[Identifier("who", "anna"), Identifier("badge", number, "2026-01-01", None)] for number in ("1", "2")]
 
-    def close(_: object, identifiers: list[Identifier]) -> list[Identifier]:
+    def close(_: object, identifiers: list[Identifier], rows: object) -> list[Identifier]:
         told.append(list(identifiers))
         return found[len(told) - 1]
 
@@ -229,7 +238,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     assert told == [[asked], [asked]]
     assert set(vault.read(settings, "house", request.request)) == {asked, *found[1], made_up}
     assert again.subjects == tuple(sorted(requests.subjects_of(settings, "house", found[1]), key=repr))
-    monkeypatch.setattr(suppression, "lists", lambda *_: True)
+    monkeypatch.setattr(suppression, "listed", lambda *_: {request.request})
     assert closure.settle(workspace, again) is again
 
 
@@ -387,8 +396,8 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
         carried_out.extend(one.request for one in erasing.waiting)
 
     monkeypatch.setattr(propagation, "STEPS", {"suppress": suppress})
-    monkeypatch.setattr(closure, "close", lambda _, asked: asked)
-    monkeypatch.setattr(canary, "plant", lambda *arguments: [])
+    monkeypatch.setattr(closure, "close", lambda _, asked, rows: asked)
+    monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [])
     monkeypatch.setattr(erasing, "prove", lambda *_: ([], {}))
@@ -427,7 +436,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
 
     monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
     monkeypatch.setattr(closure, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
-    monkeypatch.setattr(canary, "plant", lambda *arguments: [])
+    monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):

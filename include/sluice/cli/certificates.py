@@ -36,7 +36,7 @@ def certificate(
         graph = load(settings, pipeline)
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
         with own_lease.held(settings, pipeline, "certificate", "Ask again when it has ended."):
-            certificates.issue(settings, graph, requests.one(settings, pipeline, request))
+            certificates.issue(settings, graph, [requests.one(settings, pipeline, request)])
     found = certificates.all_of(settings, pipeline, request)
     if not found:
         state = requests.one(settings, pipeline, request).state

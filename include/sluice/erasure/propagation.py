@@ -7,6 +7,7 @@ nobody reads any more go last. Each step is noted for each table, so that a kill
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -28,8 +29,7 @@ Step = Callable[[Erasing], None]
 
 def suppress(erasing: Erasing) -> None:
     """Put the requests' subjects on the suppression list."""
-    for request in erasing.waiting:
-        suppression.add(erasing.workspace, request.request, request.subjects)
+    suppression.add(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
 
 
 def _tables(erasing: Erasing) -> None:
@@ -87,24 +87,26 @@ def propagate(
     asking.take(workspace)
     if not requests.waiting(settings, pipeline, only):
         return landing.again(workspace)
-    settled = closure.settled(workspace, only)
-    for request in settled:
-        canary.plant(workspace, request)
+    settled = canary.plant(workspace, closure.settled(workspace, only))
     erasing = Erasing(workspace, settled, follow)
     for name, step in STEPS.items():
         if name not in without:
             step(erasing)
     _told_of_clones(workspace, erasing.reports)
     due = _physical_due(workspace, settled)
+    taken_out = _taken_out(workspace)
     for request in settled:
-        note = f"{_taken_out(workspace, request)} rows"
+        note = f"{taken_out[request.request]} rows"
         requests.advance(settings, pipeline, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds"))
     return erasing.reports
 
 
-def _taken_out(workspace: Workspace, request: ErasureRequest) -> int:
-    found = ledger.rows(workspace.settings, workspace.pipeline)
-    return sum(one.rows for one in found if one.request == request.request and one.step in ("tables", "late", "quarantine"))
+def _taken_out(workspace: Workspace) -> Counter[str]:
+    """How many rows the requests have taken out of tables; those that are carried out together have the same ones."""
+    found: Counter[str] = Counter()
+    for one in ledger.rows(workspace.settings, workspace.pipeline):
+        found[one.request] += one.rows if one.step in ("tables", "late", "quarantine") else 0
+    return found
 
 
 def _physical_due(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:

@@ -71,6 +71,7 @@ class ErasureRequest:
     """An erasure request. domain, pseudonyms: what it was asked by. subjects: all that is known of its people, after closure.
 
     due_at: when it must be certified. physical_due_at: when the bytes that are still there may go; None while that is not known.
+    planted: which canary is erased with it (see `control`), None while there is none.
     """
 
     request: str
@@ -82,6 +83,12 @@ class ErasureRequest:
     subjects: tuple[Suppressed, ...] = ()
     history: tuple[Event, ...] = ()
     physical_due_at: str | None = None
+    planted: str | None = None
+
+    @property
+    def control(self) -> str:
+        """The name of its canary. Each request of before had one of its own."""
+        return self.planted or self.request
 
     @property
     def done_at(self) -> str | None:
@@ -155,6 +162,11 @@ def note(settings: Settings, pipeline: str, request: str, what: str, said: str =
 def with_subjects(settings: Settings, pipeline: str, request: str, subjects: Iterable[Suppressed]) -> ErasureRequest:
     """Keep all that is known of a request's people, found by closure."""
     return _written(settings, pipeline, replace(one(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr))))
+
+
+def with_control(settings: Settings, pipeline: str, request: str, planted: str) -> ErasureRequest:
+    """Keep which canary is erased with a request."""
+    return _written(settings, pipeline, replace(one(settings, pipeline, request), planted=planted))
 
 
 def receive(

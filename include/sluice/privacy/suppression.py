@@ -6,7 +6,8 @@ was counts as the person's. A lifted entry holds for what was there before: the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -63,25 +64,28 @@ def create(workspace: Workspace) -> None:
     suppression_key.keep_check(workspace.session, workspace.settings, path)
 
 
-def add(workspace: Workspace, request: str, subjects: Iterable[Suppressed]) -> int:
-    """Put a request's subjects on the list, in one commit and once, however often it is tried. Returns how many are new."""
+def add(workspace: Workspace, subjects: Mapping[str, Iterable[Suppressed]]) -> int:
+    """Put the subjects of requests on the list, in one commit and once, however often it is tried. Returns how many are new."""
     create(workspace)
     workspace.note("suppression")
     now = datetime.now(UTC)
+    there = listed(workspace) if subjects else frozenset()
+    new = sorted(request for request, of in subjects.items() if of and request not in there)
     rows = [
         (one.domain, one.pseudonym, request, now, _instant(one.since), _instant(one.until), _instant(one.known_until), None, None)
-        for one in dict.fromkeys(subjects)
+        for request in new
+        for one in dict.fromkeys(subjects[request])
     ]
-    if not rows or lists(workspace, request):
+    if not rows:
         return 0
-    once = Transaction("suppression", request, "suppression", 0)
+    once = Transaction("suppression", hashlib.sha256(" ".join(new).encode()).hexdigest()[:12], "suppression", 0)
     commits.append(tables.inline(workspace.session, rows, SCHEMA), workspace.suppression, once)
     return len(rows)
 
 
-def lists(workspace: Workspace, request: str) -> bool:
-    """Whether the subjects of a request are on the list."""
-    return log.exists(workspace.suppression) and request in _distinct(workspace.suppression, "request")
+def listed(workspace: Workspace) -> frozenset[str]:
+    """The requests whose subjects are on the list."""
+    return frozenset(_distinct(workspace.suppression, "request")) if log.exists(workspace.suppression) else frozenset()
 
 
 def is_empty(workspace: Workspace) -> bool:

@@ -1,7 +1,7 @@
 """A made-up person, planted in every kind of store and erased by the same steps as people are: the control of the scan.
 
-What stands for it lies below <lake>/<pipeline>/_sluice/canary/<request>/, with somebody else beside it wherever rows are rewritten. A scan
-that does not find it beforehand proves nothing by finding nobody afterwards.
+Requests that are carried out together have one of them together. What stands for it lies below <lake>/<pipeline>/_sluice/canary/<its name>/,
+with somebody else beside it wherever rows are rewritten. A scan that does not find it beforehand proves nothing by finding nobody afterwards.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sluice.erasure import scan, vault
+from sluice.erasure import requests, scan, vault
 from sluice.erasure.control import planting, stores
 from sluice.erasure.control.planting import Marks
 from sluice.erasure.requests import ErasureRequest
@@ -29,6 +29,8 @@ PREFIX = "canary:"
 DOMAIN = stores.TEXT
 COLUMN = "canary_id"
 _COLUMNS = {stores.SHORT: (stores.SHORT, f"{stores.SHORT}_text")}
+_NOW = "now-"
+"""In front of the name of a canary that is planted for the scan of now."""
 PLANTED = "planted.json"
 """What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
 
@@ -37,7 +39,7 @@ Kind = Literal["table", "quarantine", "landing", "archive", "state", "temporary"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the canary of a request stands. `kind` says which step erases it.
+    """Where a canary stands. `kind` says which step erases it.
 
     table, quarantine: a Delta table at `path`, rows by `column` (values of `domain`, without PREFIX): merge-delete, REORG PURGE, VACUUM.
     landing: a folder of .jsonl and .csv files, rewritten without the records whose `column` is the subject's.
@@ -64,37 +66,63 @@ _PLACES: Mapping[str, tuple[Kind, str]] = {
 """By the name of a folder."""
 
 
-def root(settings: Settings, pipeline: str, request: str) -> Path:
-    """The folder that holds the canary of a request: <lake>/<pipeline>/_sluice/canary/<request>."""
-    return Path(settings.bookkeeping(pipeline, "canary")) / request
+def root(settings: Settings, pipeline: str, name: str) -> Path:
+    """The folder that holds a canary: <lake>/<pipeline>/_sluice/canary/<name>."""
+    return Path(settings.bookkeeping(pipeline, "canary")) / name
 
 
-def plant(workspace: Workspace, request: ErasureRequest) -> None:
-    """Plant the canary of a request in a place of every kind, unless it was. Before the first step of the propagation.
+def plant(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
+    """Plant one canary in a place of every kind for those of the requests that have none. Before the first step of the propagation.
 
-    Its identifiers go into the vault with the request's; what a scan finds of them is kept as numbers.
+    Its identifiers go into the vault with those of each request; what a scan finds of them is kept as numbers. Returns the requests, each
+    with its canary.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    folder = root(settings, pipeline, request.request)
-    if (folder / PLANTED).is_file():
-        return
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while it planted
-    marks = _marks(identifiers(settings, pipeline, request.request)) or Marks.by_chance()
-    vault.add(settings, pipeline, request.request, [Identifier(f"{PREFIX}{domain}", value) for domain, value in _values(marks)])
+    unplanted = (one.request for one in asked if planted(settings, pipeline, one.control) is None)
+    # One of before there was a vault can be carried out, and never proved.
+    without = [request for request in unplanted if vault.holds(settings, pipeline, request)]
+    if without:
+        _remove_left_over(settings, pipeline)
+        name, marks = secrets.token_hex(6), Marks.by_chance()
+        made_up = [Identifier(f"{PREFIX}{domain}", value) for domain, value in _values(marks)]
+        for request in without:
+            theirs = [one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(PREFIX)]
+            vault.replace(settings, pipeline, request, [*theirs, *made_up])
+            requests.with_control(settings, pipeline, request, name)
+        _plant(workspace, root(settings, pipeline, name), marks)
+    return [requests.one(settings, pipeline, one.request) for one in asked]
+
+
+def _plant(workspace: Workspace, folder: Path, marks: Marks) -> None:
     planting.everything(folder, COLUMN, marks, workspace.graph.pipeline.retain)
     planting.with_vectors(workspace, folder / "vectors")
-    found = look(settings, pipeline, request.request)
     partial = folder / f".{PLANTED}"
-    partial.write_text(json.dumps(found), encoding="utf-8")
+    partial.write_text(json.dumps(_found(folder, needles.of(_values(marks), _COLUMNS))), encoding="utf-8")
     partial.replace(folder / PLANTED)
 
 
-def places(workspace: Workspace, request: ErasureRequest) -> list[Place]:
-    """Where the canary of a request stands, for the steps that erase it; [] where none was planted."""
-    folder = root(workspace.settings, workspace.pipeline, request.request)
+def _remove_left_over(settings: Settings, pipeline: str) -> None:
+    """What a run has left that was killed while it planted: nobody has it, or it is not whole."""
+    for folder in root(settings, pipeline, "").glob("*"):
+        if not folder.name.startswith(_NOW) and not (folder / PLANTED).is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_proved(settings: Settings, pipeline: str, name: str) -> None:
+    """Take a canary away whose requests are all proved."""
+    having = (one for one in requests.all_of(settings, pipeline) if one.control == name)
+    if all(one.state == requests.CERTIFIED for one in having):
+        shutil.rmtree(root(settings, pipeline, name), ignore_errors=True)
+
+
+def places(workspace: Workspace, name: str) -> list[Place]:
+    """Where a canary stands, for the steps that erase it; [] where none of that name was planted."""
+    folder = root(workspace.settings, workspace.pipeline, name)
     if not (folder / PLANTED).is_file():
         return []
-    return [Place(kind, name, str(folder / name), column, DOMAIN if column else "") for name, (kind, column) in _PLACES.items()]
+    return [
+        Place(kind, place, str(folder / place), column, DOMAIN if column else "") for place, (kind, column) in _PLACES.items()
+    ]
 
 
 def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
@@ -105,19 +133,20 @@ def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identif
     return [Identifier(one.domain.removeprefix(PREFIX), one.value) for one in found if one.domain.startswith(PREFIX)]
 
 
-def needles_of(settings: Settings, pipeline: str, request: str) -> list[scan.Needle]:
-    """What the scan looks for of the canary."""
-    return needles.of(((one.domain, one.value) for one in identifiers(settings, pipeline, request)), _COLUMNS)
+def needles_of(settings: Settings, pipeline: str, request: ErasureRequest) -> list[scan.Needle]:
+    """What the scan looks for of the canary of a request."""
+    made_up = identifiers(settings, pipeline, request.request)
+    return needles.of(((one.domain, one.value) for one in made_up), _COLUMNS)
 
 
-def look(settings: Settings, pipeline: str, request: str) -> dict[str, int]:
-    """Scan the canary's own places. By kind of store, how often it was found; each kind is there, with 0 where it was not."""
-    return _found(root(settings, pipeline, request), needles_of(settings, pipeline, request))
+def look(settings: Settings, pipeline: str, request: ErasureRequest) -> dict[str, int]:
+    """Scan the places of a request's canary. By kind of store, how often it was found; each kind is there, with 0 where it was not."""
+    return _found(root(settings, pipeline, request.control), needles_of(settings, pipeline, request))
 
 
 def witnessed(settings: Settings, pipeline: str) -> dict[str, int]:
     """Plant another canary, look for it, and remove it: whether the scanner of now finds one. By kind of store, how often it did."""
-    folder = root(settings, pipeline, f"now-{secrets.token_hex(6)}")
+    folder = root(settings, pipeline, f"{_NOW}{secrets.token_hex(6)}")
     marks = Marks.by_chance()
     try:
         planting.everything(folder, COLUMN, marks, "7 days")
@@ -128,14 +157,6 @@ def witnessed(settings: Settings, pipeline: str) -> dict[str, int]:
 
 def _values(marks: Marks) -> list[tuple[str, str]]:
     return [(stores.TEXT, marks.text), (stores.SHORT, str(marks.short)), (stores.LONG, str(marks.long))]
-
-
-def _marks(known: list[Identifier]) -> Marks | None:
-    """Those that the vault has already, of a run that was killed."""
-    by_domain = {one.domain: one.value for one in known}
-    if not {stores.TEXT, stores.SHORT, stores.LONG} <= set(by_domain):
-        return None
-    return Marks(by_domain[stores.TEXT], int(by_domain[stores.SHORT]), int(by_domain[stores.LONG]))
 
 
 def _found(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
@@ -153,7 +174,7 @@ def counted(hits: list[scan.Hit], below: str) -> dict[str, int]:
     return found
 
 
-def planted(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
-    """What was found of the canary when it had been planted; None where it was not."""
-    path = root(settings, pipeline, request) / PLANTED
+def planted(settings: Settings, pipeline: str, name: str) -> dict[str, int] | None:
+    """What was found of a canary when it had been planted; None where none of that name was."""
+    path = root(settings, pipeline, name) / PLANTED
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None

@@ -18,6 +18,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.privacy import secrets
 from sluice.settings import Settings
 
+_NUMBERED = re.compile(r"-(\d+)\Z")
 _TOLD = 16
 """Digits of a hash that the history of a request tells."""
 
@@ -48,11 +49,14 @@ class Certificate:
 
 def all_of(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
     """The certificates of a pipeline, or of one request, in the order of the chain."""
-    found = [
-        Certificate(path, json.loads(path.read_text(encoding="utf-8"))) for path in _folder(settings, pipeline).glob("*.json")
-    ]
-    found.sort(key=lambda one: int(one.record["number"]))
-    return [one for one in found if request in (None, one.record["request"])]
+    paths = sorted(_folder(settings, pipeline).glob("*.json"), key=_number)
+    return [_certificate(path) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
+
+
+def latest(settings: Settings, pipeline: str) -> Certificate | None:
+    """The last of the chain."""
+    paths = list(_folder(settings, pipeline).glob("*.json"))
+    return _certificate(max(paths, key=_number)) if paths else None
 
 
 def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any]) -> Certificate:
@@ -102,7 +106,8 @@ def told_of(note: str) -> tuple[int, str] | None:
 
 def _seal(settings: Settings, pipeline: str, record: dict[str, Any]) -> str:
     """Made by chance, the key is, only as long as nothing was sealed with it."""
-    sealed = any("seal" in one.record for one in all_of(settings, pipeline))
+    last = latest(settings, pipeline)
+    sealed = last is not None and ("seal" in last.record or any("seal" in one.record for one in all_of(settings, pipeline)))
     key = secrets.key(settings, CERTIFICATE_KEY, make=not sealed)
     return hmac.new(key, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()
 
@@ -129,6 +134,16 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or not {"hash", "request", "pipeline", "stamps"} <= set(record):
         raise UsageError(f"{path} is no certificate. They lie in <lake>/<pipeline>/_sluice/certificates.")
     return record
+
+
+def _certificate(path: Path) -> Certificate:
+    return Certificate(path, json.loads(path.read_text(encoding="utf-8")))
+
+
+def _number(path: Path) -> int:
+    """Where in the chain a certificate is, by the name of its file."""
+    found = _NUMBERED.search(path.stem)
+    return int(found.group(1)) if found else 0
 
 
 def _folder(settings: Settings, pipeline: str) -> Path:

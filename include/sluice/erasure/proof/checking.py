@@ -34,9 +34,8 @@ def verify(settings: Settings, path: Path, graph: Graph | None = None) -> dict[s
         wanted = sought.of(settings, graph, [request])
         rows = sought.rows(settings, graph, wanted)
         result = sought.looked(settings, graph, wanted)
-        now = stamps.of(
-            settings, record["pipeline"], request, rows, result, {"verdict": stamps.PASS}, len(undeclared.found(settings, graph))
-        )
+        others, hidden = len(undeclared.found(settings, graph)), stamps.hashing(settings, record["pipeline"])
+        now = stamps.of(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
         report["verdict"] = stamps.worst(now["logical"]["verdict"], now["physical"]["verdict"])
         report["differs"] = _differences(record, now, result)
     return report
@@ -87,7 +86,7 @@ def _differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult
         if (hit["root"], hit["path"], hit["decoder"], hit["kind"]) not in known
     }
     found += [f"{root}: found in a file where nothing was, {path}" for root, path in sorted(fresh)]
-    if dict(result.kinds) != record["needles"]:
+    if result.kinds != record["needles"]:
         found.append("other needles are looked for")
     if scanner() != record["scanner"]:
         found.append("the scanner is of another version")

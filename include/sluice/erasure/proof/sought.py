@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -16,6 +16,7 @@ from sluice.erasure.scan import Needle, ScanResult, needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
+from sluice.lake.releases import Release
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
@@ -23,30 +24,31 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True)
 class Sought:
-    """What is looked for. shared: identifiers that were others', too, at other times: looked for in rows that tell a time of the person's."""
+    """What is looked for. A needle of a person is of the request, one of a canary of the canary.
+
+    shared: by request, how many identifiers were others', too, at other times: looked for in rows that tell a time of the person's.
+    """
 
     person: list[Needle]
     control: list[Needle]
-    shared: int
+    shared: Mapping[str, int]
 
 
 def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
-    pipeline = graph.pipeline.name
-    found: list[Identifier] = []
+    columns, known = scope.columns_of_domain(settings, graph), releases.of(settings, graph.pipeline.name)
+    person: list[Needle] = []
+    shared: dict[str, int] = {}
     for request in asked:
-        of_people = vault.read(settings, pipeline, request.request)
-        known = [one for one in of_people if not one.domain.startswith(canary.PREFIX)]
-        found += _ended(settings, pipeline, request.request, known)
-    # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
-    shared = _shared(found)
-    own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
-    columns = scope.columns_of_domain(settings, graph)
-    person = [*needles.of(own, columns, scope.encodings(graph)), *_in_releases(settings, graph, own)]
-    person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
-    person += [replace(one, shared=True) for one in needles.of(shared, columns, scope.encodings(graph))]
-    control = [one for request in asked for one in canary.needles_of(settings, pipeline, request.request)]
-    return Sought(person, control, len(shared))
+        found, shared[request.request] = _of_one(settings, graph, request.request, columns, known)
+        person += [replace(one, of=request.request) for one in found]
+    by_canary = {request.control: request for request in asked}
+    control = [
+        replace(needle, of=name)
+        for name, request in by_canary.items()
+        for needle in canary.needles_of(settings, graph.pipeline.name, request)
+    ]
+    return Sought(person, control, shared)
 
 
 def rows(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
@@ -62,14 +64,29 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
         raise SluiceError(f"There can be no certificate: {error}.") from None
 
 
-def _in_releases(settings: Settings, graph: Graph, own: Iterable[tuple[str, str]]) -> list[Needle]:
+def _of_one(
+    settings: Settings, graph: Graph, request: str, columns: Mapping[str, set[str]], known: Sequence[Release]
+) -> tuple[list[Needle], int]:
+    """What is looked for of the people of one request, and how many of their identifiers were others', too."""
+    pipeline, encodings = graph.pipeline.name, scope.encodings(graph)
+    of_people = (one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX))
+    found = _ended(settings, pipeline, request, list(of_people))
+    # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
+    shared = _shared(found)
+    own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
+    person = [*needles.of(own, columns, encodings), *_in_releases(settings, graph, known, own)]
+    person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
+    person += [replace(one, shared=True) for one in needles.of(shared, columns, encodings)]
+    return person, len(shared)
+
+
+def _in_releases(settings: Settings, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]) -> list[Needle]:
     """What releases call people, by (domain, value): each by pseudonyms of its own, in which no form of an identifier is.
 
     A release may have been made when a domain was called otherwise, and say so.
     """
-    pipeline, found = graph.pipeline.name, []
-    known = releases.of(settings, pipeline)
-    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression")) if known else b""
+    found = []
+    key = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         listed = [pseudonym(key, one, value) for one in sorted({domain, *called})]

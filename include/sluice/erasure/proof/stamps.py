@@ -25,19 +25,17 @@ MOST_NAMED = 200
 
 
 def of(
-    settings: Settings,
-    pipeline: str,
     request: ErasureRequest,
     rows: ScanResult,
     result: ScanResult,
     control: dict[str, Any],
     undeclared: int,
+    hidden: Callable[[str], str],
 ) -> dict[str, Any]:
-    """The two stamps: no query returns the person; no byte holds anything of the person.
+    """The two stamps: no query returns the person; no byte holds anything of the person. hidden: see `hashing`.
 
     undeclared: how much lies below the roots that no declaration accounts for. Erasures do not reach it, and nobody knows what names it by.
     """
-    hidden = hashing(settings, pipeline)
     # Whoever looks for nothing finds nothing: the scan's own count of needles, since both look for the same.
     blind = not set(result.kinds) - {needles.TIMED}
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS

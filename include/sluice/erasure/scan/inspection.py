@@ -93,13 +93,14 @@ class Inspection:
 
     def add_to(self, result: ScanResult) -> None:
         """Put what was found into a result."""
-        grouped: Counter[tuple[str, str, str, str, bool, bool]] = Counter()
+        grouped: Counter[tuple[str, str, str, str, bool, bool, str]] = Counter()
         for (decoder, column, number), count in self.counts.items():
             needle = self.compiled.needles[number]
-            grouped[decoder, column, needle.domain, needle.kind, number >= self.compiled.first_control, needle.shared] += count
+            control = number >= self.compiled.first_control
+            grouped[decoder, column, needle.domain, needle.kind, control, needle.shared, needle.of] += count
         result.hits += [
-            Hit(self.root.name, self.path, decoder, column, domain, kind, control, count, shared)
-            for (decoder, column, domain, kind, control, shared), count in sorted(grouped.items())
+            Hit(self.root.name, self.path, decoder, column, domain, kind, control, count, shared, whose)
+            for (decoder, column, domain, kind, control, shared, whose), count in sorted(grouped.items())
         ]
         result.unread += [Unread(self.root.name, self.path, reason) for reason in self.reasons]
         for decoder, size in self.read.items():

@@ -69,14 +69,6 @@ def _micros(text: str | None) -> int | None:
     return round(datetime.fromisoformat(text).timestamp() * 1_000_000) if text else None
 
 
-def kinds(needles: Iterable[Needle]) -> dict[str, int]:
-    """How many needles there are of each kind."""
-    counted: dict[str, int] = {}
-    for needle in needles:
-        counted[needle.kind] = counted.get(needle.kind, 0) + 1
-    return dict(sorted(counted.items()))
-
-
 def _of_one(domain: str, value: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
     forms = list(_forms(value))
     for kind, text in forms:
@@ -174,4 +166,5 @@ def _numbers(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle
         yield Needle(domain, "float64", struct.pack(f"{order}d", number))
     digits = str(abs(number))
     java = f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"  # as Spark and Java write a DOUBLE
-    yield Needle(domain, "java double", java.encode(), whole=True)
+    # A round number is short here (7.0E9), and then many have it by chance.
+    yield Needle(domain, "java double", java.encode(), None if len(java) >= LEAST else columns, whole=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import NamedTuple
 
@@ -68,6 +68,7 @@ class Needle:
     fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
     times: from when until when it was the person's, in microseconds since 1970: it is looked for in rows alone that tell their time.
     shared: it was others', too, so that finding it says nothing of the person.
+    of: whose it is, where several are looked for at once.
     """
 
     domain: str
@@ -78,6 +79,7 @@ class Needle:
     whole: bool = False
     times: tuple[tuple[int | None, int | None], ...] | None = None
     shared: bool = False
+    of: str = ""
 
     def __repr__(self) -> str:
         return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too
@@ -86,7 +88,7 @@ class Needle:
 class Hit(NamedTuple):
     """What was found in one file by one decoder. path: relative to the root. control: whether it is of the canary; times: how often.
 
-    shared: whether it may as well be somebody else's.
+    shared: whether it may as well be somebody else's. of: whose needle it was.
     """
 
     root: str
@@ -98,6 +100,7 @@ class Hit(NamedTuple):
     control: bool
     times: int
     shared: bool = False
+    of: str = ""
 
 
 class Unread(NamedTuple):
@@ -118,17 +121,30 @@ class Scanned:
 
 @dataclass
 class ScanResult:
-    """What a scan found. kinds: how many needles of each kind; missing: roots that are not there (and so hold nothing)."""
+    """What a scan found. needles: how many, by whose they are and of which kind; missing: roots that are not there (and so hold nothing)."""
 
     hits: list[Hit] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     decoders: dict[str, Scanned] = field(default_factory=dict)
-    kinds: Counter[str] = field(default_factory=Counter)
+    needles: Counter[tuple[str, str]] = field(default_factory=Counter)
     roots: tuple[Root, ...] = ()
     missing: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
     seconds: float = 0.0
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many needles there were of each kind."""
+        found: Counter[str] = Counter()
+        for (_, kind), count in self.needles.items():
+            found[kind] += count
+        return dict(sorted(found.items()))
+
+    def about(self, *whose: str) -> ScanResult:
+        """The same scan, as if it had been for these alone, of all that were looked for at once."""
+        needles = Counter({key: count for key, count in self.needles.items() if key[0] in whose})
+        return replace(self, hits=[hit for hit in self.hits if hit.of in whose], needles=needles)
 
     def of_person(self) -> list[Hit]:
         """Hits of the person."""

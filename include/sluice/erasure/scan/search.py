@@ -21,6 +21,7 @@ _BITS = 18
 _CASE = 0x20
 _FOLD = np.uint32(0x20202020)
 _K1, _K2 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
+_AT_ONCE = 1 << 14
 _LEAST = 7
 _WIDE = 10
 """Patterns of so many bytes are found by seven of them, shorter ones by fewer."""
@@ -52,14 +53,51 @@ class Found(NamedTuple):
 class _Group:
     """Patterns that are found by words of one width.
 
-    table: by hash, whether a word with it is sought; sought: these words, sorted; entries: for each, the patterns with it, and where.
+    table: by hash, whether a word with it is sought; sought: these words, sorted; entries: for each, the patterns with it.
     """
 
     mask: np.uint32
     shift: np.uint32
     table: npt.NDArray[np.bool_]
     sought: npt.NDArray[np.uint64]
-    entries: list[list[tuple[int, int]]]
+    entries: list[list[_Alike]]
+
+
+class _Alike:
+    """Patterns with the same word at the same offset, and of the same length. Identifiers that are counted up are many of them."""
+
+    def __init__(self, offset: int, fold: bool) -> None:
+        self.offset, self.fold = offset, fold
+        self.numbers: dict[bytes, list[int]] = {}
+
+    def found(self, starts: Words, data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, Words]]:
+        """Which patterns begin at these places indeed: their numbers, and where each is."""
+        length = len(next(iter(self.numbers)))
+        starts = starts[(starts >= 0) & (starts + length <= len(data))]
+        if len(self.numbers) == 1:
+            ((wanted, numbers),) = self.numbers.items()
+            starts = self._verified(np.frombuffer(wanted, np.uint8), starts, data)
+            if len(starts):
+                yield from ((number, starts) for number in numbers)
+            return
+        met: dict[int, list[int]] = {}
+        for first in range(0, len(starts), _AT_ONCE):
+            part = starts[first : first + _AT_ONCE]
+            there = data[part[:, np.newaxis] + np.arange(length)]
+            texts = (_lower(there) if self.fold else there).tobytes()
+            for place, start in enumerate(part):
+                for number in self.numbers.get(texts[place * length : (place + 1) * length], ()):
+                    met.setdefault(number, []).append(int(start))
+        yield from ((number, np.array(places, np.int64)) for number, places in met.items())
+
+    def _verified(self, wanted: npt.NDArray[np.uint8], starts: Words, data: npt.NDArray[np.uint8]) -> Words:
+        # What is beside the word first: the word itself is known to be the same, letter case apart.
+        for position in (*range(self.offset), *range(len(wanted) - 1, self.offset - 1, -1)):
+            if not len(starts):
+                return starts
+            there = data[starts + position]
+            starts = starts[(_lower(there) if self.fold else there) == wanted[position]]
+        return starts
 
 
 class Search:
@@ -83,18 +121,22 @@ class Search:
         mask = np.uint32((1 << 8 * (width - _STEP)) - 1)
         bits = min(max(_BITS, (len(numbers) * 512).bit_length()), 24)
         shift, table = np.uint32(32 - bits), np.zeros(1 << bits, np.bool_)
-        entries: dict[int, list[tuple[int, int]]] = {}
+        chosen, windows = [], []
         for number in numbers:
-            data = self._patterns[number][0]
+            data = self._patterns[number][0].tobytes()
             base = _rarest(data, width)
-            for offset in range(base, base + _STEP):
-                padded = np.zeros(2 * _STEP, np.uint8)
-                padded[:width] = data[offset : offset + width]
-                words = padded.view("<u4") | _FOLD
-                table[_hashes(words, mask, shift)] = True
-                entries.setdefault(int(_exact(words, np.zeros(1, np.int64), mask)[0]), []).append((number, offset))
+            chosen += [(number, offset) for offset in range(base, base + _STEP)]
+            windows += [data[offset : offset + width].ljust(2 * _STEP, b"\0") for offset in range(base, base + _STEP)]
+        words = np.frombuffer(b"".join(windows), "<u4") | _FOLD
+        table[_hashes(words, mask, shift)[::2]] = True
+        entries: dict[int, dict[tuple[int, int, bool], _Alike]] = {}
+        exact = _exact(words, np.arange(0, len(words), 2), mask).tolist()
+        for (number, offset), word in zip(chosen, exact, strict=True):
+            data, fold = self._patterns[number][0].tobytes(), self._patterns[number][1]
+            alike = entries.setdefault(word, {}).setdefault((offset, len(data), fold), _Alike(offset, fold))
+            alike.numbers.setdefault(data, []).append(number)
         sought = sorted(entries)
-        return _Group(mask, shift, table, np.array(sought, np.uint64), [entries[word] for word in sought])
+        return _Group(mask, shift, table, np.array(sought, np.uint64), [list(entries[word].values()) for word in sought])
 
     def find(self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None, beside: bool = False) -> list[Found]:
         """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells.
@@ -125,20 +167,8 @@ class Search:
         places, which = _kept(group.sought[which] == exact, places, which)
         for index in np.unique(which):
             at = places[which == index] * _STEP + start
-            for number, offset in group.entries[int(index)]:
-                yield number, self._verified(number, at - offset, data, offset)
-
-    def _verified(self, number: int, starts: Words, data: npt.NDArray[np.uint8], offset: int) -> Words:
-        """Which of these starts are the pattern's indeed."""
-        wanted, fold, _ = self._patterns[number]
-        starts = starts[(starts >= 0) & (starts + len(wanted) <= len(data))]
-        # What is beside the word first: the word itself is known to be the same, letter case apart.
-        for position in (*range(offset), *range(len(wanted) - 1, offset - 1, -1)):
-            if not len(starts):
-                return starts
-            there = data[starts + position]
-            starts = starts[(_lower(there) if fold else there) == wanted[position]]
-        return starts
+            for alike in group.entries[int(index)]:
+                yield from alike.found(at - alike.offset, data)
 
     def _alone(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, beside: bool) -> Words:
         """Of the places of a pattern those that are within one cell and, of a whole one, not between digits."""
@@ -173,10 +203,10 @@ def _exact(words: Words, places: Words, mask: np.uint32) -> Words:
     return words[places].astype(np.uint64) | (words[places + 1] & mask).astype(np.uint64) << np.uint64(32)
 
 
-def _rarest(data: npt.NDArray[np.uint8], width: int) -> int:
+def _rarest(data: bytes, width: int) -> int:
     """Where in a pattern the words begin by which it is found: where they repeat least, as `0000` would be met often."""
     bases = range(len(data) - width - _STEP + 2)
-    return max(bases, key=lambda base: (len(np.unique(data[base : base + width + _STEP - 1])), -base))
+    return max(bases, key=lambda base: (len(set(data[base : base + width + _STEP - 1])), -base))
 
 
 def _folded(data: bytes) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,9 @@ from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.scan.result import Clock, Needle
 
 _MICROS = 1_000_000
+_MOST_DIGITS = 18
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
@@ -23,32 +28,56 @@ def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
     names = {name.lower(): number for number, name in enumerate(batch.schema.names)}
     if clock.subject.lower() not in names:
         return
-    subjects = batch.column(names[clock.subject.lower()])
-    for number, needle in inspection.compiled.timed:
-        same = _same(subjects, needle) if needle.domain == clock.domain else None
+    wanted = [(number, needle) for number, needle in inspection.compiled.timed if needle.domain == clock.domain]
+    subjects = _plain(batch.column(names[clock.subject.lower()]))
+    near = _any_of(subjects, [needle for _, needle in wanted])
+    if near is None or not pc.any(near, min_count=0).as_py():
+        return
+    subjects = subjects.filter(near)
+    for number, needle in wanted:
+        same = _any_of(subjects, [needle])
         if same is None or not pc.any(same, min_count=0).as_py():
             continue
         if clock.at is None or clock.at.lower() not in names:
             inspection.unread("rows of an identifier that changed hands, whose times cannot be read")
             continue
-        times = batch.column(names[clock.at.lower()]).filter(same).to_pylist()
+        times = batch.column(names[clock.at.lower()]).filter(near).filter(same).to_pylist()
         count = sum(_inside(_micros(time, clock), needle) for time in times)
         if count:
             inspection.counts[decoder, clock.subject, number] += count
 
 
-def _same(column: pa.Array, needle: Needle) -> Any:
-    """Which values are the identifier; None for a column of a type that holds none."""
-    kind, text = column.type, bytes(needle.value).decode() if isinstance(needle.value, bytes) else str(needle.value)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        if not text.lstrip("-").isdecimal() or len(text) > 18:
-            return None
-        return pc.fill_null(pc.equal(column, pa.scalar(int(text), pa.int64())), False)
-    if pa.types.is_dictionary(kind):
-        return _same(column.dictionary_decode(), needle)
-    if not any(fits(kind) for fits in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+def _plain(column: pa.Array) -> pa.Array:
+    """The same values in a type that can be filtered; texts without blanks around them."""
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    if any(holds(column.type) for holds in _TEXTS):
+        return pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+    return column
+
+
+def _any_of(column: pa.Array, needles: Sequence[Needle]) -> Any:
+    """Which values of a plain column are one of the identifiers; None for a type that holds none of them."""
+    kind, texts = column.type, [_text(one) for one in needles]
+    if any(holds(kind) for holds in _NUMBERS):
+        numbers = [int(text) for text in texts if text.lstrip("-").isdecimal() and len(text) <= _MOST_DIGITS]
+        return _any_number(column, numbers) if numbers else None
+    if not texts or not pa.types.is_large_string(kind):
         return None
-    return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column.cast(pa.large_string())), text), False)
+    return pc.is_in(column, pa.array(texts, pa.large_string()))
+
+
+def _any_number(column: pa.Array, numbers: Sequence[int]) -> Any:
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        fitting = [Decimal(one) for one in numbers if len(str(abs(one))) + kind.scale <= kind.precision]
+        return pc.is_in(column, pa.array(fitting, kind))
+    common = pa.float64() if pa.types.is_floating(kind) else pa.int64()
+    return pc.is_in(column.cast(common, safe=False), pa.array(numbers, pa.int64()).cast(common, safe=False))
+
+
+def _text(needle: Needle) -> str:
+    return needle.value.decode() if isinstance(needle.value, bytes) else str(needle.value)
 
 
 def _micros(value: Any, clock: Clock) -> int | None:

@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from sluice.erasure.scan import needles as forms
 from sluice.erasure.scan.compiled import Compiled
 from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.scan.opening import open_path
@@ -38,7 +37,7 @@ def run(
     """
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
-    result.kinds.update(forms.kinds(one for one in needles if not one.shared))
+    result.needles.update((one.of, one.kind) for one in needles if not one.shared)
     result.missing = tuple(root.name for root in roots if _is_gone(root.path))
     compiled = Compiled(needles, canary)
     files = list(_files(roots, compiled, result))

@@ -1,4 +1,4 @@
-"""The same steps at the made-up person of each request: what they do to people they must do to it, or the scan still finds it."""
+"""The same steps at the made-up people who are erased with the requests: what is done to people must be done to them, or the scan finds them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,22 @@ _PSEUDONYM = "_pseudonym"
 
 def clear(erasing: Erasing, *kinds: str) -> None:
     """Erase the canaries of the requests that are carried out from their places of these kinds."""
-    for request in erasing.waiting:
-        for place in canary.places(erasing.workspace, request):
-            if place.kind in kinds and not erasing.is_done(f"canary {place.kind}", f"{request.request}/{place.name}"):
+    for name, request in _by_canary(erasing.waiting).items():
+        for place in canary.places(erasing.workspace, name):
+            if place.kind in kinds and not erasing.is_done(f"canary {place.kind}", f"{name}/{place.name}"):
                 count = _clear(erasing.workspace, request, place, erasing.began)
-                erasing.done(f"canary {place.kind}", f"{request.request}/{place.name}", count)
+                erasing.done(f"canary {place.kind}", f"{name}/{place.name}", count)
 
 
 def tables_of(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
     """The tables of canaries by a name of their own, for what is done to every table."""
-    found = [(request, place) for request in requests for place in canary.places(workspace, request)]
-    return {f"canary_{request.request}_{place.name}": place.path for request, place in found if log.exists(place.path)}
+    found = [(name, place) for name in _by_canary(requests) for place in canary.places(workspace, name)]
+    return {f"canary_{name}_{place.name}": place.path for name, place in found if log.exists(place.path)}
+
+
+def _by_canary(requests: Iterable[ErasureRequest]) -> dict[str, ErasureRequest]:
+    """By the names of their canaries, one of the requests that have it: the vault knows it of each of them."""
+    return {request.control: request for request in requests}
 
 
 def _clear(workspace: Workspace, request: ErasureRequest, place: Place, before: float) -> int:

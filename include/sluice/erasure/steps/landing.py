@@ -178,7 +178,7 @@ def _records(workspace: Workspace, source: Source, names: naming.Names, read: Re
     if read.frame is not None:
         for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
-        for row in _nobodys(source, read.frame).toLocalIterator() if names.pattern and read.problems else ():
+        for row in _nobodys(source, read.frame).toLocalIterator() if names.by_first and read.problems else ():
             if names.are_in_bytes(row._record.encode()):
                 found[row._delivery].add(row._row)
     return found

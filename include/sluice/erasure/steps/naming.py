@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,35 @@ from sluice.quality import quarantine
 
 SHORTEST = 5
 """Characters."""
+_WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
 @dataclass(frozen=True)
 class Names:
-    """Who is looked for; None for nobody."""
+    """Who is looked for: by the first letters and digits of names, in lower case, the whole names, and how far in these are.
 
-    pattern: re.Pattern[bytes] | None = None
+    Letters that are none of ASCII's count as what stands beside a word; names of these alone are found wherever they stand.
+    """
+
+    by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
 
     def are_in_bytes(self, content: bytes) -> bool:
         """Whether one of them stands there as a word of its own, letter case apart."""
-        return self.pattern is not None and self.pattern.search(content) is not None
+        if not self.by_first:
+            return False
+        lowered = content.lower()
+        other = any(name in lowered for name, _ in self.by_first.get(b"", ()))
+        return other or any(_stands(lowered, found.start() - before, name) for found, name, before in self._near(lowered))
+
+    def _near(self, lowered: bytes) -> Iterator[tuple[re.Match[bytes], bytes, int]]:
+        """Where words begin as a name does. So each word is looked up once, however many names there are."""
+        for found in _WORD.finditer(lowered):
+            for name, before in self.by_first.get(found.group(), ()):
+                yield found, name, before
 
     def are_in(self, path: Path) -> bool:
         """Whether a file names one of them, as it lies there or, of a gzip stream that is damaged, in what can be read of it."""
-        if self.pattern is None:
+        if not self.by_first:
             return False
         try:
             return self.are_in_content(path.read_bytes())
@@ -66,11 +80,18 @@ def of(erasing: Erasing) -> Names:
 
 def names(values: Iterable[str]) -> Names:
     """These identifiers."""
-    words = sorted({value.strip() for value in values if len(value.strip()) >= SHORTEST})
-    if not words:
-        return Names()
-    either = b"|".join(re.escape(word).encode() for word in words)
-    return Names(re.compile(rb"(?<![0-9A-Za-z])(?:" + either + rb")(?![0-9A-Za-z])", re.IGNORECASE))
+    by_first: dict[bytes, list[tuple[bytes, int]]] = {}
+    for name in sorted({value.strip().encode().lower() for value in values if len(value.strip()) >= SHORTEST}):
+        first = _WORD.search(name)
+        by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
+    return Names(by_first)
+
+
+def _stands(content: bytes, start: int, name: bytes) -> bool:
+    """Whether a name is there, with no letter or digit beside it."""
+    end = start + len(name)
+    beside = content[max(start - 1, 0) : max(start, 0)] + content[end : end + 1]
+    return start >= 0 and content[start:end] == name and _WORD.search(beside) is None
 
 
 def unattributed(erasing: Erasing) -> None:
@@ -78,7 +99,7 @@ def unattributed(erasing: Erasing) -> None:
     workspace, looked_for = erasing.workspace, of(erasing)
     for place in places.quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
-            entries = _entries(place.path, looked_for) if looked_for.pattern else []
+            entries = _entries(place.path, looked_for) if looked_for.by_first else []
             workspace.note(f"erasure_{place.name}")
             quarantine.remove(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer="propagate_deletions", deleted=len(entries), rows_out=len(entries))

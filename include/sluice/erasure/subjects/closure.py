@@ -62,21 +62,23 @@ class _Known:
         )
 
 
-def close(workspace: Workspace, identifiers: Iterable[Identifier]) -> list[Identifier]:
+def close(workspace: Workspace, identifiers: Iterable[Identifier], rows: Rows | None = None) -> list[Identifier]:
     """All identifiers of the people who are asked for, pseudonyms included. Raises Ambiguous where one has been several people's.
 
-    An identifier that no link knows is its own person's.
+    An identifier that no link knows is its own person's. rows: of the links, where they were read for several requests.
     """
+    if rows is None:
+        with link_rows.of(workspace) as read:
+            return close(workspace, identifiers, read)
     asked = list(identifiers)
     # What is nobody's as far as links tell, and changes hands, is that of whoever asks now, until somebody else gets it.
     changing = workspace.graph.changing_hands()
-    with link_rows.of(workspace) as rows:
-        alone = (None, None, rows.at)
-        people = _Known()
-        for number, one in enumerate(_by_their_own_name(workspace, rows, asked), start=1):
-            for domain, value in _people(workspace, rows, one, number):
-                people.add(domain, value, alone if domain in changing else _ALWAYS)
-        found = _down(workspace, rows, people)
+    alone = (None, None, rows.at)
+    people = _Known()
+    for number, one in enumerate(_by_their_own_name(workspace, rows, asked), start=1):
+        for domain, value in _people(workspace, rows, one, number):
+            people.add(domain, value, alone if domain in changing else _ALWAYS)
+    found = _down(workspace, rows, people)
     for one in asked:
         if one.domain == PSEUDONYM:
             found.add(PSEUDONYM, one.value, _ALWAYS)
@@ -84,22 +86,20 @@ def close(workspace: Workspace, identifiers: Iterable[Identifier]) -> list[Ident
     return found.identifiers()
 
 
-def settle(workspace: Workspace, request: ErasureRequest) -> ErasureRequest:
+def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = None) -> ErasureRequest:
     """Close over a request's identifiers, which the vault has, and keep what was found: in the vault, and as the request's subjects.
 
     To be called before anything is deleted: the links are deleted, too. So a request whose people are on the suppression list stays as it
-    is; for any other what an attempt before has found is found anew, since more was delivered. Raises vault.Missing and Ambiguous.
+    is; for any other what an attempt before has found is found anew, since more was delivered. rows: see `close`. Raises vault.Missing and Ambiguous.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     # One of the first form has its subjects, and nothing in the vault.
-    if request.subjects and (
-        suppression.lists(workspace, request.request) or not vault.holds(settings, pipeline, request.request)
-    ):
+    if _is_settled(workspace, request, suppression.listed(workspace)):
         return request
     known = vault.read(settings, pipeline, request.request)
     made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]
     asked = [one for one in vault.asked(settings, pipeline, request.request) if one not in made_up]
-    found = close(workspace, asked)
+    found = close(workspace, asked, rows)
     vault.replace(settings, pipeline, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
     requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, pipeline, found))
@@ -117,13 +117,48 @@ def settled(workspace: Workspace, only: Collection[str] = ()) -> list[ErasureReq
 
     What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
     """
-    found = []
-    for request in requests.waiting(workspace.settings, workspace.pipeline, only):
-        try:
-            found.append(settle(workspace, request))
-        except (Ambiguous, vault.Missing) as error:
-            requests.advance(workspace.settings, workspace.pipeline, request, requests.FAILED, str(error))
+    settings, pipeline = workspace.settings, workspace.pipeline
+    found, waiting = [], requests.waiting(settings, pipeline, only)
+    with link_rows.of(workspace) as rows:
+        _look_ahead(workspace, rows, waiting)
+        for request in waiting:
+            try:
+                found.append(settle(workspace, request, rows))
+            except (Ambiguous, vault.Missing) as error:
+                requests.advance(settings, pipeline, request, requests.FAILED, str(error))
     return found
+
+
+def _is_settled(workspace: Workspace, request: ErasureRequest, listed: Collection[str]) -> bool:
+    there = vault.holds(workspace.settings, workspace.pipeline, request.request)
+    return bool(request.subjects) and (request.request in listed or not there)
+
+
+def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureRequest]) -> None:
+    """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
+    settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
+    listed = suppression.listed(workspace)
+    open_ = [one.request for one in waiting if not _is_settled(workspace, one, listed)]
+    asked = (vault.asked(settings, pipeline, one) for one in open_ if vault.holds(settings, pipeline, one))
+    people = fresh = {(one.domain, one.value) for of in asked for one in of}
+    while fresh:
+        found = {(link.person[1], row.person) for link in links for row in rows.of_identifiers(link, _of(fresh, link.identifier))}
+        fresh = found - people
+        people = people | fresh
+    known = fresh = people
+    while fresh:
+        found = set()
+        for link in links:
+            linked = {row.identifier for row in rows.of_people(link, _of(fresh, link.person))}
+            rows.of_identifiers(link, linked)
+            found |= {(link.identifier[1], identifier) for identifier in linked}
+        fresh = found - known
+        known = known | fresh
+
+
+def _of(known: Iterable[tuple[str, str]], column: tuple[str, str]) -> set[str]:
+    """The values of the domain of a link's column."""
+    return {value for domain, value in known if domain == column[1]}
 
 
 def _by_their_own_name(workspace: Workspace, rows: Rows, asked: list[Identifier]) -> list[Identifier]:

@@ -38,11 +38,12 @@ class Row:
 
 @dataclass
 class Rows:
-    """The rows of all links of a lake, each link's read once. at: when they were looked at."""
+    """The rows of all links of a lake, each link's read once, and each value looked for once. at: when they were looked at."""
 
     workspace: Workspace
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     frames: dict[Link, DataFrame | None] = field(default_factory=dict)
+    known: dict[tuple[Link, str], dict[str, list[Row]]] = field(default_factory=dict, repr=False)
 
     def of_people(self, link: Link, people: set[str]) -> list[Row]:
         """What the link says of these people."""
@@ -66,11 +67,15 @@ class Rows:
                 frame.unpersist()
 
     def _found(self, link: Link, by: str, values: set[str]) -> list[Row]:
-        frame = self.frame(link) if values else None
-        if frame is None:
-            return []
-        found = frame.join(_wanted(self.workspace, values, by), by, "left_semi").collect()
-        return [Row(row.person, row.identifier, row.since.astimezone(UTC) if row.since else None) for row in found]
+        known = self.known.setdefault((link, by), {})
+        new = values - known.keys()
+        frame = self.frame(link) if new else None
+        if frame is not None:
+            known.update((value, []) for value in new)
+            for row in frame.join(_wanted(self.workspace, new, by), by, "left_semi").collect():
+                since = row.since.astimezone(UTC) if row.since else None
+                known[row[by]].append(Row(row.person, row.identifier, since))
+        return [row for value in sorted(values) for row in known.get(value, ())]
 
 
 @contextlib.contextmanager
