@@ -20,7 +20,7 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.graph import Graph, graph
 from sluice.declare.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, lifting, prevention, requests, vault
+from sluice.erasure import asking, lifting, prevention, requests, vault, withdrawal
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
@@ -299,3 +299,19 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     assert not [one for one in prevention.of_table(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
     kept = requests.one(settings, "club", made.request)
     assert kept.lifted_at and kept.state == requests.LOGICALLY and kept.history[-1].note == "1 entries of the suppression list"
+
+
+def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:
+    made, begun, done = (_receive(settings, club) for _ in range(3))
+    write_deltalake(settings.bookkeeping("club", "suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
+    requests.advance(settings, "club", done, requests.LOGICALLY)
+    taken = [withdrawal.withdraw(settings, "club", made.request) for _ in range(2)]
+    assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
+    assert not vault.holds(settings, "club", made.request) and vault.holds(settings, "club", begun.request)
+    assert [one.request for one in requests.waiting(settings, "club")] == [begun.request]
+    assert made.request not in due.at(due.of(settings, "club"), datetime.now(UTC)).now
+    assert not next(one for one in due.of(settings, "club") if one.request == made.request).open
+    with pytest.raises(UsageError, match="is being carried out"):
+        withdrawal.withdraw(settings, "club", begun.request)
+    with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
+        withdrawal.withdraw(settings, "club", done.request)

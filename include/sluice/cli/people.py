@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.cli import own_lease
 from sluice.cli.places import chosen
 from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
 from sluice.declare.loading import load
@@ -136,6 +137,25 @@ def lift(
         console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
 
 
+@erase.command()
+def withdraw(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take back a request of which nothing is done yet: asked by mistake, or refused. Its identifiers leave the vault."""
+    from sluice.erasure import withdrawal
+
+    settings = Settings.current()
+    pipeline, _ = _one(settings, request)
+    # A propagation that begins meanwhile would have it in hand.
+    with own_lease.held(settings, pipeline, "withdrawal", "Try again when it has ended."):
+        found = withdrawal.withdraw(settings, pipeline, request)
+    if as_json:
+        print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
+    else:
+        console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
+
+
 def waiting(settings: Settings, pipeline: str) -> int:
     """How many requests are not carried out yet."""
     return int(_counts(_requests(settings, pipeline))["waiting"])
@@ -158,24 +178,28 @@ def _one(settings: Settings, request: str) -> tuple[str, ErasureRequest]:
 
 
 def _row(found: ErasureRequest) -> dict[str, Any]:
+    from sluice.erasure import requests
+
     return {
         "request": found.request,
         "identifier": found.domain,
         "people": len(found.pseudonyms),
-        "state": found.state,
+        "state": requests.WITHDRAWN if found.withdrawn_at else found.state,
         "received_at": found.received_at,
         "due_at": found.due_at,
         "done_at": found.done_at,
         "physical_due_at": found.physical_due_at,
         "lifted_at": found.lifted_at,
+        "withdrawn_at": found.withdrawn_at,
     }
 
 
 def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
     from sluice.erasure import requests
 
-    states = Counter(one.state for one in found)
-    going = [one.due_at for one in found if one.state != requests.CERTIFIED]
+    standing = [one for one in found if one.withdrawn_at is None]
+    states = Counter(one.state for one in standing)
+    going = [one.due_at for one in standing if one.state != requests.CERTIFIED and one.lifted_at is None]
     now = datetime.now(UTC)
     return {
         "waiting": states[requests.RECEIVED],
@@ -197,7 +221,7 @@ def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
             "history": history,
         })
         return
-    console().print(f"Request {found.request} of '{pipeline}': {found.state}. Due on {found.due_at[:10]}.")
+    console().print(f"Request {found.request} of '{pipeline}': {_row(found)['state']}. Due on {found.due_at[:10]}.")
     if found.physical_due_at:
         console().print(f"The bytes go from {found.physical_due_at[:16]} UTC on.")
     print_rows(history, ("at", "state", "note"))

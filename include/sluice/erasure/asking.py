@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SEEN = ".asked"
 """Beside the requests: by declaration of which state of its bronze table it was looked for them."""
 
+_BY_ROWS = "asked by rows"
 State = dict[str, str]
 """path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
 
@@ -46,7 +47,7 @@ def take(workspace: Workspace) -> list[ErasureRequest]:
     for asking in graph.asking:
         now = _state(settings, graph, asking)
         if now is not None and kept.get(_name(asking)) != now:
-            said = f"asked by rows of '{asking.reads}'"
+            said = f"{_BY_ROWS} of '{asking.reads}'"
             made += _ask(workspace, _new(workspace, asking), said)
             kept[_name(asking)] = now
     if kept != seen:
@@ -114,7 +115,13 @@ def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
 def _asked(workspace: Workspace) -> set[str]:
     """By whose pseudonyms somebody asked. One who was refused is asked for again: what came since may tell who is meant."""
     found = requests.all_of(workspace.settings, workspace.pipeline)
-    standing = (one for one in found if one.lifted_at is None and (one.state != requests.FAILED or one.done_at))
+    # What somebody has taken back that rows asked for, these rows do not ask for again.
+    standing = (
+        one
+        for one in found
+        if (one.lifted_at is None and one.withdrawn_at is None and (one.state != requests.FAILED or one.done_at))
+        or (one.withdrawn_at is not None and one.history[0].note.startswith(_BY_ROWS))
+    )
     return {pseudonym for request in standing for pseudonym in request.pseudonyms}
 
 

@@ -39,6 +39,9 @@ APPROVED = "approved"
 LIFTED = "lifted"
 """The event by which its entries of the suppression list were lifted."""
 
+WITHDRAWN = "withdrawn"
+"""The event by which a request was taken back that was not carried out."""
+
 SEVERAL = "several"
 """What a request's domain is that was asked by identifiers of more than one."""
 
@@ -104,7 +107,15 @@ class ErasureRequest:
     @property
     def lifted_at(self) -> str | None:
         """When its entries of the suppression list were lifted, if they were."""
-        return next((event.at for event in self.history if event.state == LIFTED), None)
+        return self._at(LIFTED)
+
+    @property
+    def withdrawn_at(self) -> str | None:
+        """When it was taken back, if it was: nobody is erased by it."""
+        return self._at(WITHDRAWN)
+
+    def _at(self, event: str) -> str | None:
+        return next((one.at for one in self.history if one.state == event), None)
 
 
 def all_of(settings: Settings, pipeline: str) -> list[ErasureRequest]:
@@ -127,7 +138,8 @@ def waiting(settings: Settings, pipeline: str, only: Collection[str] = ()) -> li
 
     only: ids of those that are asked for; none means all.
     """
-    found = [one for one in all_of(settings, pipeline) if one.state == RECEIVED and (not only or one.request in only)]
+    every = [one for one in all_of(settings, pipeline) if not only or one.request in only]
+    found = [one for one in every if one.state == RECEIVED and one.withdrawn_at is None]
     return [request for request in found if request.approved or not settings.erasure_approval]
 
 

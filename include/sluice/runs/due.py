@@ -24,8 +24,8 @@ RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
 )
 """The states of a request, in order; `failed`: a scan found something, or a step could not be done."""
 
-SCANNED, LIFTED = "scanned", "lifted"
-"""Of events, no states: a scan decided nothing; the person is off the suppression list."""
+SCANNED, LIFTED, WITHDRAWN = "scanned", "lifted", "withdrawn"
+"""Of events, no states: a scan decided nothing; the person is off the suppression list; nobody is to be erased any more."""
 
 APPROVED = "approved"
 """The note in a request's history by which it may be carried out, where approval is asked for."""
@@ -46,7 +46,7 @@ class Standing:
 
     certified: when each certificate of it was issued. scanned: when it was scanned last, where that decided nothing. erased: whether
     its rows have ever left the tables: one that failed before that has to be asked anew. approved: whether it may be carried out.
-    lifted: whether the person may come back, so that nothing is done any more.
+    lifted: whether the person may come back, or the request was taken back, so that nothing is done any more.
     """
 
     request: str
@@ -174,7 +174,7 @@ def _standing(told: dict[str, Any], approval: bool) -> Standing:
         datetime.fromisoformat(history[-1]["at"]) if history and history[-1]["state"] == SCANNED else None,
         any(event["state"] == LOGICALLY for event in history),
         not approval or any(event["note"] == APPROVED for event in history),
-        any(event["state"] == LIFTED for event in history),
+        any(event["state"] in (LIFTED, WITHDRAWN) for event in history),
     )
 
 
