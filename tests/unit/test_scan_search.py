@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from sluice.erasure.scan.search import Found, Pattern, Search
 
 WORDS = (b"7000000001", b"0000000", b"ab:cd:ef", b"anna-schmidt-4711", b"\x01\x92<\xa1\x01\x00\x00\x00", b"aaaaaaaaaaaa")
+# Identifiers that are counted up differ in a few places only.
+WORDS += (b"7000000002", b"7000000011", b"70000000011", b"7000000091", b"anna-schmidt-4712")
 
 
 def _plainly(patterns: list[Pattern], data: bytes) -> list[Found]:
@@ -48,6 +50,14 @@ def test_it_finds_what_lies_across_the_blocks_that_it_works_in(where: int) -> No
 def test_cells_that_lie_one_after_the_other_stay_apart() -> None:
     data, cells = np.frombuffer(b"70000000017000000001700000" + b"0001", np.uint8), np.array([0, 10, 20, 26, 30])
     assert [one.start for one in Search([Pattern(b"7000000001", whole=True)]).find(data, cells)] == [0, 10]
+
+
+@given(where=st.lists(st.integers(0, 99_999), max_size=30), first=st.integers(0, 50), step=st.integers(1, 9))
+@settings(max_examples=50, deadline=None)
+def test_many_that_are_counted_up_are_told_apart(where: list[int], first: int, step: int) -> None:
+    patterns = [Pattern(b"%010d" % (7_000_000_000 + first + step * number), whole=True) for number in range(300)]
+    data = b" ".join(b'{"user": %d}' % (7_000_000_000 + one % 3_000) for one in where)
+    assert Search(patterns).find(np.frombuffer(data, np.uint8)) == _plainly(patterns, data)
 
 
 def test_a_pattern_that_is_too_short_to_be_found_is_refused() -> None:

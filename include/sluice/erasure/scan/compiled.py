@@ -34,7 +34,7 @@ class Compiled:
         timeless = [(n, one) for n, one in enumerate(self.needles) if one.times is None]
         everywhere = [(n, one) for n, one in timeless if one.columns is None and isinstance(one.value, bytes)]
         self.numbers_of = [n for n, _ in everywhere]
-        self.search = Search([Pattern(bytes(one.value), one.fold, one.whole) for _, one in everywhere])
+        self.search = Search([Pattern(bytes(one.value), one.fold, one.whole, one.before, one.after) for _, one in everywhere])
         self.numbers: dict[int, list[int]] = {}
         self.texts: dict[bytes, list[int]] = {}
         for number, needle in timeless:

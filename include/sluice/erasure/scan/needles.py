@@ -12,10 +12,12 @@ import html
 import itertools
 import json
 import re
+import string
 import struct
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
 from sluice.erasure.scan.result import Needle
@@ -34,6 +36,11 @@ STATISTICS = 32
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
 _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
 _ALIGNMENTS = 3
+_BITS = 6
+_ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
+_BREAKS = b"\r\n\\%"
+"""What may stand within base64 text: ends of lines, the beginnings of `\\/` and `%2F`."""
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _EIGHT_BIT = ("latin-1", "cp1252")
 _INT64 = range(-(2**63), 2**63)
 
@@ -74,9 +81,12 @@ def _of_one(domain: str, value: str, columns: frozenset[str], encodings: Sequenc
     for kind, text in forms:
         yield from _as_text(domain, kind, text, columns, encodings)
     for _, text in forms:
-        for kind, data in _encodings(text):
-            if len(data) >= LEAST and _distinct(text):
-                yield Needle(domain, kind, data, fold=kind in ("hex", "utf-16"))
+        if _distinct(text):
+            for kind, data in _encodings(text):
+                yield Needle(domain, kind, data, fold=True)
+            for part in _base64(text.encode()):
+                if len(part.data) >= LEAST:
+                    yield Needle(domain, "base64", part.data, before=part.before, after=part.after)
         yield from _hashes(domain, text)
     yield from _numbers(domain, value.strip(), columns)
 
@@ -133,15 +143,37 @@ def _encodings(text: str) -> Iterator[tuple[str, bytes]]:
     data = text.encode()
     yield from (("utf-16", text.encode(encoding)) for encoding in ("utf-16-le", "utf-16-be"))
     yield "hex", data.hex().encode()
-    yield from (("base64", part) for part in _base64(data))
 
 
-def _base64(data: bytes) -> Iterator[bytes]:
-    """What stands in base64 text wherever the data stand in what was encoded: only characters that hold nothing but their bits."""
+class _Part(NamedTuple):
+    """Characters of base64 that hold nothing but bits of some data, and those beside them that may hold the first and last of these bits."""
+
+    data: bytes
+    before: bytes
+    after: bytes
+
+
+def _base64(data: bytes) -> Iterator[_Part]:
+    """What stands in base64 text wherever the data stand in what was encoded.
+
+    The characters at both ends hold bits of what is beside the data, too; without the bits of the data in them 7000000001 is 7000000000.
+    """
     for before in range(_ALIGNMENTS):
-        whole = base64.b64encode(bytes(before) + data)
-        start, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
-        yield from {whole[start:end], whole[start:end].translate(bytes.maketrans(b"+/", b"-_"))}
+        first, end = before * 8, (before + len(data)) * 8
+        bits = "".join(f"{byte:08b}" for byte in bytes(before) + data)
+        start, stop = -(-first // _BITS), end // _BITS
+        part = base64.b64encode(bytes(before) + data)[start:stop]
+        edges = _characters(r".." * (first % _BITS // 2) + bits[first : start * _BITS]), _characters(bits[stop * _BITS : end])
+        for one in dict.fromkeys((part, part.translate(_URL_SAFE))):
+            yield _Part(one, *edges)
+
+
+def _characters(bits: str) -> bytes:
+    """The characters of base64 that begin with these bits (`.` for any), of either alphabet, or that break it up; none where there are no bits."""
+    if not bits:
+        return b""
+    found = bytes(char for number, char in enumerate(_ALPHABET) if re.match(bits, f"{number:06b}"))
+    return bytes(sorted({*found, *found.translate(_URL_SAFE), *_BREAKS}))
 
 
 def _hashes(domain: str, text: str) -> Iterator[Needle]:
@@ -150,7 +182,7 @@ def _hashes(domain: str, text: str) -> Iterator[Needle]:
         digest = hashlib.new(algorithm, text.encode(), usedforsecurity=False).digest()
         yield Needle(domain, algorithm, digest.hex().encode(), fold=True)
         yield Needle(domain, algorithm, digest)
-        yield from (Needle(domain, algorithm, part) for part in itertools.islice(_base64(digest), 2))
+        yield from (Needle(domain, algorithm, part.data) for part in itertools.islice(_base64(digest), 2))
 
 
 def _numbers(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:

@@ -68,7 +68,7 @@ class Needle:
     fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
     times: from when until when it was the person's, in microseconds since 1970: it is looked for in rows alone that tell their time.
     shared: it was others', too, so that finding it says nothing of the person.
-    of: whose it is, where several are looked for at once.
+    of: whose it is, where several are looked for at once. before, after: the bytes of which one stands right beside it, unless nothing does.
     """
 
     domain: str
@@ -80,6 +80,8 @@ class Needle:
     times: tuple[tuple[int | None, int | None], ...] | None = None
     shared: bool = False
     of: str = ""
+    before: bytes = b""
+    after: bytes = b""
 
     def __repr__(self) -> str:
         return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too

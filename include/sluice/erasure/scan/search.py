@@ -35,11 +35,13 @@ Words: TypeAlias = Any
 
 
 class Pattern(NamedTuple):
-    """Bytes to find. fold: letters of either case; whole: not between digits."""
+    """Bytes to find. fold: letters of either case; whole: not between digits; before, after: one of these beside it, or the end; b"": any."""
 
     data: bytes
     fold: bool = False
     whole: bool = False
+    before: bytes = b""
+    after: bytes = b""
 
 
 class Found(NamedTuple):
@@ -110,6 +112,9 @@ class Search:
         self._patterns = [
             (np.frombuffer(_folded(one.data) if one.fold else one.data, np.uint8), one.fold, one.whole) for one in patterns
         ]
+        self._beside = {
+            number: (_table(one.before), _table(one.after)) for number, one in enumerate(patterns) if one.before or one.after
+        }
         self.longest = max((len(one.data) for one in patterns), default=0)
         numbers = range(len(patterns))
         wide = [number for number in numbers if len(patterns[number].data) >= _WIDE]
@@ -179,12 +184,25 @@ class Search:
             first, last = cells[cell], cells[np.minimum(cell + 1, len(cells) - 1)]
         else:
             first, last = np.zeros(len(starts), np.int64), np.full(len(starts), len(data), np.int64)
+        if number in self._beside and len(starts):
+            may_be_before, may_be_after = self._beside[number]
+            ends = starts + len(wanted)
+            fits = (starts <= first) | may_be_before[data[np.maximum(starts - 1, 0)]]
+            fits &= (ends >= last) | may_be_after[data[np.minimum(ends, len(data) - 1)]]
+            starts, first, last = _kept(fits, starts, first, last)
         if not whole or (beside and len(wanted) >= _LONG) or not len(starts):
             return starts
         ends = starts + len(wanted)
         before = (starts > first) & _DIGITS[data[np.maximum(starts - 1, 0)]]
         after = (ends < last) & _DIGITS[data[np.minimum(ends, len(data) - 1)]]
         return starts[~before & ~after]
+
+
+def _table(some: bytes) -> npt.NDArray[np.bool_]:
+    """By byte, whether it is one of some; of none, any."""
+    made = np.full(256, not some)
+    made[list(some)] = True
+    return made
 
 
 def _hashes(words: Words, mask: np.uint32, shift: np.uint32) -> Words:

@@ -1,0 +1,153 @@
+"""Whatever files people are in, the scan finds those who are there and nobody else, for many at once as for each alone."""
+
+from __future__ import annotations
+
+import base64
+import bz2
+import gzip
+import json
+import lzma
+import sqlite3
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.erasure import scan
+from sluice.erasure.control import containers
+from sluice.erasure.scan import needles
+
+COLUMNS = {"user_id": ["user_id", "person"], "email": ["email"]}
+PEOPLE: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("user_id", "7000000000"), ("email", "anna.schmidt@example.org")),  # a round number: 7.0E9
+    (("user_id", "7000000001"), ("email", "Bert.Meier@example.org")),
+    (("user_id", "12140"), ("email", "c@example.org")),
+    (("user_id", "12141"), ("email", "müller-lüdenscheidt@example.org")),
+)
+NOBODY = (("user_id", "7000000077"), ("email", "nobody.at-all@example.org"))
+
+Person = Mapping[str, str]
+Rows = Sequence[Person]
+Contents = Callable[[Rows], bytes]
+
+
+def _json(rows: Rows) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _with_numbers(rows: Rows) -> bytes:
+    return "".join(json.dumps({**row, "user_id": int(row["user_id"])}) + "\n" for row in rows).encode()
+
+
+def _csv(rows: Rows) -> bytes:
+    return "".join(["number,user_id,email\n", *(f"{n},{row['user_id']},{row['email']}\n" for n, row in enumerate(rows))]).encode()
+
+
+def _parquet(rows: Rows) -> bytes:
+    columns = {"person": pa.array([int(row["user_id"]) for row in rows], pa.int64()), "email": [row["email"] for row in rows]}
+    return containers.parquet_of(pa.table(columns))
+
+
+def _floats(rows: Rows) -> bytes:
+    return containers.parquet_of(pa.table({"user_id": pa.array([float(row["user_id"]) for row in rows], pa.float64())}))
+
+
+def _sqlite(rows: Rows) -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE members (user_id INTEGER, email TEXT)")
+    connection.executemany("INSERT INTO members VALUES (?, ?)", [(int(row["user_id"]), row["email"]) for row in rows])
+    connection.commit()
+    content = connection.serialize()
+    connection.close()
+    return content
+
+
+def _nested(rows: Rows) -> bytes:
+    return json.dumps({
+        "batch": [{"inner": {"user_id": row["user_id"]}, "text": f"of <{row['email']}>"} for row in rows]
+    }).encode()
+
+
+FORMS: Mapping[str, Contents] = {
+    "rows.jsonl": _json, "numbers.jsonl": _with_numbers, "rows.csv": _csv, "rows.parquet": _parquet, "floats.parquet": _floats,
+    "base.db": _sqlite, "nested.json": _nested,
+}  # fmt: skip
+WRAPPED: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zip": lambda data: containers.zipped({"member": data}),
+    ".tar": lambda data: containers.tarred("member", data),
+    ".b64": base64.b64encode,
+}
+
+files = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(FORMS)), st.lists(st.sampled_from(sorted(WRAPPED)), max_size=2), st.sets(st.sampled_from(range(4)))
+    ),
+    max_size=5,
+)
+
+
+def _is_told(name: str, wraps: list[str], person: int) -> bool:
+    """Whether a file must show a person: in base64, whatever has a form of its own there, as short numbers and escaped letters have not."""
+    return ".b64" not in wraps or (
+        wraps[0] == ".b64" and "." not in name.removesuffix(".csv").removesuffix(".jsonl") and person < 2
+    )
+
+
+def _write(folder: Path, made: list[tuple[str, list[str], set[int]]]) -> dict[int, bool]:
+    """Write the files. Returns who is in one, by whether a file must show it."""
+    there: dict[int, bool] = {}
+    for number, (name, wraps, people) in enumerate(made):
+        rows = [dict(PEOPLE[person]) for person in sorted(people)] + [dict(NOBODY)]
+        content = FORMS[name](rows)
+        for wrap in wraps:
+            content = WRAPPED[wrap](content)
+        (folder / f"{number}-{name}{''.join(wraps)}").write_bytes(content)
+        there |= {person: there.get(person, False) or _is_told(name, wraps, person) for person in people}
+    return there
+
+
+def _sought(person: int) -> list[scan.Needle]:
+    return [replace(one, of=str(person)) for one in needles.of(PEOPLE[person], COLUMNS)]
+
+
+@given(made=files)
+@settings(max_examples=120, deadline=None)
+def test_it_finds_whoever_is_there_and_nobody_else(made: list[tuple[str, list[str], set[int]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        there = _write(Path(folder), made)
+        roots = [scan.Root("lake", folder)]
+        together = scan.run(roots, [one for person in range(4) for one in _sought(person)], processes=1)
+        for person in range(4):
+            alone = scan.run(roots, _sought(person), processes=1)
+            mine = together.about(str(person))
+            assert mine.hits == alone.hits and mine.kinds == alone.kinds and mine.unread == alone.unread
+            if person not in there:
+                assert not mine.of_person()
+            elif there[person]:
+                assert mine.of_person()
+
+
+@given(
+    kept=st.sets(st.sampled_from(range(4))),
+    history=st.lists(st.tuples(st.sets(st.sampled_from(range(4))), st.booleans()), min_size=1, max_size=4),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: list[tuple[set[int], bool]]) -> None:
+    """As deltalake writes it: rows of versions that are no more lie in files that nobody has removed yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        ever: set[int] = set()
+        for people, over in [*history, (kept, True)]:
+            rows = [dict(PEOPLE[person]) for person in sorted(people)] + [dict(NOBODY)]
+            write_deltalake(f"{folder}/t", pa.Table.from_pylist(rows), mode="overwrite" if over else "append")
+            ever |= people
+        result = scan.run([scan.Root("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1)
+        assert {person for person in range(4) if result.about(str(person)).of_person()} == ever
