@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.erasure import scan
-from sluice.erasure.control import planting
+from sluice.erasure.control import containers
 from sluice.erasure.scan import needles
 
 FIRST = 7_000_000_001
@@ -100,7 +100,7 @@ def _gzip(folder: Path, megabytes: int) -> None:
 
 def _state(folder: Path, megabytes: int) -> None:
     entries = [(f"{number:012d}".encode(), bytes(24)) for number in range(20_000)]
-    content = planting.rocksdb_table(entries)
+    content = containers.rocksdb_table(entries)
     for number in range(max(1, megabytes * 100_000 // len(content))):
         (folder / f"{number:06d}.sst").write_bytes(content)
 
