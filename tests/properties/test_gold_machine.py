@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -177,6 +178,16 @@ class History:
         restoring.restore(self.lake.settings, self.lake.graph, table, str(version))
         self.restored |= {table}
         self.followed = False
+
+    def lose(self, table: str) -> None:
+        """Let a table's folder be gone: its next run makes all of it again. Without an input, views would stay as they are."""
+        self.told.append(f"lose {table}")
+        shutil.rmtree(self.lake.workspace().path(table), ignore_errors=True)
+        self.restored -= {table}
+        self.followed = False
+        if table in SILVER:
+            self.silver = None
+            self.run("ward_silver")
 
     def stop(self, after: int) -> None:
         """Ask a run to stop after so many of its batches."""
@@ -352,6 +363,10 @@ class GoldMachine(RuleBasedStateMachine):
     def restore(self, table: str, random: Random) -> None:
         self.history.restore(table, random)
 
+    @rule(table=st.sampled_from((*SILVER, *VIEWS)))
+    def lose(self, table: str) -> None:
+        self.history.lose(table)
+
     @rule(after=st.integers(0, 9))
     def stop(self, after: int) -> None:
         self.history.stop(after)
@@ -388,7 +403,8 @@ def walk(history: History, random: Random) -> None:
     step(partial(history.land, random, 3, late=True), history.optimise, partial(history.run, "ward_gold"))
     step(partial(history.take_out, random), partial(history.crash, POINTS[-1], 3, after=True), history.run)
     step(land, partial(history.replay, 1, 3), partial(history.run, "ward_silver", "ward_gold"))
-    step(partial(history.again, random), partial(history.fit, random, 2), partial(history.stop, 6), history.run)
+    lose = partial(history.lose, history.views[0])
+    step(partial(history.again, random), partial(history.fit, random, 2), lose, partial(history.stop, 6), history.run)
     step(partial(history.restore, "reading", random), partial(history.run, "ward_gold"))
     step(land, partial(history.refresh, "reading"))
 

@@ -216,6 +216,19 @@ def step_of_a_day(steps, days):
     )
 
 
+@materialized_view(reads="regions", keys=("region", "d"))
+def parts_and_total(regions):
+    """A constant in one branch: a change of any region changes the total's row, whatever the region is."""
+    total = regions.groupBy("d").agg(F.sum("n").alias("n")).select(F.lit(-1).alias("region"), "d", "n")
+    return regions.select("region", "d", "n").unionByName(total)
+
+
+@materialized_view(reads="regions", keys=("part", "d"))
+def behind_a_filter(regions):
+    """A key that cannot be worked out of rows that the filter leaves out."""
+    return regions.where("region > 0").groupBy(F.expr("100 DIV region").alias("part"), "d").agg(F.sum("n").alias("n"))
+
+
 @materialized_view(reads=("tumbling", "members"), keys=("since", "who"))
 def chain_over_windows(tumbling, members):
     return tumbling.join(members, tumbling["device"].eqNullSafe(members["who"])).select("since", "who", "n", "age")
@@ -232,6 +245,8 @@ TELLING = [
     sliding,
     sessions_of_an_hour,
     against_the_week_before,
+    parts_and_total,
+    behind_a_filter,
 ]
 """Those in which a column that carries a key's name is not always one that bounds a change."""
 
