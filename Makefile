@@ -32,7 +32,7 @@ INSTALLED := $(VENV)/.installed-$(call key,$(REQUIREMENTS))
 PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
 JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
 ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
-HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/home.py include/orchestration/preparation.py))
+HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/server/home.py include/orchestration/server/preparation.py))
 
 # ------------------------------------------------------------------------------------------------ what you call
 .PHONY: help
@@ -74,7 +74,7 @@ compose-check: setup-python ## Check docker-compose.yaml: by the specification, 
 
 .PHONY: env
 env: ## Make .env, the secrets of docker-compose.yaml
-	@$(find_python); "$$python" -I include/orchestration/environment_file.py
+	@$(find_python); "$$python" -I include/orchestration/server/environment_file.py
 
 .PHONY: lint
 lint: setup-python ## Style, format, types, and the arrows between packages

@@ -46,7 +46,7 @@ class Took:
 def declared() -> Any:
     """A source of readings and the table that is made of it, which the benchmark fills by itself."""
     from sluice.declare import Pipeline, Source, table
-    from sluice.declare.graph import graph
+    from sluice.declare.assembly.graph import graph
 
     readings = Source(
         name="readings", schema="device_id BIGINT, at TIMESTAMP, heartrate DOUBLE", subject="device_id", comment="r"

@@ -99,7 +99,7 @@ class Bench:
     def __init__(self, root: Path, spark: SparkSession, rows: int, views: list[str]) -> None:
         """Make it, with every view up to date."""
         from sluice.declare import Pipeline, Source
-        from sluice.declare.graph import graph
+        from sluice.declare.assembly.graph import graph
         from sluice.settings import Settings
 
         names = ("landing", "secrets", "restricted", "truth")
@@ -195,7 +195,7 @@ class Bench:
         return cpu, wall, _jobs(self.spark) - before, said
 
     def _flow(self, name: str, way: str) -> str:
-        from sluice.runs import stages
+        from sluice.runs.execution import stages
 
         reports: list[FlowReport] = stages.run(self._at(self.graphs[name][way]), "gold")
         return str(reports[0].recomputed)

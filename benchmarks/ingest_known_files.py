@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from sluice.declare import Source
-from sluice.ingest import discovery
+from sluice.ingest.deliveries import discovery
 
 NEW = 10
 GOAL = 1.5

@@ -79,7 +79,7 @@ class Bench:
 
     def run(self, stage: str) -> None:
         """Run a stage."""
-        from sluice.runs import stages
+        from sluice.runs.execution import stages
 
         stages.run(self.workspace(), stage)
 
@@ -150,7 +150,7 @@ class Bench:
 
 def _declared() -> Any:
     from sluice.declare import Pipeline, Source, expect_or_quarantine, table
-    from sluice.declare.graph import graph
+    from sluice.declare.assembly.graph import graph
 
     @table(reads="readings", keys=("device_id", "time"), sequence_by="received_at", zorder_by="time", subject="device_id")
     @expect_or_quarantine("positive", "heartrate > 0")

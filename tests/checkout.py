@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.home import SPARK_CONNECTION, environment
-from orchestration.preparation import prepare
+from orchestration.server.home import SPARK_CONNECTION, environment
+from orchestration.server.preparation import prepare
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
-from sluice.runs import ledger, stages
+from sluice.runs import ledger
+from sluice.runs.execution import stages
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration.run_request import named
+from orchestration.dag_run.request import named
 from sluice.settings import Settings
 
 TIMEOUT_SECONDS = 10

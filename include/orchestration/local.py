@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import sys
 
-from orchestration import backfill_process
-from orchestration.backfill_arguments import translated
-from orchestration.home import (
+from orchestration.backfill import process
+from orchestration.backfill.arguments import translated
+from orchestration.line import airflow_line
+from orchestration.rest.client import Client
+from orchestration.server.home import (
     DEFAULT_PORT,
     LOGIN,
     address,
@@ -20,10 +22,8 @@ from orchestration.home import (
     password,
     process_environment,
 )
-from orchestration.line import airflow_line
-from orchestration.preparation import prepare
-from orchestration.processes import LocalAirflow, client, running_instance, stop_running
-from orchestration.rest import Client
+from orchestration.server.preparation import prepare
+from orchestration.server.processes import LocalAirflow, client, running_instance, stop_running
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> None:
             prepare(settings)
             asked = translated(rest)
             if asked[:2] == ["dags", "backfill"]:  # of Airflow 2; its schedule has to wait
-                sys.exit(backfill_process.run(settings, asked))
+                sys.exit(process.run(settings, asked))
             running = running_instance(settings)
             port = running[1] if running else DEFAULT_PORT
             command = airflow_command(*asked)

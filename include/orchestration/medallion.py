@@ -9,12 +9,12 @@ from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
+from orchestration.dag_run.form import trigger_form
+from orchestration.dag_run.stages import DELETIONS, LAYERS, STAGES, UPKEEP, VERIFY, Stage
 from orchestration.deadline import deadline
-from orchestration.home import pool_name
 from orchestration.published import PublishOperator
-from orchestration.spark_submit import SluiceSparkSubmitOperator
-from orchestration.stages import DELETIONS, LAYERS, STAGES, UPKEEP, VERIFY, Stage
-from orchestration.trigger_form import trigger_form
+from orchestration.server.home import pool_name
+from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from sluice.declare import Pipeline
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)

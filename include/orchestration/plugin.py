@@ -8,10 +8,10 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from orchestration import sqlite
-from orchestration.history_page import history_page
 from orchestration.line import airflow_line
-from orchestration.links import PAGES, links
+from orchestration.server import sqlite
+from orchestration.ui.history_page import history_page
+from orchestration.ui.links import PAGES, links
 from sluice.settings import Settings
 
 

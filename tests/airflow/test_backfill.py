@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestration import backfill_arguments
-from orchestration.backfill_arguments import translated
-from orchestration.backfill_runs import reason
-from orchestration.intervals import replayed, starting_in
+from orchestration.backfill import arguments as backfill_arguments
+from orchestration.backfill.arguments import translated
+from orchestration.backfill.runs import reason
+from orchestration.dag_run.intervals import replayed, starting_in
 from orchestration.line import airflow_line
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError

@@ -29,14 +29,14 @@ GYM = "gym.due"
 
 @pytest.fixture
 def dag(checkout: Checkout) -> DAG:
-    from orchestration.erasure_dag import erasure_dag
+    from orchestration.erasure.dag import erasure_dag
 
     return erasure_dag()
 
 
 @pytest.fixture
 def asks_first(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> DAG:
-    from orchestration.erasure_dag import erasure_dag
+    from orchestration.erasure.dag import erasure_dag
 
     monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", "yes")
     return erasure_dag()
@@ -132,7 +132,7 @@ def test_approval_is_a_step_of_airflow_3_and_only_where_it_is_asked_for(asks_fir
 def test_a_broken_pipeline_stops_nobody_elses_erasure(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestration.erasure_dag import erasure_dag
+    from orchestration.erasure.dag import erasure_dag
 
     folder = tmp_path / "include" / "pipelines" / "broken"
     folder.mkdir(parents=True)

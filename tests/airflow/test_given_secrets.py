@@ -49,7 +49,7 @@ def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 @pytest.fixture
 def operator(checkout: Checkout) -> Any:
-    from orchestration.spark_submit import SluiceSparkSubmitOperator
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
 
@@ -108,7 +108,7 @@ def test_a_file_comes_before_airflow(checkout: Checkout, operator: Any, records:
 
 
 def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestration import given_secrets
+    from orchestration.spark_submit import given_secrets
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -124,7 +124,7 @@ def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: 
 
 
 def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestration import given_secrets
+    from orchestration.spark_submit import given_secrets
 
     def broken(*_: object) -> None:
         raise NameError("tabel")

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from orchestration import line, supervisor
-from orchestration.home import environment, home, password
-from orchestration.preparation import prepare
-from orchestration.rest_lines import ClientOfAirflow2, ClientOfAirflow3, client_of_this_line
+from orchestration import line
+from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, client_of_this_line
+from orchestration.server import supervisor
+from orchestration.server.home import environment, home, password
+from orchestration.server.preparation import prepare
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 

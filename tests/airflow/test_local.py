@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from orchestration import rest
 from orchestration.local import LocalAirflow, address, home, running_instance, stop_running
-from orchestration.rest import Client
+from orchestration.rest import client as rest
+from orchestration.rest.client import Client
 from sluice.errors import UsageError
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def test_a_version_that_was_used_is_skipped(checkout: Checkout, triggering: list
 
 
 def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
-    from orchestration.history_page import history_page
+    from orchestration.ui.history_page import history_page
 
     row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
     note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
@@ -107,7 +107,7 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
 
 
 def test_the_page_of_a_pipeline_without_tables(checkout: Checkout) -> None:
-    from orchestration.history_page import history_page
+    from orchestration.ui.history_page import history_page
 
     assert "no tables yet" in (history_page(checkout.settings, "gym", "gold") or "")
     assert history_page(checkout.settings, "../gym", "gold") is None

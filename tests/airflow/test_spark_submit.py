@@ -52,8 +52,8 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
-    from orchestration.run_request import RunRequest
-    from orchestration.spark_submit import job_arguments
+    from orchestration.dag_run.request import RunRequest
+    from orchestration.spark_submit.operator import job_arguments
 
     words = job_arguments("gym", RunRequest.of(given), given, Path("report.json"))
     assert all(isinstance(word, str) for word in words)
@@ -140,7 +140,7 @@ def test_a_backfill_does_its_upkeep_once(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    from orchestration.spark_submit import SluiceSparkSubmitOperator
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     task = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=stage)
     given = context(run_type, upkeep_from=upkeep_from) | DAY
@@ -158,7 +158,7 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowSkipException
 
-    from sluice.runs import holder
+    from sluice.runs.lease import holder
 
     folder = Path(checkout.settings.bookkeeping("gym"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ def test_a_run_submits_every_stage_in_order(checkout: Checkout, records: Path, l
 
 @pytest.fixture
 def operator(checkout: Checkout) -> Any:
-    from orchestration.spark_submit import SluiceSparkSubmitOperator
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver")
 
@@ -259,7 +259,7 @@ def test_what_differs_from_its_recompute_is_not_tried_again(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-    from orchestration.spark_submit import SluiceSparkSubmitOperator
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     monkeypatch.setenv("STAND_IN_EXIT", str(code))
     with pytest.raises(AirflowException) as failure:
@@ -286,7 +286,7 @@ def test_the_log_is_without_noise(operator: Any, records: Path, capsys: pytest.C
 def test_an_earlier_stop_request_does_not_stop_a_retry(
     checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestration.run_request import run_identity
+    from orchestration.dag_run.request import run_identity
 
     request = checkout.settings.stop_request("gym", run_identity(context()))
     request.parent.mkdir(parents=True, exist_ok=True)
@@ -307,7 +307,7 @@ def test_a_job_is_asked_then_terminated_then_killed(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowException
 
-    from orchestration.submission import SluiceSparkSubmitHook
+    from orchestration.spark_submit.hook import SluiceSparkSubmitHook
 
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
     monkeypatch.setenv("STAND_IN_STUBBORN", stubborn)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.sqlite import Connection, OneWriter
+from orchestration.server.sqlite import Connection, OneWriter
 
 
 @pytest.fixture

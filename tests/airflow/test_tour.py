@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from sluice.cli.tour import tour
-from sluice.cli.tour_folders import leave_marker, starts_afresh
-from sluice.cli.tour_report import Run, print_quarantine, print_recomputes, print_rules, print_shown
-from sluice.cli.truth import compare
+from sluice.cli.tour.command import tour
+from sluice.cli.tour.folders import leave_marker, starts_afresh
+from sluice.cli.tour.report import Run, print_quarantine, print_recomputes, print_rules, print_shown
+from sluice.cli.tour.truth import compare
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 

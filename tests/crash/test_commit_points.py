@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,13 +52,13 @@ def by_day(visit: DataFrame) -> DataFrame:
 
 
 POINTS = [
-    ("sluice.flows.intake", "commits.append"),
+    ("sluice.flows.bronze.intake", "commits.append"),
     ("sluice.ingest.ledger", "append"),
-    ("sluice.flows.intake", "accounting.outcomes"),
-    ("sluice.flows.intake", "accounting.count"),
+    ("sluice.flows.bronze.intake", "accounting.outcomes"),
+    ("sluice.flows.bronze.intake", "accounting.count"),
     ("sluice.quality.quarantine", "commits.replace_deliveries"),
-    ("sluice.flows.fold", "merge"),
-    ("sluice.flows.view", "merge"),
+    ("sluice.flows.silver.fold", "merge"),
+    ("sluice.flows.gold.view", "merge"),
 ]
 
 
@@ -140,11 +140,11 @@ def test_a_crash_changes_nothing(
 
 
 REPLAY_POINTS = [
-    ("sluice.flows.intake", "commits.append", True),
-    pytest.param("sluice.flows.intake", "accounting.outcomes", True, marks=pytest.mark.slow),
+    ("sluice.flows.bronze.intake", "commits.append", True),
+    pytest.param("sluice.flows.bronze.intake", "accounting.outcomes", True, marks=pytest.mark.slow),
     pytest.param("sluice.quality.quarantine", "commits.replace_deliveries", True, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.refold", "merge", False, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.refold", "merge", True, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.refold", "merge", False, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.refold", "merge", True, marks=pytest.mark.slow),
 ]
 
 
@@ -176,7 +176,7 @@ def test_tables_that_are_gone_are_made_whole_even_by_a_run_after_one_that_crashe
     there = {name: lake.rows(name) for name in ("visit", "by_day")}
     for name in there:
         shutil.rmtree(lake.workspace().path(name))
-    crash_at(monkeypatch, "sluice.flows.targets", "remember", after=False)
+    crash_at(monkeypatch, "sluice.flows.writing.targets", "remember", after=False)
     with pytest.raises(Crash):
         lake.run()
     monkeypatch.undo()

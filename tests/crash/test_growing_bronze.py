@@ -10,8 +10,8 @@ from tests.conftest import Lakehouse
 from tests.crash.test_commit_points import Crash, crash_at
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.graph import graph
-from sluice.ingest import schema_log
+from sluice.declare.assembly.graph import graph
+from sluice.ingest.schema import schema_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +24,11 @@ PIPELINE = Pipeline(name="visits", description="v", owner="t", layers=("pipeline
 VISITS = Source(name="visits", widen_types=True, schema_hints="zip STRING")
 
 POINTS = [
-    ("sluice.ingest.schema_log", "write", False),
-    ("sluice.ingest.schema_log", "write", True),
-    ("sluice.flows.widening", "tables.replace", False),
-    ("sluice.flows.widening", "tables.replace", True),
-    ("sluice.flows.intake", "commits.append", True),
+    ("sluice.ingest.schema.schema_log", "write", False),
+    ("sluice.ingest.schema.schema_log", "write", True),
+    ("sluice.flows.bronze.widening", "tables.replace", False),
+    ("sluice.flows.bronze.widening", "tables.replace", True),
+    ("sluice.flows.bronze.intake", "commits.append", True),
 ]
 
 

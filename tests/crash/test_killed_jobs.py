@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT
 
 from pipelines.gym import maker
-from sluice.cli.truth import compare
+from sluice.cli.tour.truth import compare
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -60,10 +60,10 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
 @pytest.mark.slow
 def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settings: Settings, spark: object) -> None:
     from sluice import session
-    from sluice.runs import lease
+    from sluice.runs.lease import lock
 
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
-    with lease.held(settings, session.start(settings, "tests"), "gym", "the-first", 0):
+    with lock.held(settings, session.start(settings, "tests"), "gym", "the-first", 0):
         code, out, err = finish(submit(settings, "bronze"))
         assert code == 3
         (reason,) = out.splitlines()  # spark-submit puts what Python writes on standard error there too

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,7 +117,7 @@ def test_every_record_is_accounted_for_and_batching_changes_nothing(
     all_at_once: dict[str, Any],
     how: str,
 ) -> None:
-    from sluice.ingest import records
+    from sluice.ingest.reading import records
 
     if how == "by workers":
         monkeypatch.setattr(records, "HERE", -1)

@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import aging
-from sluice.runs import reconciliation
+from sluice.runs.status import reconciliation
 from sluice.verification.verify import verify
 
 if TYPE_CHECKING:

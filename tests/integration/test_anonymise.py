@@ -9,10 +9,10 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import anonymisation, requests
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.flows import restoration
+from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
 from sluice.verification.verify import verify
 

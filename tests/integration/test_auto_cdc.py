@@ -19,7 +19,7 @@ from sluice.declare import (
     expect_or_quarantine,
     temporary_view,
 )
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 
 if TYPE_CHECKING:

@@ -262,7 +262,7 @@ def test_a_failure_is_raised_where_it_is_waited_for_and_shows_no_data(
 
     arguments = (folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
     with monkeypatch.context() as patched:
-        patched.setattr("sluice.flows.append.run", fails)
+        patched.setattr("sluice.flows.bronze.append.run", fails)
         query = autoload_to_table(*arguments)
         with pytest.raises(SluiceError, match="ValueError in Sluice itself") as raised:
             query.awaitTermination()
@@ -296,7 +296,7 @@ def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_fol
     code = f"""
         from pyspark.sql import SparkSession
         from sluice import autoload_to_table
-        from sluice.ingest import records
+        from sluice.ingest.reading import records
         records.HERE = 0  # as if there were more: Python workers read
         spark = (
             SparkSession.builder.master("local[2]")

@@ -19,12 +19,12 @@ from deltalake.exceptions import DeltaError
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import physical, propagation, requests
 from sluice.erasure.control import canary, stores
 from sluice.erasure.proof import certificate, checking
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.runs import stages
+from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from tests.conftest import PLACES, gym_at
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -258,7 +258,7 @@ def after(ordered: DataFrame) -> DataFrame:
 
 
 def test_plans_finds_every_mistake_and_every_reach(spark: SparkSession, settings: Settings) -> None:
-    from sluice.runs.plans import examine
+    from sluice.runs.planning.transforms import examine
 
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("shop.bronze", __name__))
     wrong = (ordered, grouped, timed, keyless, raising)

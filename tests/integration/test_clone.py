@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice.cli.read import query
+from sluice.cli.tables.read import query
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
-from sluice.flows import copying
+from sluice.flows.copies import copying
 from sluice.lake import log
 from sluice.privacy import stand_ins
-from sluice.runs import clones, cloning
+from sluice.runs.copies import cloning
+from sluice.runs.execution import clones
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

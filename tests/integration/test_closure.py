@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import Lakehouse, settings_at
 
-from sluice.declare import F, Link, Pipeline, Source, erasure_requests, subjects, table, treat
-from sluice.declare.graph import graph
+from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import asking, lifting, requests, vault
 from sluice.erasure.subjects import closure
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.ingest import records
+from sluice.ingest.reading import records
 from sluice.lake import log
 from sluice.privacy import suppression, suppression_key
 

@@ -12,7 +12,7 @@ from tests.conftest import PLACES, Lakehouse, settings_at
 
 from sluice.cli import main, places
 from sluice.declare import F, Pipeline, Source, materialized_view, table, view
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.lake import tables
 from sluice.lake.tables import Shape
-from sluice.runs.comparison import BOTH, HERE, THERE, compare
+from sluice.runs.copies.comparison import BOTH, HERE, THERE, compare
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

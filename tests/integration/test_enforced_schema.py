@@ -9,10 +9,10 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log
-from sluice.runs import plans
+from sluice.runs.planning import transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ def test_rows_that_break_the_schema_are_set_aside_and_the_table_refuses_them_by_
 )
 def test_other_columns_than_declared_fail_before_any_commit(shop: Shop, transform: Any, said: list[str]) -> None:
     lake = shop(orders(transform=transform))
-    found = plans.examine(lake.spark, lake.settings, lake.graph).mistakes
+    found = transforms.examine(lake.spark, lake.settings, lake.graph).mistakes
     lake.land("orders/1.jsonl", line(1, 5.0))
     lake.run("bronze")
     with pytest.raises(DeclarationError, match="Table 'order'") as caught:

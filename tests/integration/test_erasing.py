@@ -12,12 +12,13 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import propagation, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
-from sluice.runs import due, erasing, stages
+from sluice.runs import due, erasing
+from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.declare.loading import load
+from sluice.declare.assembly.loading import load
 from sluice.erasure import requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log

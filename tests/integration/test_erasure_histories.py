@@ -27,15 +27,18 @@ from sluice.declare import (
     table,
     windowed,
 )
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import ledger, physical, propagation, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
-from sluice.flows import fold, restoration, view
+from sluice.flows.copies import restoration
+from sluice.flows.gold import view
+from sluice.flows.silver import fold
 from sluice.lake.report import FlowReport
-from sluice.runs import releasing, stages
+from sluice.runs.copies import releasing
+from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -24,11 +24,13 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.quality import verdicts
-from sluice.runs import job, ledger, plans, stages
+from sluice.runs import job, ledger
+from sluice.runs.execution import stages
 from sluice.runs.job import Request
+from sluice.runs.planning import transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -229,7 +231,7 @@ def test_wrong_rules_are_found_by_check_and_by_the_job_before_it_writes(shop: Sh
         table(reads="orders", keys="id", name="order", expectations=wrong)(order),
         table(reads="customers", keys="id", name="customer")(customer),
     )
-    found = plans.examine(lake.spark, lake.settings, lake.graph)
+    found = transforms.examine(lake.spark, lake.settings, lake.graph)
     assert found.mistakes == [
         "Table 'order', expectation 'typo': its condition names 'amuont', no column of it. Did you mean 'amount'?",
         "Table 'order', expectation 'whole': its condition uses an aggregate, which looks at more than one row. "

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import SluiceError, UsageError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def test_file_names_are_taken_literally(shop: Callable[..., Lakehouse]) -> None:
 def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.runs import stages
+    from sluice.runs.execution import stages
 
     lake = shop(CSV)
     lake.land("orders/a.csv", "id\n1\n")
@@ -216,7 +216,7 @@ def test_statistics_hold_no_delivered_value(shop: Callable[..., Lakehouse]) -> N
 def test_records_are_the_same_wherever_they_are_read(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool
 ) -> None:
-    from sluice.ingest import records
+    from sluice.ingest.reading import records
 
     if not here:
         monkeypatch.setattr(records, "HERE", -1)
@@ -244,7 +244,8 @@ def test_records_are_the_same_wherever_they_are_read(
 def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.ingest import blocks, opening
+    from sluice.ingest.files import opening
+    from sluice.ingest.reading import blocks
 
     real = blocks.formats.read
 

@@ -9,13 +9,14 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.declare.interval import Interval
 from sluice.erasure import requests
 from sluice.errors import UsageError
-from sluice.runs import lag, reconciliation, stages, stale
-from sluice.runs import plan as plans
-from sluice.runs.books import Books
+from sluice.runs.execution import stages
+from sluice.runs.planning import plan as plans
+from sluice.runs.status import lag, reconciliation, stale
+from sluice.runs.status.books import Books
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

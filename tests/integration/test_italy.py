@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from pipelines.italy import maker
-from sluice.declare.loading import load
+from sluice.declare.assembly.loading import load
 from sluice.runs import ledger
 
 FIVE = ("2020-03-07T152204Z", "2020-04-20T213017Z", "2020-05-11T160642Z", "2020-07-12T150416Z", None)

@@ -14,12 +14,12 @@ from tests.broker import Broker
 from tests.conftest import Lakehouse
 
 from sluice.declare import KafkaSource, Pipeline
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import UsageError
-from sluice.ingest import kafka as reading
-from sluice.ingest import offsets
-from sluice.ingest.broker import Unreachable
-from sluice.ingest.offset_ranges import LostOffsets, positions
+from sluice.ingest.reading import kafka as reading
+from sluice.ingest.topics import offsets
+from sluice.ingest.topics.broker import Unreachable
+from sluice.ingest.topics.offset_ranges import LostOffsets, positions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,7 +214,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(kafka: Broker, 
 
 
 def test_a_broker_that_does_not_answer_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    monkeypatch.setattr("sluice.ingest.broker.PATIENCE", 0.5)
+    monkeypatch.setattr("sluice.ingest.topics.broker.PATIENCE", 0.5)
     with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:1 does not answer: .* Check servers=") as error:
         offsets.news(KafkaSource(name="events", servers="127.0.0.1:1", topics="a"), {}, NOW)
     assert "\n" not in str(error.value)
@@ -258,7 +258,7 @@ def test_records_come_to_bronze_once_in_micro_batches_of_the_declared_size(
     assert sum(row[0] is None for row in gym.rows("events", "value")) == 1, "the tombstone"
 
     assert gym.run()["events"].batches == 0
-    monkeypatch.setattr("sluice.ingest.records.HERE", -1)  # as many as these are else read by no worker
+    monkeypatch.setattr("sluice.ingest.reading.records.HERE", -1)  # as many as these are else read by no worker
     kafka.put(topic, numbers(60, 63))
     assert gym.run()["events"].rows_out == 3
     assert states(gym)[4:] == [("0/60-63", "ingested", 3)]
@@ -277,7 +277,7 @@ def test_killed_between_two_commits_no_record_comes_twice_and_none_is_missing(
     gym = lake(source(kafka, topics=topic, max_offsets_per_trigger=4))
     crashes = [
         ("sluice.ingest.ledger", "append"),  # the first micro-batch is in the ledger, the others are not
-        ("sluice.flows.intake", "commits.append"),  # bronze has it, and no outcome says so
+        ("sluice.flows.bronze.intake", "commits.append"),  # bronze has it, and no outcome says so
     ]
     for module, function in crashes:
         crashed = crash_at(monkeypatch, module, function, after=True)
@@ -299,7 +299,7 @@ def test_killed_between_two_commits_no_record_comes_twice_and_none_is_missing(
 def test_lost_offsets_fail_the_run_until_the_source_goes_on_and_then_are_in_the_ledger(
     kafka: Broker, topic: str, lake: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sluice.ingest import discovery
+    from sluice.ingest.deliveries import discovery
 
     kafka.create(topic)
     kafka.put(topic, numbers(0, 5))
@@ -333,8 +333,8 @@ def test_lost_offsets_fail_the_run_until_the_source_goes_on_and_then_are_in_the_
 def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_status(
     kafka: Broker, topic: str, lake: Callable[..., Lakehouse]
 ) -> None:
-    from sluice.runs import lag
-    from sluice.runs.books import Books
+    from sluice.runs.status import lag
+    from sluice.runs.status.books import Books
 
     hour = 3_600_000
     kafka.create(topic)
@@ -355,7 +355,7 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
 
 @pytest.mark.spark
 def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Callable[..., Lakehouse]) -> None:
-    from sluice.runs import plan
+    from sluice.runs.planning import plan
 
     kafka.create(topic)
     kafka.put(topic, numbers(0, 6))

@@ -17,11 +17,14 @@ import pytest
 from tests.conftest import PLACES, ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 from sluice.errors import LeaseHeld, SluiceError
-from sluice.runs import holder, job, keeping, lease, ledger, stages
-from sluice.runs.keeping import Keeper, Round
+from sluice.runs import job, ledger
+from sluice.runs.execution import stages
+from sluice.runs.keep_running import keeping
+from sluice.runs.keep_running.keeping import Keeper, Round
+from sluice.runs.lease import holder, lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,9 +167,9 @@ def test_upkeep_is_nothing_new_to_any_flow(wards: Lakehouse) -> None:
 
 def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_stop(wards: Lakehouse) -> None:
     settings, spark = wards.settings, wards.spark
-    with lease.held(settings, spark, "wards", "kept", 0, kept_running=True):
+    with lock.held(settings, spark, "wards", "kept", 0, kept_running=True):
         started = time.monotonic()
-        with pytest.raises(LeaseHeld) as caught, lease.held(settings, spark, "wards", "another", 60):
+        with pytest.raises(LeaseHeld) as caught, lock.held(settings, spark, "wards", "another", 60):
             pass
         assert time.monotonic() - started < 5
         assert f"kept running by run kept (process {os.getpid()}" in str(caught.value) and "sluice stop wards" in str(
@@ -175,7 +178,7 @@ def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_st
         request = settings.stop_request("wards", "kept")
         request.parent.mkdir(parents=True)
         request.touch()
-        with pytest.raises(LeaseHeld), lease.held(settings, spark, "wards", "another", 1.2):
+        with pytest.raises(LeaseHeld), lock.held(settings, spark, "wards", "another", 1.2):
             pass
         assert time.monotonic() - started > 1.2
     assert holder.of(settings, "wards") is None

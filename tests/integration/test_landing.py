@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.ingest import ledger
 
 if TYPE_CHECKING:

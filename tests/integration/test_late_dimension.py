@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Window, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,9 +14,9 @@ from tests.conftest import Lakehouse, gym_at
 
 from pipelines.gym import maker
 from pipelines.gym.members import FIRST_MEMBER
-from sluice.cli.truth import compare
-from sluice.declare.loading import load
-from sluice.declare.treat import PSEUDONYM_KEY
+from sluice.cli.tour.truth import compare
+from sluice.declare.assembly.loading import load
+from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.lake import log
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym

@@ -8,13 +8,15 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.cli import own_lease
-from sluice.declare.loading import load
+from sluice.cli.repair import own_lease
+from sluice.declare.assembly.loading import load
 from sluice.errors import LeaseHeld
-from sluice.runs import lag, lease, plan, reconciliation
-from sluice.runs.books import Books
 from sluice.runs.job import Request, perform
-from sluice.runs.plan import Plan
+from sluice.runs.lease import lock
+from sluice.runs.planning import plan
+from sluice.runs.planning.plan import Plan
+from sluice.runs.status import lag, reconciliation
+from sluice.runs.status.books import Books
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +78,7 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
 
 def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSession) -> None:
     with (
-        lease.held(settings, spark, "gym", "r1", 0),
+        lock.held(settings, spark, "gym", "r1", 0),
         pytest.raises(LeaseHeld, match="run r1"),
         own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
     ):
@@ -84,6 +86,6 @@ def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSe
     with (
         own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
         pytest.raises(LeaseHeld, match="reset-"),
-        lease.held(settings, spark, "gym", "r2", 0),
+        lock.held(settings, spark, "gym", "r2", 0),
     ):
         pass

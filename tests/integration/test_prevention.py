@@ -13,7 +13,7 @@ from tests.conftest import PLACES, Lakehouse, settings_at
 
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import prevention, requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
@@ -81,7 +81,7 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
 
 @pytest.fixture
 def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from sluice.cli import check
+    from sluice.cli.running import check
 
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(shop.settings, name)))

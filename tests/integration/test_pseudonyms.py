@@ -12,14 +12,15 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.declare.lazy import F
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym
-from sluice.runs import ledger, plans
+from sluice.runs import ledger
+from sluice.runs.planning import transforms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -187,7 +188,7 @@ def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Sho
 
 
 def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Settings) -> None:
-    found = plans.examine(spark, settings, graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device)))
+    found = transforms.examine(spark, settings, graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device)))
     assert found.mistakes == []
     assert {(row["view"], tuple(row["columns"])) for row in found.bounds} == {("spending", ())}, "no treated column bounds"
     assert not settings.secrets.exists() and not settings.restricted.exists()
@@ -200,7 +201,7 @@ def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Sett
     def unknown(order: DataFrame) -> DataFrame:
         return order.select("who")
 
-    mistakes = plans.examine(spark, settings, graph(PIPELINE, (ORDERS, order, wrong, unknown))).mistakes
+    mistakes = transforms.examine(spark, settings, graph(PIPELINE, (ORDERS, order, wrong, unknown))).mistakes
     assert [one.split(";")[0] for one in mistakes] == [
         "View 'wrong': personal treats 'born', which is DATE, by treat.bin, which is for numbers",
         "View 'unknown': personal names 'whom', no column of it. Did you mean 'who'?",

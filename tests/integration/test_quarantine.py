@@ -10,14 +10,15 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 from sluice.errors import UsageError
-from sluice.flows import fold, readmission, readmission_journal, settlement
+from sluice.flows.quarantine import journal, readmission, settlement
+from sluice.flows.silver import fold
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
-from sluice.runs import reconciliation
-from sluice.runs.readmission import chosen, entry_of
+from sluice.runs.repair.readmission import chosen, entry_of
+from sluice.runs.status import reconciliation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -193,11 +194,11 @@ def test_rows_of_silver_are_not_discarded(shop: Shop) -> None:
 
 
 POINTS = [
-    (readmission_journal, "write", True),
+    (journal, "write", True),
     (readmission.commits, "append", True),
     (settlement.quarantine, "remove", True),
     (settlement.ledger, "append", True),
-    (readmission_journal, "write", False),
+    (journal, "write", False),
     (readmission.commits, "append", False),
     (settlement.quarantine, "remove", False),
     (settlement.ledger, "append", False),
@@ -238,7 +239,7 @@ def test_a_killed_replay_leaves_no_row_twice_and_none_missing(
     assert right.rows("order", "id") == [(1,), (2,)]
     assert [(row["rows"], row["quarantined"]) for row in right.outcomes()] == [(2, 1)]
     assert adds_up(right)
-    assert list(readmission_journal.unfinished(right.workspace())) == []
+    assert list(journal.unfinished(right.workspace())) == []
 
 
 def crash(monkeypatch: pytest.MonkeyPatch, module: Any, function: str, after: bool) -> None:

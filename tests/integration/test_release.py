@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
-from sluice.runs import releasing
+from sluice.runs.copies import releasing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.runs import modes
@@ -184,7 +184,7 @@ JANUARY = Interval.of("2026-01-01", "2026-01-31")
     ],
 )
 def test_what_a_mode_does_not_allow_is_said(arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
-    from sluice.declare.loading import load
+    from sluice.declare.assembly.loading import load
 
     check: Callable[..., None] = modes.check
     with pytest.raises(UsageError, match=message):

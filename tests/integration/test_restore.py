@@ -11,13 +11,15 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
-from sluice.flows import restored
+from sluice.flows.progress import restored
 from sluice.lake import log
-from sluice.runs import ledger, restoring, stale
-from sluice.runs import plan as plans
+from sluice.runs import ledger
+from sluice.runs.planning import plan as plans
+from sluice.runs.repair import restoring
+from sluice.runs.status import stale
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import PLACES, Lakehouse, settings_at
 
-from sluice.cli import as_role, main
+from sluice.cli import main
+from sluice.cli.tables import as_role
 from sluice.declare import F, Pipeline, Source, auto_cdc, expect_or_quarantine, mask, role_view, table, treat
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import prevention
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError
-from sluice.runs import plans
+from sluice.runs.planning import transforms
 from sluice.verification.verify import verify
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_another_size_makes_the_view_anew(settings: Settings, spark: SparkSessio
 
 def test_what_counts_people_is_a_whole_number_of_the_view(settings: Settings, spark: SparkSession) -> None:
     def mistakes(**options: Any) -> list[str]:
-        return plans.examine(spark, settings, graph(PIPELINE, [ORDERS, order, towns(**options)])).mistakes
+        return transforms.examine(spark, settings, graph(PIPELINE, [ORDERS, order, towns(**options)])).mistakes
 
     assert mistakes() == []
     (lacking,) = mistakes(subjects="peple")

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import requests
 from sluice.errors import SluiceError, StopRequested
 

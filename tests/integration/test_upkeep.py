@@ -20,7 +20,7 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import SluiceError
 from sluice.lake import log
 

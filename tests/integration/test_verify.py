@@ -27,10 +27,12 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.errors import StopRequested, UsageError
-from sluice.runs import job, ledger, stages, stale, verifying
-from sluice.runs.books import Books
+from sluice.runs import job, ledger
+from sluice.runs.execution import stages, verifying
+from sluice.runs.status import stale
+from sluice.runs.status.books import Books
 from sluice.verification.verify import RESTORED, Finding, names_of, verify
 
 if TYPE_CHECKING:

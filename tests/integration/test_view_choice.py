@@ -15,19 +15,20 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.cli.check import _bound
+from sluice.cli.running.check import _bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
-from sluice.declare.graph import graph
-from sluice.declare.tables import MaterializedView
+from sluice.declare.assembly.graph import graph
+from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError, SluiceError
-from sluice.flows import choice, touched
-from sluice.flows.in_time import InTime, merged
-from sluice.flows.pins import Pins
+from sluice.flows.gold import choice, touched
+from sluice.flows.gold.in_time import InTime, merged
+from sluice.flows.gold.pins import Pins
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
-from sluice.runs import plans, stages
+from sluice.runs.execution import stages
+from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -348,7 +349,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: Settings, spark: SparkSession, said: str) -> None:
     lake = Lake(settings, spark, replace(three_days, reach={"days": WRONG[said]}))
-    found = plans.examine(spark, settings, lake.workspace.graph)
+    found = transforms.examine(spark, settings, lake.workspace.graph)
     assert len(found.mistakes) == 1 and said in found.mistakes[0]
     with pytest.raises(DeclarationError, match=said):
         lake.run()
@@ -356,7 +357,7 @@ def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: 
 
 def test_check_tells_the_reach(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, three_days, share)
-    found = plans.examine(spark, settings, lake.workspace.graph)
+    found = transforms.examine(spark, settings, lake.workspace.graph)
     told = {bound["view"]: _bound(bound["columns"], bound["reach"]) for bound in found.bounds}
     assert told == {"three_days": ["d from d to d + 2 days"], "share": ["full recompute"]}
     assert found.mistakes == []

@@ -18,10 +18,10 @@ from tests.properties import plain_cdc
 from tests.properties.plain_cdc import Change, Key, Values
 
 from sluice.declare import Pipeline, Source, auto_cdc
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.lake import tables
 from sluice.lake.workspace import Workspace
-from sluice.runs import stages
+from sluice.runs.execution import stages
 from sluice.settings import Settings
 
 NAMES = ("case", "k", "at", "a", "b")

@@ -30,11 +30,11 @@ from tests.properties.plain_fold import (
 )
 
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.ingest import ledger
 from sluice.lake import tables
 from sluice.lake.workspace import Workspace
-from sluice.runs import stages
+from sluice.runs.execution import stages
 from sluice.settings import Settings
 
 SCHEMA = "case BIGINT, k BIGINT, seq BIGINT, value BIGINT"

@@ -31,12 +31,12 @@ from tests.properties.plain_fold import Event
 from tests.properties.plain_gold import DAYS, FIRST, Ward
 
 from sluice.declare import Pipeline
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
-from sluice.flows import streams
+from sluice.flows.progress import streams
 from sluice.lake import evaluation, log
-from sluice.runs import restoring
+from sluice.runs.repair import restoring
 from sluice.settings import Settings
 from sluice.verification.verify import verify
 
@@ -47,10 +47,10 @@ RANDOMS = st.randoms(use_true_random=True)
 Row = tuple[Any, ...]
 
 POINTS = (
-    "sluice.flows.intake:commits.append",
-    "sluice.flows.intake:accounting.outcomes",
-    "sluice.flows.fold:merge",
-    "sluice.flows.view:merge",
+    "sluice.flows.bronze.intake:commits.append",
+    "sluice.flows.bronze.intake:accounting.outcomes",
+    "sluice.flows.silver.fold:merge",
+    "sluice.flows.gold.view:merge",
 )
 """Where a commit is made: before or after any of them the process may die."""
 

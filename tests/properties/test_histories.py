@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from tests.properties import plain_cdc
 from tests.properties.plain_cdc import COLUMNS, Change, Extract, Interval, Key, Values
 
-from sluice.declare import histories
-from sluice.declare.tables import MaterializedView
-from sluice.flows.probe import reaches
+from sluice.declare.cdc import histories
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.flows.gold.probe import reaches
 
 pytestmark = pytest.mark.spark
 

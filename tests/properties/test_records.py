@@ -19,12 +19,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from sluice.declare import Source
-from sluice.ingest import opening, types
+from sluice.ingest.files import opening
 from sluice.ingest.formats.json_documents import Document
 from sluice.ingest.formats.json_exact import Exact
 from sluice.ingest.formats.json_fast import lines_of
 from sluice.ingest.formats.json_lines import _texts
 from sluice.ingest.formats.json_records import Records
+from sluice.ingest.values import types
 
 MANY = examples(deadline=None, max_examples=100)
 NAMES = ["a", "b", "c", "n", "l", "A", "N", "day", "_file", "bad name", "", "\ud83d", "é", "İ"]

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.settings import Settings
 
 DAYS, KEYS = 4, 3

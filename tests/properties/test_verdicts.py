@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.declare.expectations import Action, Expectation
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.lake import tables
 from sluice.quality import verdicts
 

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
-from sluice.declare.graph import Graph, graph
-from sluice.declare.tables import MaterializedView
+from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.datasets.tables import MaterializedView
 from sluice.lake import tables
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
-from sluice.runs import stages
+from sluice.runs.execution import stages
 from sluice.settings import Settings
 
 Cell = int | date | datetime | None

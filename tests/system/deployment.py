@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 import yaml
 
-from orchestration.home import LOOPBACK
-from orchestration.supervisor import session_members
+from orchestration.server.home import LOOPBACK
+from orchestration.server.supervisor import session_members
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ("5432", "7077", "8080", "8081", "8082", "8974")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tests.system.browser import Browser
 
-from orchestration.rest import Client
+from orchestration.rest.client import Client
 
 PANELS = {"details-panel,main-panel": {"expandToSizes": {}, "layout": [36, 64]}}
 """How wide the grid is beside the details, in percent, as Airflow's UI remembers it."""

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestration.home import SPARK_CONNECTION, home
-from orchestration.rest import Client
+from orchestration.rest.client import Client
+from orchestration.server.home import SPARK_CONNECTION, home
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from tests.system.running import ROOT, Place, place, unpause, until
 
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow
-from orchestration.rest import OPEN_STATES, Client
+from orchestration.rest.client import OPEN_STATES, Client
 
 pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarnings("default")]
 

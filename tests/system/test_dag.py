@@ -18,7 +18,7 @@ from tests.system.running import Place, alive, ended, place, run_to_end, unpause
 
 from orchestration.line import airflow_line
 from orchestration.local import LOGIN, LocalAirflow, password
-from orchestration.rest import Client
+from orchestration.rest.client import Client
 
 pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarnings("default")]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.system.running import ROOT, Place, ended, place, unpause, until
 
-from orchestration.home import home
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow
-from orchestration.rest import Client
+from orchestration.rest.client import Client
+from orchestration.server.home import home
 from pipelines.gym import maker
-from sluice.declare.loading import load
+from sluice.declare.assembly.loading import load
 from sluice.erasure import requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier

@@ -24,9 +24,9 @@ from tests.system.running import ROOT, place, until
 
 from orchestration.line import airflow_line
 from orchestration.local import client, running_instance, stop_running
-from orchestration.rest import OPEN_STATES
-from sluice.cli.truth import compare
-from sluice.declare import loading
+from orchestration.rest.client import OPEN_STATES
+from sluice.cli.tour.truth import compare
+from sluice.declare.assembly import loading
 from sluice.settings import Settings
 
 pytestmark = [

@@ -22,16 +22,16 @@ import psutil
 import pytest
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
 
-from orchestration.backfill import Asked, Run, follow, start_per_interval, starting_in
-from orchestration.home import process_environment
+from orchestration.backfill.through_airflow import Asked, Run, follow, start_per_interval, starting_in
 from orchestration.local import LocalAirflow
-from orchestration.rest import Client
+from orchestration.rest.client import Client
+from orchestration.server.home import process_environment
 from pipelines.gym import maker
 from pipelines.gym.pipeline import PIPELINE
 from pipelines.gym.truth import member_bins
-from sluice.cli.truth import compare
+from sluice.cli.tour.truth import compare
+from sluice.declare.assembly.loading import load
 from sluice.declare.interval import Interval
-from sluice.declare.loading import load
 from sluice.erasure import requests
 from sluice.runs import ledger
 

@@ -18,11 +18,11 @@ import psutil
 import pytest
 from tests.system.running import ROOT, Place, place, run_to_end, unpause
 
-from orchestration.home import SPARK_CONNECTION, home, process_environment
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow, running_instance
-from orchestration.rest import Client
-from orchestration.supervisor import session_members
+from orchestration.rest.client import Client
+from orchestration.server.home import SPARK_CONNECTION, home, process_environment
+from orchestration.server.supervisor import session_members
 from pipelines.gym import maker
 from sluice.errors import SluiceError
 from sluice.privacy.pseudonyms import pseudonym

@@ -17,12 +17,12 @@ from deltalake import DeltaTable
 from tests.system.deployment import ROOT, Deployment, postgres_program
 from tests.system.running import ended, until
 
-from orchestration import environment_file
-from orchestration.home import LOGIN, address
-from orchestration.job_code import zipped
 from orchestration.line import airflow_line
-from orchestration.rest import Client
-from orchestration.rest_lines import client_of_this_line
+from orchestration.rest.client import Client
+from orchestration.rest.versions import client_of_this_line
+from orchestration.server import environment_file
+from orchestration.server.home import LOGIN, address
+from orchestration.spark_submit.job_code import zipped
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]

@@ -22,12 +22,13 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import Graph, graph
-from sluice.declare.loading import _declarations
-from sluice.declare.tables import MaterializedView, Table
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.loading import _declarations
+from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.errors import DeclarationError
-from sluice.runs import modes, plans
+from sluice.runs import modes
+from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         target("f", reads=("people", "visitors")),
         target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
     ]
-    found = plans.examine(spark, settings, graph(PIPELINE, [people, visitors, *declared]))
+    found = transforms.examine(spark, settings, graph(PIPELINE, [people, visitors, *declared]))
     assert found.mistakes == [
         "Table 'a': keys names 'idd', no column of what it reads. Did you mean 'id'?",
         "Table 'b': sequence_by names 'att', no column of what it reads. Did you mean 'at'?",

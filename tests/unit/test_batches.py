@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.flows import batches
-from sluice.flows.batches import Range
-from sluice.flows.checkpoints import Checkpoint
+from sluice.flows.progress import batches
+from sluice.flows.progress.batches import Range
+from sluice.flows.progress.checkpoints import Checkpoint
 
 TABLES = {"a": "id-a", "b": "id-b"}
 

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from sluice.cli import certificates, own_lease
+from sluice.cli.erasure import certificates
+from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import requests, scan, vault
 from sluice.erasure.control import canary, planting, stores
 from sluice.erasure.proof import certificate, chain, checking, sought, stamps

@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import settings_at
 
 from sluice.errors import LakeTooNew, UsageError
-from sluice.flows import checkpoints
-from sluice.flows.checkpoints import Checkpoint, current
-from sluice.runs import lakeformat
+from sluice.flows.progress import checkpoints
+from sluice.flows.progress.checkpoints import Checkpoint, current
+from sluice.runs.lease import lake_format
 
 
 def finish(checkpoint: Checkpoint) -> None:
@@ -62,12 +62,12 @@ def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
     place = Path(settings.bookkeeping("gym")) / "lake.json"
     place.parent.mkdir(parents=True)
-    lakeformat.check(settings, "gym")
-    lakeformat.mark(settings, "gym")
-    lakeformat.check(settings, "gym")
+    lake_format.check(settings, "gym")
+    lake_format.mark(settings, "gym")
+    lake_format.check(settings, "gym")
     place.write_text('{"format": 99}')
     with pytest.raises(LakeTooNew, match="has format 99"):
-        lakeformat.check(settings, "gym")
+        lake_format.check(settings, "gym")
 
 
 def test_a_full_first_batch_that_was_not_finished_is_full_again(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import cleaning, discovery, ledger
-from sluice.ingest.cleaning import Cleaned
-from sluice.ingest.discovery import CLEANED, DELIVERED
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED
+from sluice.ingest.landing import cleaning
+from sluice.ingest.landing.cleaning import Cleaned
 
 
 class Landing:

@@ -18,7 +18,8 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.ingest import ledger as tables
-from sluice.runs import holder, ledger
+from sluice.runs import ledger
+from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]

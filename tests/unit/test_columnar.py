@@ -16,9 +16,9 @@ from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.ingest import formats
+from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.formats import Parsed
 from sluice.ingest.formats import parquet as packed
-from sluice.ingest.opening import Unreadable
 
 SOURCE = Source(name="s", format="parquet")
 RESCUE = Source(name="s", format="parquet", schema_evolution="rescue")

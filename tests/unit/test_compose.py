@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestration import deployment, environment_file
+from orchestration.server import deployment, environment_file
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "include" / "orchestration" / "environment_file.py"
+SCRIPT = ROOT / "include" / "orchestration" / "server" / "environment_file.py"
 AIRFLOW = {"apiserver", "scheduler", "dag-processor", "triggerer"}
 
 

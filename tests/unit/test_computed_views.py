@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.declare import Pipeline, Source, TimeReach, expect, materialized_view, table, temporary_view, view
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import graph
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError, UsageError
-from sluice.flows.probe import reaches
-from sluice.runs import plans
+from sluice.flows.gold.probe import reaches
+from sluice.runs.planning import transforms
 from sluice.settings import Settings
 from sluice.testing import run
 
@@ -171,14 +171,14 @@ def test_the_optimiser_finds_how_far_a_change_reaches_through_a_view(spark: Spar
 
 @pytest.mark.spark
 def test_check_looks_into_views_and_finds_their_mistakes(spark: SparkSession, settings: Settings) -> None:
-    assert plans.examine(spark, settings, graph(PIPELINE, ALL)).mistakes == []
+    assert transforms.examine(spark, settings, graph(PIPELINE, ALL)).mistakes == []
 
     @view(reads="long_stay")
     def wrong(long: DataFrame) -> DataFrame:
         return long.select("bedz")
 
     text = view(name="text", reads="stay", sql="SELECT ward FROM stay, person")
-    (first, second) = plans.examine(spark, settings, graph(PIPELINE, (*ALL, wrong, text))).mistakes
+    (first, second) = transforms.examine(spark, settings, graph(PIPELINE, (*ALL, wrong, text))).mistakes
     assert first.startswith("View 'wrong': ") and "bedz" in first
     assert second.startswith("View 'text': its SQL text reads 'person', which is not in its reads.")
 

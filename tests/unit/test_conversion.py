@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from sluice.ingest import conversion
-from sluice.ingest.conversion import MISFIT
+from sluice.ingest.values import conversion
+from sluice.ingest.values.conversion import MISFIT
 
 MOMENT = pa.timestamp("us", tz="UTC")
 NAIVE = pa.timestamp("us")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialized_view, table
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import graph
-from sluice.declare.loading import _declarations
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.loading import _declarations
 from sluice.errors import DeclarationError, UsageError
 
 LAYERS = ("shop.bronze", __name__)

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import formats, opening
+from sluice.ingest import formats
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.formats import RAGGED, cells, delimited
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
-from sluice.ingest.opening import Unreadable
 
 SOURCE = Source(name="orders", format="csv")
 TEXT = pa.schema([("id", pa.string()), ("name", pa.string())])

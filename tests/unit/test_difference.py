@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import SluiceError
-from sluice.flows.difference import OPERATION, Changes, beside, merge
-from sluice.flows.ranges import Bounding
+from sluice.flows.writing.difference import OPERATION, Changes, beside, merge
+from sluice.flows.writing.ranges import Bounding
 from sluice.lake import log, tables
 from sluice.lake.tables import Shape
 

@@ -16,8 +16,9 @@ import pytest
 from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
-from sluice.ingest import discovery, ledger, listing
-from sluice.ingest.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import discovery, listing
+from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sluice.declare import loading
+from sluice.declare.assembly import loading
 from sluice.erasure import asking, requests
 from sluice.errors import DeclarationError, UsageError
 from sluice.runs import due, erasing, job, summary

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
 
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.erasure import aging, ledger, physical, propagation, requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
@@ -27,14 +27,17 @@ from sluice.erasure.subjects import closure
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.erasure.subjects.link_rows import Row
 from sluice.errors import SluiceError, StopRequested, UsageError
-from sluice.flows import append, behind, intake
-from sluice.ingest import cleaning, records
+from sluice.flows.bronze import append, intake
+from sluice.flows.progress import behind
+from sluice.ingest.landing import cleaning
+from sluice.ingest.reading import records
 from sluice.lake import shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression
-from sluice.runs import erasing, stages
+from sluice.runs import erasing
+from sluice.runs.execution import stages
 from sluice.upkeep import optimize, vacuum
 
 NOW = datetime.now(UTC)

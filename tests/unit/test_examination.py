@@ -15,9 +15,10 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
-from sluice.ingest import examination, opening
-from sluice.ingest.discovery import GONE, modified
-from sluice.ingest.examination import CHANGED, Delivery, Examined, examine
+from sluice.ingest.deliveries.discovery import GONE, modified
+from sluice.ingest.files import opening
+from sluice.ingest.reading import examination
+from sluice.ingest.reading.examination import CHANGED, Delivery, Examined, examine
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")

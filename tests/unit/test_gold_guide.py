@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.cli import check
+from sluice.cli.running import check
 from sluice.declare import Pipeline
-from sluice.declare.graph import graph
-from sluice.declare.loading import _declarations
-from sluice.runs import plans
+from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.loading import _declarations
+from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "gold.md"
@@ -51,7 +51,7 @@ def test_the_guide_has_its_examples() -> None:
 @pytest.mark.spark
 def test_what_a_change_makes_anew_is_what_the_guide_says(spark: SparkSession, examples: ModuleType, settings: Settings) -> None:
     pipeline = Pipeline(name="guide", description="d", owner="o", layers=("guide.bronze", NAME))
-    found = plans.examine(spark, settings, graph(pipeline, _declarations(examples)))
+    found = transforms.examine(spark, settings, graph(pipeline, _declarations(examples)))
     assert not found.mistakes
     anew = {
         (one["view"], one["input"], ", ".join([*one["columns"], *([check._in_time(**one["reach"])] if one["reach"] else [])]))

@@ -39,7 +39,7 @@ from pipelines.gym.silver import (
 )
 from pipelines.gym.truth import device_day as device_day_in_python
 from sluice.declare import treat
-from sluice.declare.expectations import Action
+from sluice.declare.quality.expectations import Action
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ import pytest
 from sluice.declare import Source
 from sluice.declare.interval import Interval, merged
 from sluice.errors import DeclarationError, UsageError
-from sluice.ingest import dates
+from sluice.ingest.deliveries import dates
 
 
 def day(number: int, hour: int = 0) -> datetime:

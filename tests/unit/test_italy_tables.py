@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.italy.bronze import regional_reports
 from pipelines.italy.gold import national_7_days, national_day, region_7_days, region_week
 from pipelines.italy.silver import COUNTS, region_day
-from sluice.declare.expectations import Action
+from sluice.declare.quality.expectations import Action
 
 pytestmark = pytest.mark.spark
 

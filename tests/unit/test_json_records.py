@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import formats, json_values, opening
+from sluice.ingest import formats
+from sluice.ingest.files import opening
 from sluice.ingest.formats import CUT_OFF, NO_OBJECT, TOO_DEEP, json_fast, json_records
 from sluice.ingest.formats.json_exact import Exact
+from sluice.ingest.values import json_values
 
 LONG, D, S = pa.int64(), pa.float64(), pa.string()
 SCHEMA = pa.schema([("a", LONG), ("b", S), ("n", pa.struct([("x", LONG), ("y", S)]))])

@@ -15,12 +15,12 @@ from sluice.declare import (
     auto_cdc,
     erasure_requests,
     materialized_view,
-    subjects,
     table,
     temporary_view,
     treat,
 )
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sluice.cli.new import new_pipeline
+from sluice.cli.setup.new_pipeline import new_pipeline
 from sluice.errors import UsageError
 from sluice.settings import Settings, pipeline_names
 

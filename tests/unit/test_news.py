@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import requests
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
-from sluice.runs import news
-from sluice.runs.news import News
+from sluice.runs.keep_running import news
+from sluice.runs.keep_running.news import News
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("wards.bronze", __name__))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sluice.declare import KafkaSource
 from sluice.errors import DeclarationError, UsageError
-from sluice.ingest import groups
-from sluice.ingest.broker import properties
-from sluice.ingest.offset_ranges import GONE, LostOffsets, OffsetRange, Standing, cut, news, of_file, positions
+from sluice.ingest.deliveries import groups
+from sluice.ingest.topics.broker import properties
+from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, Standing, cut, news, of_file, positions
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 A0, A1 = ("a", 0), ("a", 1)

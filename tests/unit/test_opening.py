@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import opening
-from sluice.ingest.opening import Unreadable
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import Unreadable
 
 LINES = b"".join(b'{"number": %d, "text": "%s"}\n' % (number, os.urandom(8).hex().encode()) for number in range(5000))
 
@@ -193,7 +193,7 @@ def test_a_link_is_not_followed_and_a_pipe_not_waited_for(tmp_path: Path) -> Non
 
 def test_no_reading_module_loads_spark() -> None:
     code = (
-        "import sys, sluice.ingest.examination, sluice.ingest.formats.delimited, sluice.ingest.formats.columnar, "
+        "import sys, sluice.ingest.reading.examination, sluice.ingest.formats.delimited, sluice.ingest.formats.columnar, "
         "sluice.ingest.formats.plain; sys.exit(any(name.split('.')[0] in ('pyspark', 'py4j', 'delta') for name in sys.modules))"
     )
     include = Path(__file__).resolve().parents[2] / "include"

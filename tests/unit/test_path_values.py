@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.ingest import path_values
+from sluice.ingest.reading import path_values
 
 
 def test_folders_with_an_equals_sign_are_values() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sluice.declare import KafkaSource, Pipeline, Source, auto_cdc, materialized_view, needed_secrets, table, treat
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import graph
+from sluice.declare import KafkaSource, Pipeline, Source, auto_cdc, materialized_view, table, treat
+from sluice.declare.assembly import needed_secrets
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))

@@ -19,7 +19,7 @@ from tests.properties.plain_cdc import (
     scd2,
 )
 
-from sluice.declare.histories import CHANGE, CONTENT, END, SEQUENCE, START
+from sluice.declare.cdc.histories import CHANGE, CONTENT, END, SEQUENCE, START
 from sluice.verification.changes import Plain
 
 KEY = (1,)

@@ -20,16 +20,18 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.loading import load
 from sluice.declare.interval import Interval
-from sluice.declare.loading import load
-from sluice.flows import checkpoints
+from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger as tables
 from sluice.lake import log
-from sluice.runs import changes, gaps, kept, lag, ledger, plan, positions, reconciliation, stale
-from sluice.runs.books import Books
-from sluice.runs.positions import Position
+from sluice.runs import ledger
+from sluice.runs.planning import plan
+from sluice.runs.status import changes, gaps, kept_running, lag, positions, reconciliation, stale
+from sluice.runs.status.books import Books
+from sluice.runs.status.positions import Position
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -199,8 +201,10 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
     record(settings, "shop", scheduled(1))
     looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
-    monkeypatch.setattr(kept, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
-    span = kept.Span(settings, "shop")
+    monkeypatch.setattr(
+        kept_running, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat)
+    )
+    span = kept_running.Span(settings, "shop")
     span.write()
     assert not (Path(settings.bookkeeping("shop")) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):

@@ -13,11 +13,11 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sluice.declare import Pipeline, Source, mask, materialized_view, role_view, table
-from sluice.declare.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import conditions, prevention
 from sluice.errors import DeclarationError
-from sluice.flows import copying
-from sluice.flows.released import columns_of as released_columns
+from sluice.flows.copies import copying
+from sluice.flows.copies.released import columns_of as released_columns
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.declare.tables import MaterializedView
+from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
-from sluice.flows.probe import reaches
-from sluice.flows.truncation import truncated
+from sluice.flows.gold.probe import reaches
+from sluice.flows.gold.truncation import truncated
 from sluice.lake import tables
 from sluice.lake.tables import columns
 

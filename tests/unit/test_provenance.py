@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.errors import DeclarationError
-from sluice.flows.provenance import carried
+from sluice.flows.silver.provenance import carried
 
 pytestmark = pytest.mark.spark
 

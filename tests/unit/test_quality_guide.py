@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.declare.graph import graph
-from sluice.declare.loading import _declarations
+from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.loading import _declarations
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "quality.md"
 SECTIONS = ("Expectations on rows", "Rule sets: rules kept as data", "Expectations on whole tables")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.flows.difference import OPERATION, merge
-from sluice.flows.ranges import MOST, Bounding, bounds, condition, grouped, within
+from sluice.flows.writing.difference import OPERATION, merge
+from sluice.flows.writing.ranges import MOST, Bounding, bounds, condition, grouped, within
 from sluice.lake import log, tables
 from sluice.lake.tables import Shape
 

@@ -18,8 +18,8 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
-from sluice.declare.graph import Graph, graph
-from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
 from sluice.erasure import asking, lifting, prevention, requests, vault, withdrawal
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier

@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import discovery, formats, known, ledger, rewriting
+from sluice.ingest import formats, ledger
+from sluice.ingest.deliveries import discovery, known
+from sluice.ingest.landing import rewriting
 
 COLUMNS = pa.schema([pa.field("who", pa.string()), pa.field("said", pa.string())])
 THREE = [{"who": "a", "said": "x"}, {"who": "b", "said": "y"}, {"who": "c", "said": "é"}]

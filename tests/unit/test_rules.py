@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.declare import Rules, expect_all_or_drop, expect_or_fail, expect_or_quarantine, table
-from sluice.declare.expectations import Action, Expectation
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.errors import DeclarationError
 
 CSV = """\ufeffname,condition,action,tags,null_ok,at_most

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table, treat
-from sluice.declare.expectations import Action
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import graph
-from sluice.declare.schema_text import Check, parsed
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import graph
+from sluice.declare.quality.expectations import Action
+from sluice.declare.sql.schema import Check, parsed
 from sluice.errors import DeclarationError
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="t", layers=("shop.bronze", __name__))

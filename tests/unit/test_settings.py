@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.job_code import shipped, zipped
+from orchestration.spark_submit.job_code import shipped, zipped
 from sluice.errors import UsageError
 from sluice.settings import Settings
 

@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, expect, materialized_view, table, temporary_view
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import graph
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError
-from sluice.flows.provenance import carried
-from sluice.runs import plans
+from sluice.flows.silver.provenance import carried
+from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="gyms", description="Gyms.", owner="t", layers=("gyms.bronze", __name__))
@@ -116,7 +116,7 @@ def test_what_a_text_may_not_read_or_do_is_found_without_running_it(spark: Spark
         "counted": view("SELECT user, count(*) AS n FROM good GROUP BY user", "counted", reads="good"),
     }
     declared = [EVENTS, *good.values(), *(text(sql, name) for name, (sql, _) in FOREIGN.items())]
-    found = plans.examine(spark, settings, graph(PIPELINE, declared))
+    found = transforms.examine(spark, settings, graph(PIPELINE, declared))
     for name, (_, said) in FOREIGN.items():
         own = [mistake for mistake in found.mistakes if mistake.startswith(f"Table '{name}'")]
         assert len(own) == 1 and said in own[0], (name, own)

@@ -12,13 +12,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
 from sluice.errors import DeclarationError
-from sluice.flows import checkpoints, continuity
+from sluice.flows.progress import checkpoints, continuity
 from sluice.lake import log
-from sluice.runs import lag, plan, restoring
-from sluice.runs.books import Books
-from sluice.runs.steps import FAIL, FOLLOW, NOTHING, START_OVER, Step
+from sluice.runs.planning import plan
+from sluice.runs.planning.steps import FAIL, FOLLOW, NOTHING, START_OVER, Step
+from sluice.runs.repair import restoring
+from sluice.runs.status import lag
+from sluice.runs.status.books import Books
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

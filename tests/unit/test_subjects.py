@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.declare import Pipeline, Source, materialized_view, subjects, table, treat
-from sluice.declare.subjects import Subjects
+from sluice.declare import Pipeline, Source, materialized_view, table, treat
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.subjects import Subjects
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))
 SALES = Source(name="sales", schema="buyer STRING, amount INT", subject="buyer")
@@ -25,7 +26,7 @@ def scan(scans: Any) -> Any:
 
 def told(columns: str, *reads: str, **options: Any) -> Subjects:
     """Of a view of these columns."""
-    from sluice.declare.graph import graph
+    from sluice.declare.assembly.graph import graph
 
     view = materialized_view(name="v", reads=reads, keys=columns.split()[0], sql=f"SELECT * FROM {', '.join(reads)}", **options)
     whole = materialized_view(name="w", reads="sale", keys="day", sql="SELECT * FROM sale")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.declare import treat
-from sluice.declare.treat import Treatment
+from sluice.declare.privacy.treat import Treatment
 from sluice.errors import DeclarationError
 from sluice.privacy import secrets, treatments
 from sluice.privacy.pseudonyms import Hashed, canonical_text, pseudonym, with_pseudonyms

@@ -18,8 +18,8 @@ from tests.conftest import PLACES
 from orchestration import stopping
 from sluice.cli import main
 from sluice.errors import UsageError
-from sluice.runs import holder
-from sluice.runs.triggers import EVERY, Trigger, trigger
+from sluice.runs.keep_running.triggers import EVERY, Trigger, trigger
+from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -119,7 +119,7 @@ def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
     """A process that describes itself as the holder of the gym's lease, and then does as it is told."""
     folder = settings.bookkeeping("gym")
     head = (
-        "import signal, sys, time; from pathlib import Path; from sluice.runs import holder; "
+        "import signal, sys, time; from pathlib import Path; from sluice.runs.lease import holder; "
         f"folder = Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); mine = holder.describe(folder, 'r1', True); "
     )
     started = subprocess.Popen([sys.executable, "-c", head + code], stdout=subprocess.PIPE, text=True)
@@ -156,7 +156,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
     assert deaf.poll() is None and settings.stop_request("gym", "r1").exists()
     assert "ended" not in call("stop", "gym", "--within", "0")[1], "0: it is asked and not waited for"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.cli.stop._PATIENCE", 0.5)
+        patch.setattr("sluice.cli.running.stop._PATIENCE", 0.5)
         code, out, _ = call("stop", "gym", "--within", "0", "--force")
     assert code == 0 and "It was ended." in out
     assert deaf.wait(10) == -signal.SIGKILL

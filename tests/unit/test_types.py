@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
-from sluice.ingest import json_values, types
+from sluice.ingest.values import json_values, types
 
 LONG, D, S, B, N = pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.null()
 MOMENT, DATE, LARGE = pa.timestamp("us", tz="UTC"), pa.date32(), pa.decimal128(38, 0)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from sluice.declare.expectations import Action, Expectation
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.errors import SluiceError
 from sluice.quality import verdicts
 

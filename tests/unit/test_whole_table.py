@@ -23,9 +23,9 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.expectations import Adds
-from sluice.declare.graph import graph
-from sluice.declare.whole_table import Fresh, References, RowCount, TableExpectation, Unique
+from sluice.declare.assembly.graph import graph
+from sluice.declare.quality.expectations import Adds
+from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import DeclarationError
 from sluice.lake import log
 from sluice.quality import whole_table

@@ -22,7 +22,7 @@ from sluice.declare import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.declare.tables import Table
+    from sluice.declare.datasets.tables import Table
 
 RULES = Rules.read("rules.csv")
 BANDS = (18, 25, 35, 45, 55, 65)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError, nearest
 
 _BY_ARGUMENTS = ("name", "path", "format")

@@ -9,10 +9,12 @@ from typing import Any
 from pyspark import InheritableThread
 
 from sluice.autoload import sessions
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.flows import append
-from sluice.ingest import cleaning, discovery, ledger
+from sluice.flows.bronze import append
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import discovery
+from sluice.ingest.landing import cleaning
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs.job import reason

@@ -11,15 +11,15 @@ from sluice.autoload import checkpoint, options, sessions, targets
 from sluice.autoload.checkpoint import Places, Purpose
 from sluice.autoload.query import Autoload
 from sluice.autoload.targets import Target
-from sluice.declare.graph import graph
+from sluice.declare.assembly.graph import graph
+from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
-from sluice.declare.source import Source
 from sluice.errors import UsageError
-from sluice.flows import append
-from sluice.ingest import schema_log
+from sluice.flows.bronze import append
+from sluice.ingest.schema import schema_log
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
-from sluice.runs import lease
+from sluice.runs.lease import lock
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def autoload_to_table(
     run = uuid.uuid4().hex[:12]
     with ExitStack() as stack:
         what, remedy = f"The checkpoint directory {folder}", "Wait for it (awaitTermination), then call again."
-        stack.enter_context(lease.held_at(folder, session, run, 0, what, remedy))
+        stack.enter_context(lock.held_at(folder, session, run, 0, what, remedy))
         purpose, workspace = _prepared(session, run, source, data, folder, target)
         return Autoload(workspace, source, target.said, purpose.first_delivery, stack.pop_all())
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.flows.append import TECHNICAL
-from sluice.ingest.columns import RESERVED
+from sluice.flows.bronze.append import TECHNICAL
+from sluice.ingest.values.columns import RESERVED
 from sluice.lake import log, tables
 from sluice.lake.tables import Shape
 

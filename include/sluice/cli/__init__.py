@@ -8,30 +8,12 @@ from typing import NoReturn
 
 import typer
 
-from sluice.cli import (
-    backfill,
-    certificates,
-    changes,
-    check,
-    checkpoint,
-    clone,
-    diff,
-    erasing,
-    land,
-    machine,
-    people,
-    plan,
-    quarantine,
-    read,
-    records,
-    release,
-    restore,
-    run,
-    secrets,
-    status,
-    stop,
-    verify,
-)
+from sluice.cli.erasure import certificates, erasing, people
+from sluice.cli.monitoring import records, status
+from sluice.cli.repair import checkpoint, quarantine, restore
+from sluice.cli.running import backfill, check, land, plan, run, stop
+from sluice.cli.setup import machine, secrets
+from sluice.cli.tables import changes, clone, diff, read, release, verify
 from sluice.errors import SluiceError
 
 app = typer.Typer(

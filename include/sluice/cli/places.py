@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sluice.declare.graph import Graph
-from sluice.declare.loading import load
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.loading import load
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest
 from sluice.lake import log
 from sluice.runs import ledger

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import LAYER, merged
-from sluice.flows import refold
+from sluice.flows.silver import refold
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace

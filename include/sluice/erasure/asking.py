@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare import subjects
-from sluice.declare.expansion import through
-from sluice.declare.graph import Graph
-from sluice.declare.links import ErasureRequests
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.erasure.links import ErasureRequests
+from sluice.declare.expansion.stored import through
 from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier

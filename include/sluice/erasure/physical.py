@@ -13,7 +13,7 @@ from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, orphans, sweep
 from sluice.errors import SluiceError
-from sluice.flows import behind, streams
+from sluice.flows.progress import behind, streams
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sluice.declare.graph import Graph
-from sluice.declare.source import Source
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.source import Source
 from sluice.erasure import conditions
 from sluice.lake import actions
 from sluice.lake.actions import Action

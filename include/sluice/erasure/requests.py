@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import duration
 from sluice.erasure import vault
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.computed import View
-from sluice.declare.expansion import passing
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.computed import View
+from sluice.declare.expansion.stored import passing
 from sluice.errors import SluiceError
 from sluice.lake import log, register
 from sluice.lake.workspace import PROVENANCE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.schema_text import null_check, quoted
+from sluice.declare.sql.schema import null_check, quoted
 from sluice.lake import log, tables
 from sluice.lake.tables import CHECKS, CONSTRAINT, Shape
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.declare.schema_text import null_check, quoted
+from sluice.declare.sql.schema import null_check, quoted
 from sluice.lake import log
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.source import Source
-from sluice.declare.tables import Dataset
 from sluice.lake import commits
 from sluice.lake.places import OfPipeline, Places
 from sluice.settings import Settings
@@ -113,7 +113,7 @@ class Workspace:
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:
     """Whether a flow can set rows aside: all but views, whose rows depend on others."""
-    from sluice.declare.tables import MaterializedView
-    from sluice.declare.windowed import Windowed
+    from sluice.declare.datasets.tables import MaterializedView
+    from sluice.declare.datasets.windowed import Windowed
 
     return not isinstance(declared, MaterializedView | Windowed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
 from sluice.declare.pipeline import duration
-from sluice.declare.source import Source
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
-from sluice.declare.source import Source
-from sluice.declare.tables import Table
 from sluice.lake import log
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
-from sluice.declare.treat import Canonical
+from sluice.declare.privacy.treat import Canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.names import secret_name
-from sluice.declare.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
-from sluice.declare.treat import PSEUDONYM_KEY
+from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.errors import UsageError, nearest
 from sluice.settings import Settings
 

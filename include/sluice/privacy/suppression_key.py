@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sluice.declare.needed_secrets import SUPPRESSION_KEY
+from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
 from sluice.errors import UsageError
 from sluice.lake import log
 from sluice.privacy import secrets

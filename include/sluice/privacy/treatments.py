@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.lazy import F
-from sluice.declare.tables import Dataset
-from sluice.declare.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
+from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
 from sluice.errors import DeclarationError, nearest
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import Hashed, check_values, with_pseudonyms

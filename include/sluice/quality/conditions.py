@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from sluice.declare.expectations import Expectation
-from sluice.declare.tables import Dataset, MaterializedView
+from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.quality.expectations import Expectation
 from sluice.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:

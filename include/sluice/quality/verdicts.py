@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.expectations import Action, Expectation
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.errors import SluiceError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, MapType, StructType, TimestampNTZType, TimestampType
 
 from sluice.declare.pipeline import duration
-from sluice.declare.whole_table import Fresh, References, RowCount, TableExpectation, Unique
+from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import nearest
 from sluice.lake import log, tables
 

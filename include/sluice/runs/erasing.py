@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sluice.declare.loading import load
+from sluice.declare.assembly.loading import load
 from sluice.errors import SluiceError, StopRequested, UsageError
-from sluice.runs import clones, due, job
+from sluice.runs import due, job
+from sluice.runs.execution import clones
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.declare.graph import Graph
+    from sluice.declare.assembly.graph import Graph
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
@@ -81,7 +82,7 @@ def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
     """
     from sluice.erasure import physical
     from sluice.lake.report import FlowReport
-    from sluice.runs import stages
+    from sluice.runs.execution import stages
 
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
@@ -112,7 +113,7 @@ def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowRep
     Raises StopRequested between two scans.
     """
     from sluice.erasure import requests, vault
-    from sluice.flows import streams
+    from sluice.flows.progress import streams
 
     settings, pipeline = workspace.settings, workspace.pipeline
     reports: list[FlowReport] = []

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.loading import load
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
-from sluice.declare.loading import load
-from sluice.declare.tables import Dataset
 from sluice.errors import SluiceError, UsageError
 from sluice.runs import due, ledger, summary
 from sluice.settings import Settings
@@ -76,7 +76,8 @@ def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.
 
 def perform(settings: Settings, request: Request) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
-    from sluice.runs import clones, modes, stages
+    from sluice.runs import modes
+    from sluice.runs.execution import clones, stages
 
     graph = load(settings, request.pipeline)
     modes.check(graph, request.stage, request.mode, request.tables, request.interval)
@@ -113,7 +114,7 @@ def under_lease(
     settings: Settings, graph: Graph, request: Request, work: Callable[[Workspace], list[FlowReport]]
 ) -> dict[str, Any]:
     """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `perform` does."""
-    from sluice.runs import stages
+    from sluice.runs.execution import stages
 
     at = datetime.now(UTC)
     with leased(settings, graph, request) as workspace:
@@ -128,13 +129,13 @@ def leased(settings: Settings, graph: Graph, request: Request, kept_running: boo
     """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself."""
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
-    from sluice.runs import lakeformat, lease
+    from sluice.runs.lease import lake_format, lock
 
-    lakeformat.check(settings, request.pipeline)
+    lake_format.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}".strip())
-    with lease.held(settings, session, request.pipeline, run, request.wait, kept_running):
-        lakeformat.mark(settings, request.pipeline)
+    with lock.held(settings, session, request.pipeline, run, request.wait, kept_running):
+        lake_format.mark(settings, request.pipeline)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
 
@@ -145,7 +146,7 @@ def recorded(
 
     Returns its report. Raises stages.Failed, once that is recorded, and what else `work` raises.
     """
-    from sluice.runs import stages
+    from sluice.runs.execution import stages
 
     at = at or datetime.now(UTC)
 

@@ -77,7 +77,7 @@ _LATER = (
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
 _TAKEN = ("delivered", "vanished")
-"""The events that get an outcome, as `sluice.ingest.known` has them; that room is closed to what Airflow parses."""
+"""The events that get an outcome, as `sluice.ingest.deliveries.known` has them; that room is closed to what Airflow parses."""
 _OF_OUTCOME = (
     "state",
     "read",

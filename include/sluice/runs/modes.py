@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.source import Source
 from sluice.errors import UsageError, nearest
 
 AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum", "verify")

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from sluice.errors import UsageError, nearest
-from sluice.flows.append import TECHNICAL
+from sluice.flows.bronze.append import TECHNICAL
 from sluice.lake import tables
 
 if TYPE_CHECKING:

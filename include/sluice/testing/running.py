@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sluice.declare.auto_cdc import AutoCdc
-from sluice.declare.computed import View
-from sluice.declare.expansion import Declared, composed, expanded, through
-from sluice.declare.expectations import Action
-from sluice.declare.loading import beside
-from sluice.declare.source import Source
-from sluice.declare.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.treat import Hmac
+from sluice.declare.assembly.loading import beside
+from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.expansion.stored import Declared, composed, expanded, through
+from sluice.declare.ingest.source import Source
+from sluice.declare.privacy.treat import Hmac
+from sluice.declare.quality.expectations import Action
 from sluice.errors import SluiceError, UsageError, nearest
-from sluice.flows import enforced, made, targets
-from sluice.flows.judgement import judge
-from sluice.flows.provenance import carried
-from sluice.flows.winners import normalised, winners
+from sluice.flows.silver import made
+from sluice.flows.silver.provenance import carried
+from sluice.flows.silver.winners import normalised, winners
+from sluice.flows.writing import enforced, targets
+from sluice.flows.writing.judgement import judge
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE

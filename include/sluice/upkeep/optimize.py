@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.source import Source
-from sluice.declare.tables import Dataset
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -1,6 +1,6 @@
 """Change data capture in plain Python: what the changes of one key come to, one after the other.
 
-`sluice.declare.histories` says the same by aggregates and windows, in which no row waits for another; here nothing is clever.
+`sluice.declare.cdc.histories` says the same by aggregates and windows, in which no row waits for another; here nothing is clever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.declare.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
+from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
 
 Row = Mapping[str, Any]
 State = dict[str, Any]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.cdc_tables import Folded
-from sluice.declare.source import Source
-from sluice.declare.tables import MaterializedView, Table
+from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.expansion.cdc_tables import Folded
+from sluice.declare.ingest.source import Source
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments

@@ -14,10 +14,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
-from sluice.declare import subjects
-from sluice.declare.expectations import Action, Expectation
-from sluice.declare.source import Source
-from sluice.declare.tables import Table
+from sluice.declare.assembly import subjects
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.ingest import ledger
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace

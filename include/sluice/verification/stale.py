@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.source import Source
-from sluice.declare.tables import Table
-from sluice.ingest import dates, ledger
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import dates
 from sluice.lake import tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.verification.rows import of_table

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from sluice.declare.auto_cdc import AutoCdc
-from sluice.declare.histories import CHANGE, CONTENT, END, SEQUENCE, START
+from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.cdc.histories import CHANGE, CONTENT, END, SEQUENCE, START
 from sluice.verification.changes import Plain, ordered
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.fingerprint import fingerprint
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.declare.source import Source
-from sluice.declare.tables import Dataset, Table
-from sluice.declare.windowed import Windowed
 from sluice.errors import UsageError
 from sluice.lake import evaluation, log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice import __version__
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import checking, evidence, scope, stamps

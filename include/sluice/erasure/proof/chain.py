@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.needed_secrets import CERTIFICATE_KEY
+from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY
 from sluice.erasure.proof import page
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError

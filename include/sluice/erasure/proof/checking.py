@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, scan
 from sluice.erasure.proof import chain, sought, stamps, undeclared
 from sluice.erasure.scan import ScanResult

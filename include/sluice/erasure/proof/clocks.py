@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from sluice.declare import subjects
-from sluice.declare.graph import Graph
-from sluice.declare.source import Source
-from sluice.declare.tables import Table
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
 from sluice.erasure.scan import Clock
 from sluice.lake.places import OfPipeline
 from sluice.settings import Settings

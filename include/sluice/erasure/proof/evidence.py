@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure.control import canary
 from sluice.erasure.proof import scope, sought, stamps, undeclared
 from sluice.erasure.proof.undeclared import Undeclared

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sluice.declare import subjects
-from sluice.declare.graph import Graph
-from sluice.declare.kafka import KafkaSource
-from sluice.declare.source import Source
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
 from sluice.erasure.subjects.identifiers import PSEUDONYM

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure import scan, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import clocks, logical, scope

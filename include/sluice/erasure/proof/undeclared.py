@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure.proof import scope
 from sluice.settings import Settings
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.erasure import vault
 from sluice.erasure.control import canary
 from sluice.erasure.control.canary import Place
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import rows, sweep
-from sluice.flows import settlement
-from sluice.ingest import formats, rewriting
+from sluice.flows.quarantine import settlement
+from sluice.ingest import formats
+from sluice.ingest.landing import rewriting
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets

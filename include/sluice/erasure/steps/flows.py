@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sluice.declare import subjects
+from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.steps.rows import LAYER
 from sluice.errors import SluiceError
-from sluice.flows import checkpoints, continuity, restored
+from sluice.flows.progress import checkpoints, continuity, restored
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -15,21 +15,25 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.kafka import KafkaSource
-from sluice.declare.source import Source
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import LAYER
 from sluice.errors import SluiceError
-from sluice.flows import append, intake, settlement
-from sluice.ingest import known, ledger, records, rewriting
-from sluice.ingest.cleaning import ARCHIVE, names_of, readable
-from sluice.ingest.discovery import DELIVERED, modified
-from sluice.ingest.examination import Delivery, Examined, examine
-from sluice.ingest.listing import as_text
-from sluice.ingest.opening import Unreadable
-from sluice.ingest.records import Records
-from sluice.ingest.rewriting import Rewritten
+from sluice.flows.bronze import append, intake
+from sluice.flows.quarantine import settlement
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import known
+from sluice.ingest.deliveries.discovery import DELIVERED, modified
+from sluice.ingest.deliveries.listing import as_text
+from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.landing import rewriting
+from sluice.ingest.landing.cleaning import ARCHIVE, names_of, readable
+from sluice.ingest.landing.rewriting import Rewritten
+from sluice.ingest.reading import records
+from sluice.ingest.reading.examination import Delivery, Examined, examine
+from sluice.ingest.reading.records import Records
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.privacy import anonymised, suppression

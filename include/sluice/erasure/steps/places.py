@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.declare import subjects
-from sluice.declare.source import Source
-from sluice.declare.tables import Dataset, Table
+from sluice.declare.assembly import subjects
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import anonymised

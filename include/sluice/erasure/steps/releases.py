@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sluice.erasure.steps.erasing import Erasing
-from sluice.flows import released
+from sluice.flows.copies import released
 from sluice.lake import releases
 from sluice.lake.releases import Release
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sluice.erasure.steps.erasing import Erasing
-from sluice.ingest import rewriting
+from sluice.ingest.landing import rewriting
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 

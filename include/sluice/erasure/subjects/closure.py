@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sluice.declare import subjects
-from sluice.declare.links import Link
+from sluice.declare.assembly import subjects
+from sluice.declare.erasure.links import Link
 from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest

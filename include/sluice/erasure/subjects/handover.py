@@ -21,7 +21,7 @@ from sluice.privacy.pseudonyms import with_pseudonym
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from sluice.declare.links import Link
+    from sluice.declare.erasure.links import Link
 
 
 def sources(workspace: Workspace) -> frozenset[str]:

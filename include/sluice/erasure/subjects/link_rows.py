@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare import subjects
-from sluice.declare.links import Link
-from sluice.declare.tables import Dataset, Table
+from sluice.declare.assembly import subjects
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.erasure.links import Link
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables

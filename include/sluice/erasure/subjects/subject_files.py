@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.declare.graph import Graph
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure.requests import kind
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError

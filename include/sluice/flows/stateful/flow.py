@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.windowed import Windowed
-from sluice.flows import continuity, streams, targets
-from sluice.flows.checkpoints import Checkpoint, current
-from sluice.flows.difference import kept
+from sluice.declare.datasets.windowed import Windowed
+from sluice.flows.progress import continuity, streams
+from sluice.flows.progress.checkpoints import Checkpoint, current
 from sluice.flows.stateful import idle, inputs, late, operators, output, state
 from sluice.flows.stateful.late import Lateness
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import kept
 from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.pipeline import duration
-from sluice.declare.windowed import Windowed
-from sluice.flows import batches
-from sluice.flows.checkpoints import Checkpoint
+from sluice.flows.progress import batches
+from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
 from sluice.lake import commits, log, tables
 from sluice.lake.tables import Shape

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare import subjects
-from sluice.declare.windowed import Windowed
+from sluice.declare.assembly import subjects
+from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import DeclarationError, nearest
-from sluice.flows.batches import Range
-from sluice.flows.continuity import HEARTBEATS
+from sluice.flows.progress.batches import Range
+from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression

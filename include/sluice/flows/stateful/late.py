@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sluice.declare.windowed import Windowed
-from sluice.flows import batches
-from sluice.flows.checkpoints import Checkpoint
-from sluice.flows.continuity import HEARTBEATS
-from sluice.flows.difference import kept
+from sluice.declare.datasets.windowed import Windowed
+from sluice.flows.progress import batches
+from sluice.flows.progress.checkpoints import Checkpoint
+from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.flows.stateful import inputs, operators
 from sluice.flows.stateful.inputs import ROW, Taken
 from sluice.flows.stateful.operators import Rule
+from sluice.flows.writing.difference import kept
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport

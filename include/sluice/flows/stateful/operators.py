@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 
-from sluice.declare.windowed import Windowed
+from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

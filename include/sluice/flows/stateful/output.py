@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sluice.declare.windowed import Windowed
-from sluice.flows import targets
-from sluice.flows.checkpoints import Checkpoint
-from sluice.flows.difference import DELETE, INSERT, OPERATION, UPDATE, beside, merge, same
+from sluice.declare.datasets.windowed import Windowed
+from sluice.flows.progress.checkpoints import Checkpoint
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import DELETE, INSERT, OPERATION, UPDATE, beside, merge, same
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport

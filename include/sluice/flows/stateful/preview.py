@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from sluice.declare.windowed import Windowed
-from sluice.flows import targets
+from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.stateful import inputs, operators
+from sluice.flows.writing import targets
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
 

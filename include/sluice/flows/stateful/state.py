@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sluice.flows.checkpoints import Checkpoint
+from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.report import FlowReport
 
 if TYPE_CHECKING:

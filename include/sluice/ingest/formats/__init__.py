@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 
 NO_OBJECT = "the line is no JSON object"
 TOO_DEEP = "the record is nested deeper than 1000 levels"

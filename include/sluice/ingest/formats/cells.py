@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.formats import RAGGED, csv_rows
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
-from sluice.ingest.opening import Unreadable
 
 _CR, _LF = 13, 10
 

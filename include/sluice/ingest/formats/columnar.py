@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.declare.source import Source
-from sluice.ingest import conversion
-from sluice.ingest.columns import as_in_table, column_names
-from sluice.ingest.conversion import MISFIT
+from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import Parsed, parquet, python_values
 from sluice.ingest.formats.placement import Field, Fitted, objects, of_path, placed
+from sluice.ingest.values import conversion
+from sluice.ingest.values.columns import as_in_table, column_names
+from sluice.ingest.values.conversion import MISFIT
 
 measure = parquet.measure
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}

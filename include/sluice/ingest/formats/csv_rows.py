@@ -6,7 +6,7 @@ import codecs
 import re
 from functools import cache
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 
 BROKEN_QUOTES = "a quoted field of the row is not closed, or goes on after its closing quote"
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")

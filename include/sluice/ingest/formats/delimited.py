@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
-from sluice.ingest.columns import as_in_table, column_names
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.formats import RESCUED, Parsed, cells, csv_rows
 from sluice.ingest.formats.placement import Field, Texts, of_path, placed
-from sluice.ingest.opening import Unreadable
+from sluice.ingest.values.columns import as_in_table, column_names
 
 HEADER_LIMIT = 1 << 20
 """The first row lies within so many bytes of text."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
 from sluice.ingest.formats import CUT_OFF, Parsed, with_ends
 from sluice.ingest.formats.json_records import Records
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.declare.source import Source
-from sluice.ingest import conversion, fitting, json_values, rescue, types
-from sluice.ingest.conversion import MISFIT
-from sluice.ingest.fitting import NOTHING
+from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import NO_OBJECT, TOO_DEEP, with_ends
-from sluice.ingest.json_values import Repeated
+from sluice.ingest.values import conversion, fitting, json_values, rescue, types
+from sluice.ingest.values.conversion import MISFIT
+from sluice.ingest.values.fitting import NOTHING
+from sluice.ingest.values.json_values import Repeated
 
 
 class News:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from sluice.declare.source import Source
-from sluice.ingest import conversion, rescue
+from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import with_ends
+from sluice.ingest.values import conversion, rescue
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 

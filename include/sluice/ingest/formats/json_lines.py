@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
 from sluice.ingest.formats import Parsed
 from sluice.ingest.formats.json_fast import lines_of
 from sluice.ingest.formats.json_records import Records

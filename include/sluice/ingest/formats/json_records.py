@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from sluice.declare.source import Source
+from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import Parsed
 from sluice.ingest.formats.json_exact import Exact
 from sluice.ingest.formats.json_fast import Fast, Mask

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.ingest import conversion
-from sluice.ingest.json_values import Real
+from sluice.ingest.values import conversion
+from sluice.ingest.values.json_values import Real
 
 Check = Callable[[Any], bool]
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
-from sluice.ingest.opening import Unreadable
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import Unreadable
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
 _SMALLEST = 12

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.declare.source import Source
-from sluice.ingest import conversion, types
-from sluice.ingest.columns import as_in_table
+from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import Parsed, with_ends
+from sluice.ingest.values import conversion, types
+from sluice.ingest.values.columns import as_in_table
 
 
 class Fitted(NamedTuple):

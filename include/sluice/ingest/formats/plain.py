@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
 from sluice.ingest.formats import Parsed
 from sluice.ingest.formats.placement import Field, Fitted, Texts, of_path, placed
 

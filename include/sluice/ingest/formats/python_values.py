@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sluice.ingest import conversion
-from sluice.ingest.conversion import MISFIT
+from sluice.ingest.values import conversion
+from sluice.ingest.values.conversion import MISFIT
 
 
 def exactly(value: Any, type: pa.DataType, as_text: bool = False) -> Any:

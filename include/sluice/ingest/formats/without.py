@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
-from sluice.declare.source import Source
-from sluice.ingest import opening
+from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.formats.json_documents import Document
 

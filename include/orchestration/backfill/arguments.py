@@ -1,0 +1,209 @@
+"""What `./airflow` hands to Airflow of a backfill: an end that is included, days that ran already taken again, upkeep once.
+
+`dags backfill` with the arguments of Airflow 2 works on both lines. All other commands pass unchanged. Imports no Airflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+from orchestration.backfill.checks import refuse_hopeless
+from orchestration.dag_run.intervals import starting_in
+from orchestration.line import airflow_line
+from sluice.declare.assembly.loading import pipeline
+from sluice.declare.interval import Interval, instant
+from sluice.errors import UsageError
+from sluice.settings import Settings, pipeline_names
+
+_DAY = re.compile(r"\d{4}-?\d{2}-?\d{2}\Z")
+
+_REFUSED = {
+    "task_regex": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
+    "ignore_dependencies": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
+    "mark_success": "Mark the runs in Airflow's UI instead.",
+    "local": "Leave it out: the scheduler's executor runs the tasks. Without a scheduler: sluice backfill ... --local.",
+    "disable_retry": "Leave it out: the tasks' own retries hold.",
+    "subdir": "Leave it out: DAGs are found in dags/.",
+    "pool": "Leave it out: the pipeline's own pool keeps its runs apart.",
+    "delay_on_limit": "Leave it out: the scheduler waits by itself.",
+    "treat_dag_id_as_regex": "Backfill one DAG after the other.",
+    "treat_dag_as_regex": "Backfill one DAG after the other.",
+}
+"""Options of Airflow 2's `dags backfill` that mean nothing on Airflow 3, with what to do instead."""
+
+
+@dataclass
+class Wanted:
+    """A backfill as the command line asks for it. rest: what is passed on as it is."""
+
+    dag: str
+    start: str
+    end: str
+    conf: dict[str, Any]
+    backwards: bool
+    dry_run: bool
+    rest: list[str] = field(default_factory=list)
+
+    @property
+    def days(self) -> Interval:
+        """From the start to the end, where a date as end is included. Raises UsageError."""
+        first, last = instant(self.start, "The start"), instant(_inclusive(self.end), "The end")
+        if first > last:
+            raise UsageError(f"The backfill's start {self.start} lies after its end {self.end}. Swap them.")
+        return Interval(first, last + timedelta(seconds=1))
+
+    def full_conf(self, settings: Settings, *, complete_only: bool) -> str:
+        """The runs' conf as JSON, with the time from which on upkeep is done: the end of the last interval.
+
+        complete_only: Airflow leaves out intervals that are not over. Backwards, no run is the last in time and in order: none is named.
+        """
+        conf = dict(self.conf)
+        if self.dag in pipeline_names(settings) and not self.backwards and "upkeep_from" not in conf:
+            found = starting_in(pipeline(settings, self.dag).schedule, self.days)
+            ends = [one.end for one in found if not complete_only or one.end < datetime.now(UTC)]
+            conf |= {"upkeep_from": ends[-1].isoformat()} if ends else {}
+        return json.dumps(conf)
+
+
+def translated(arguments: list[str]) -> list[str]:
+    """What Airflow is given instead of these arguments of `./airflow`. May print a line of advice on standard error.
+
+    Raises UsageError for an option that has no counterpart, and for a backfill whose runs would wait for ever.
+    """
+    settings = Settings.current()
+    match arguments:
+        case [("dags" | "backfill"), ("backfill" | "create"), *options] if {"-h", "--help"} & set(options):
+            return (
+                ["backfill", "create", "--help"] if airflow_line() == 3 and arguments[:2] == ["dags", "backfill"] else arguments
+            )
+        case ["dags", "backfill", *options] if airflow_line() == 2:
+            return _for_airflow_2(settings, _options_of_2().parse_args(options))
+        case ["dags", "backfill", *options]:
+            return _handed_over(settings, _options_of_2().parse_args(options))
+        case ["backfill", "create", *options] if airflow_line() == 3:
+            return _completed(settings, options)
+    return arguments
+
+
+def _for_airflow_2(settings: Settings, given: argparse.Namespace) -> list[str]:
+    wanted = _wanted_of_2(given)
+    given.start_date, given.end_date = wanted.start, _inclusive(wanted.end)
+    if wanted.dag in pipeline_names(settings):
+        given.conf = wanted.full_conf(settings, complete_only=False)
+    if not (given.dry_run or given.rerun_failed_tasks):
+        given.reset_dagruns = given.yes = True  # or days that ran already would be passed over
+    return ["dags", "backfill", wanted.dag, *_written(_options_of_2(), given)]
+
+
+def _handed_over(settings: Settings, given: argparse.Namespace) -> list[str]:
+    for name, remedy in _REFUSED.items():
+        if getattr(given, name):
+            raise UsageError(f"'dags backfill --{name.replace('_', '-')}' has no counterpart on Airflow 3. {remedy}")
+    wanted = _wanted_of_2(given)
+    behaviour = "failed" if given.rerun_failed_tasks and not given.reset_dagruns else "completed"
+    more = {"reprocess_behavior": behaviour, "run_backwards": given.run_backwards, "dry_run": given.dry_run}
+    active = ["--max-active-runs", given.max_active_runs or "1"]
+    found = ["--dag-id", wanted.dag, "--from-date", wanted.start, "--to-date", wanted.end, *active]
+    if given.conf:
+        found += ["--dag-run-conf", given.conf]
+    found += _written(_options_of_3(), argparse.Namespace(**more))
+    return _completed(settings, found)
+
+
+def _completed(settings: Settings, options: list[str]) -> list[str]:
+    parser = _options_of_3()
+    given, rest = parser.parse_known_args(options)
+    if not (given.dag_id and given.from_date and given.to_date):
+        return ["backfill", "create", *options]  # Airflow says best what is missing
+    wanted = Wanted(given.dag_id, given.from_date, given.to_date, _conf(given.dag_run_conf), given.run_backwards, given.dry_run)
+    wanted.days  # noqa: B018  # refuses what is no date
+    if not wanted.dry_run:
+        refuse_hopeless(settings, wanted.dag)
+    given.to_date = _inclusive(wanted.end)
+    given.reprocess_behavior = given.reprocess_behavior or "completed"
+    given.max_active_runs = given.max_active_runs or "1"
+    if wanted.dag in pipeline_names(settings):
+        given.dag_run_conf = wanted.full_conf(settings, complete_only=True)
+    return ["backfill", "create", *_written(parser, given), *rest]
+
+
+def _wanted_of_2(given: argparse.Namespace) -> Wanted:
+    start, end = given.start_date or given.end_date, given.end_date or given.start_date
+    if not start:
+        raise UsageError("A backfill needs its days: dags backfill DAG -s FIRST_DAY -e LAST_DAY")
+    wanted = Wanted(given.dag_id, start, end, _conf(given.conf), given.run_backwards, given.dry_run)
+    wanted.days  # noqa: B018  # refuses what is no date
+    return wanted
+
+
+def _conf(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        raise UsageError('The conf is no JSON object. Write it as: \'{"tables": ["..."]}\'') from None
+    if not isinstance(found, dict):
+        raise UsageError('The conf is no JSON object. Write it as: \'{"tables": ["..."]}\'')
+    return found
+
+
+def _inclusive(end: str) -> str:
+    """Airflow takes a date for its first instant; here a date as end means through that day."""
+    return f"{end}T23:59:59" if _DAY.match(end) else end
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}.")
+
+
+def _options_of_2() -> argparse.ArgumentParser:
+    """The options of Airflow 2.11's `dags backfill`, and how many runs at once, which there the DAG alone says."""
+    parser = _Parser(prog="dags backfill", add_help=False)
+    parser.add_argument("dag_id")
+    for short, long in (
+        ("-s", "--start-date"),
+        ("-e", "--end-date"),
+        ("-c", "--conf"),
+        ("-t", "--task-regex"),
+        ("-S", "--subdir"),
+    ):
+        parser.add_argument(short, long)
+    for long in ("--pool", "--delay-on-limit", *(["--max-active-runs"] if airflow_line() == 3 else [])):
+        parser.add_argument(long)
+    flags = ("-m --mark-success", "-l --local", "-x --donot-pickle", "-y --yes", "-i --ignore-dependencies", "-n --dry-run")
+    more = (
+        "-I --ignore-first-depends-on-past",
+        "-v --verbose",
+        "-B --run-backwards",
+        "--continue-on-failures",
+        "--disable-retry",
+    )
+    rest = ("--reset-dagruns", "--rerun-failed-tasks", "--treat-dag-as-regex", "--treat-dag-id-as-regex")
+    for names in (*flags, *more, *rest):
+        parser.add_argument(*names.split(), action="store_true")
+    return parser
+
+
+def _options_of_3() -> argparse.ArgumentParser:
+    """The options of `backfill create` that are looked at; those that it may have beside them pass."""
+    parser = _Parser(prog="backfill create", add_help=False)
+    for name in ("dag-id", "from-date", "to-date", "reprocess-behavior", "max-active-runs", "dag-run-conf"):
+        parser.add_argument(f"--{name}")
+    for name in ("run-backwards", "dry-run"):
+        parser.add_argument(f"--{name}", action="store_true")
+    return parser
+
+
+def _written(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[str]:
+    """The options as arguments again, by their long names."""
+    found: list[str] = []
+    for action in parser._actions:
+        value = getattr(given, action.dest, None)
+        if action.option_strings and value:
+            found += [action.option_strings[-1]] if value is True else [action.option_strings[-1], str(value)]
+    return found

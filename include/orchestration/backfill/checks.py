@@ -1,0 +1,103 @@
+"""What stands in a backfill's way, said before it starts, with what to do. Imports no Airflow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from orchestration.line import airflow_line
+from orchestration.rest.client import OPEN_STATES, Client
+from orchestration.server.processes import client as client_of
+from orchestration.server.processes import running_instance
+from sluice.errors import SluiceError
+from sluice.settings import Settings
+
+FINISH_SECONDS = 60
+"""The scheduler looks about every 30 s whether a backfill has ended; until then it counts as active."""
+
+PARSE_SECONDS = 30
+
+
+def cancel_command(dag: str) -> str:
+    """How a backfill is ended."""
+    return f"sluice backfill {dag} --cancel"
+
+
+def airflow_of(settings: Settings, dag: str) -> Client:
+    """A client of the Airflow that runs in this checkout and knows the DAG. Raises SluiceError where there is none."""
+    running = running_instance(settings)
+    if running is None:
+        raise SluiceError(
+            "No Airflow runs here, so nobody would run the backfill. Start it: make up. "
+            "Or have the same done without it, by spark-submit: add --local"
+        )
+    client = client_of(settings, running[1])
+    deadline = time.monotonic() + PARSE_SECONDS
+    while not client.has_dag(dag):
+        if time.monotonic() > deadline:
+            raise SluiceError(f"Airflow at {client.address} has no DAG '{dag}'. There must be a dags/{dag}.py.")
+        time.sleep(1)
+    return client
+
+
+def refuse_paused(client: Client, dag: str) -> None:
+    """Raises SluiceError where the DAG is paused: its runs would stay queued, without a word."""
+    if client.is_paused(dag):
+        raise SluiceError(
+            f"The DAG '{dag}' is paused, so its runs would wait for ever. Unpause it: ./airflow dags unpause {dag} "
+            "(its schedule goes on then, too)"
+        )
+
+
+def active_backfills(client: Client, dag: str) -> list[dict[str, Any]]:
+    """The DAG's backfills that count as active; on Airflow 2 a backfill is a process and none is on record."""
+    if airflow_line() == 2:
+        return []
+    found = client.request("GET", f"/backfills?dag_id={dag}&limit=100&order_by=-id")["backfills"]
+    return [backfill for backfill in found if backfill["completed_at"] is None]
+
+
+def refuse_second(client: Client, dag: str) -> None:
+    """Raises SluiceError where another backfill of the DAG goes on. One whose runs have all ended is waited for."""
+    finish_behind(client, dag)
+    for backfill in active_backfills(client, dag):
+        days = f"{backfill['from_date'][:10]} to {backfill['to_date'][:10]}"
+        paused = " (it is paused)" if backfill["is_paused"] else ""
+        raise SluiceError(
+            f"A backfill of '{dag}' goes on already, for {days}{paused}; Airflow has one at a time. "
+            f"Wait for its end, or end it: {cancel_command(dag)}"
+        )
+
+
+def finish_behind(client: Client, dag: str) -> None:
+    """Return when no backfill of the DAG is active that has no run left to do, or after a minute."""
+    deadline = time.monotonic() + FINISH_SECONDS
+    while active_backfills(client, dag) and time.monotonic() < deadline:
+        if any(run["run_type"] == "backfill" for run in client.runs(dag, *OPEN_STATES)):
+            return
+        time.sleep(1)
+
+
+def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
+    """Raises SluiceError where runs are open that would be passed over, or that the backfill would wait for in vain."""
+    if runs:
+        raise SluiceError(
+            f"The run '{runs[0]['dag_run_id']}' of '{dag}' is {runs[0]['state']}. Start the backfill when it has ended: sluice status {dag}"
+        )
+
+
+def refuse_hopeless(settings: Settings, dag: str) -> None:
+    """For `backfill create` of Airflow 3: raises SluiceError where its runs would wait for ever, and says so where that is unknown."""
+    running = running_instance(settings)
+    if running is None:
+        advice = f"start it: make up, and unpause the DAG: ./airflow dags unpause {dag}"
+        print(
+            f"No Airflow runs here; until it does, and while '{dag}' is paused, the runs stay queued. To {advice}",
+            file=sys.stderr,
+        )
+        return
+    client = client_of(settings, running[1])
+    if client.has_dag(dag):
+        refuse_paused(client, dag)
+        refuse_second(client, dag)

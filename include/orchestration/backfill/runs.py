@@ -1,0 +1,125 @@
+"""The runs of a backfill, as Airflow's REST API tells of them, and what became of each. Imports no Airflow."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from orchestration.line import airflow_line
+from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, run_path
+from sluice.declare.interval import Interval
+from sluice.errors import SluiceError
+
+ENDED = ("success", "failed")
+NOT_RUN = "not run"
+"""The state of an interval for which there is no run, or none any more."""
+
+_MARKS = re.compile(r"::|\s*$|\*\*\*|Task (finished|failed with exception)|\s+(raise|File|at) ")
+"""How lines of a log begin that say nothing of the reason."""
+
+_OWN = re.compile(r"(?:^|- )sluice(?: \w+)?: (.+)")
+"""How a job says its reason; Airflow 2 puts time and place before it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run as Airflow tells it. started: when it did; None before that."""
+
+    run: str
+    state: str
+    started: datetime | None
+    ended: datetime | None
+    told: dict[str, Any] = field(repr=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it waits or runs."""
+        return self.state in OPEN_STATES
+
+
+@dataclass(frozen=True)
+class Run:
+    """What became of a run. rows: written or taken out, of all tables. task and reason: of the first that failed."""
+
+    run: str
+    interval: Interval
+    state: str
+    seconds: float | None = None
+    rows: int | None = None
+    task: str = ""
+    reason: str = ""
+
+
+def run_of(client: Client, dag: str, run: str) -> Entry:
+    """One run by its id. Raises NotFound."""
+    return _entry(client.request("GET", run_path(dag, run)))
+
+
+def runs_by_start(client: Client, dag: str, first: datetime, last: datetime) -> dict[datetime, Entry]:
+    """The runs whose data interval starts from `first` to `last`, by that start: their logical date."""
+    name = "execution_date" if airflow_line() == 2 else "logical_date"
+    asked = urllib.parse.urlencode({f"{name}_gte": first.isoformat(), f"{name}_lte": last.isoformat(), "limit": PAGE})
+    found: dict[datetime, Entry] = {}
+    seen = 0
+    while True:
+        page = client.request("GET", f"/dags/{dag}/dagRuns?{asked}&offset={seen}")
+        found |= {_instant(run["logical_date"]): _entry(run) for run in page["dag_runs"]}
+        seen += len(page["dag_runs"])
+        if not page["dag_runs"] or seen >= page["total_entries"]:
+            return found
+
+
+def working_on(client: Client, dag: str, entry: Entry) -> str:
+    """The task that runs, and whose turn it is."""
+    titles: dict[str, str] = {}
+    for task in client.tasks(dag, entry.run).values():
+        titles.setdefault(task.get("state") or "", str(task.get("task_display_name") or task["task_id"]))
+    if "up_for_retry" in titles:
+        return f"{titles['up_for_retry']} failed and is tried again in a while"
+    return titles.get("running", "between two tasks")
+
+
+def outcome(client: Client, dag: str, interval: Interval, entry: Entry | None) -> Run:
+    """What became of a run that has ended, or that never came."""
+    if entry is None or entry.is_open:
+        return Run(entry.run if entry else "", interval, NOT_RUN)
+    tasks = client.tasks(dag, entry.run)
+    reports = [client.result(dag, entry.run, name) for name, task in tasks.items() if task.get("state") == "success"]
+    flows = [flow for report in reports if isinstance(report, dict) for flow in report.get("flows", ())]
+    seconds = (entry.ended - entry.started).total_seconds() if entry.started and entry.ended else None
+    task, reason = _failure(client, dag, entry, tasks) if entry.state == "failed" else ("", "")
+    return Run(entry.run, interval, entry.state, seconds, sum(flow.get("rows_out") or 0 for flow in flows), task, reason)
+
+
+def _failure(client: Client, dag: str, entry: Entry, tasks: dict[str, dict[str, Any]]) -> tuple[str, str]:
+    """The first task that failed and the last reason in its log; neither where the run was ended from outside."""
+    failed = [(task.get("start_date") or "", name) for name, task in tasks.items() if task.get("state") == "failed"]
+    if not failed:
+        return "", "it was ended before a task had failed"
+    name = min(failed)[1]
+    try:
+        lines = client.log(dag, entry.run, name, max(1, tasks[name].get("try_number") or 1))
+    except (NotFound, SluiceError):
+        return name, "its log cannot be read"
+    return name, reason(lines)
+
+
+def reason(lines: list[str]) -> str:
+    """Why a task failed, from its log: what the job said last, or the last line that says anything."""
+    telling = [line.strip() for line in lines if not _MARKS.match(line)]
+    own = [found.group(1) for line in telling if (found := _OWN.search(line))]
+    return (own or telling or ["its log is empty"])[-1][:400]
+
+
+def _entry(told: dict[str, Any]) -> Entry:
+    started, ended = told.get("start_date"), told.get("end_date")
+    return Entry(
+        told["dag_run_id"], told["state"], _instant(started) if started else None, _instant(ended) if ended else None, told
+    )
+
+
+def _instant(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(UTC)

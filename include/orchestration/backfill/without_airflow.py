@@ -1,0 +1,92 @@
+"""A replay without Airflow: the same job scripts with the same arguments, by spark-submit, one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestration import stopping
+from orchestration.server.home import environment
+from orchestration.spark_submit.job_code import shipped
+from sluice.declare.interval import Interval
+from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.settings import Settings
+
+LEASE_WAIT_SECONDS = 300
+ASK_SECONDS = 60
+TERMINATE_SECONDS = 10
+
+
+def replay_by_spark_submit(
+    settings: Settings, pipeline: str, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Run the stages and give each one's name, seconds and report. Interrupted, it asks the job to stop and waits for it.
+
+    Raises UsageError, LeaseHeld or SluiceError, as the exit code of the job says, with the reason it gave.
+    """
+    given = ["--pipeline", pipeline, "--mode", "replay", "--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
+    if tables:
+        given += ["--tables", ",".join(tables)]
+    given += ["--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]
+    for stage in stages:
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            report = Path(folder) / "report.json"
+            command = _spark_submit(settings, f"sluice-{pipeline}-{stage}")
+            script = settings.root / "spark_jobs" / f"{stage}.py"
+            _submit(settings, pipeline, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log")
+            found: dict[str, Any] = json.loads(report.read_text())
+        yield stage, time.monotonic() - began, found
+
+
+def _submit(settings: Settings, pipeline: str, run: str, command: list[str], log: Path) -> None:
+    told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    told |= {**settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
+    told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
+    request = settings.stop_request(pipeline, run)
+    with log.open("wb") as file:
+        # In a group of its own, which Ctrl-C does not reach: a job stops between two batches.
+        process = subprocess.Popen(command, env=told, stdout=file, stderr=subprocess.STDOUT, process_group=0)
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            request.parent.mkdir(parents=True, exist_ok=True)
+            request.touch()
+            stopping.stop_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
+            process.wait()
+            raise
+        finally:
+            request.unlink(missing_ok=True)
+    if code:
+        kind = {UsageError.exit_code: UsageError, LeaseHeld.exit_code: LeaseHeld}.get(code, SluiceError)
+        raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_words(log)}")
+
+
+def _spark_submit(settings: Settings, name: str) -> list[str]:
+    """spark-submit and the options that the operator gives it for the connection `spark_default`."""
+    try:
+        connection = json.loads(environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
+    except ValueError:
+        raise UsageError("AIRFLOW_CONN_SPARK_DEFAULT is no JSON object, so --local cannot tell the Spark master.") from None
+    extra = connection.get("extra") or {}
+    host, port = connection["host"], connection.get("port")
+    master = host if not port else f"{host}:{port}" if "://" in host else f"spark://{host}:{port}"
+    code = shipped(settings)
+    return [
+        *(extra.get("spark-binary", "spark-submit"), "--master", master, "--deploy-mode", "client"),
+        *("--properties-file", str(settings.spark_properties), "--name", name),
+        *(("--py-files", str(code)) if code else ()),
+    ]
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    own = [line.removeprefix("sluice ") for line in lines if line.startswith("sluice")]
+    return (own or lines or ["it wrote nothing"])[-1]

@@ -1,0 +1,107 @@
+"""What a DAG run is asked to do: by its type, its data interval and the trigger form, never by its id."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from orchestration.dag_run.intervals import replayed
+from orchestration.dag_run.stages import VERIFY_ALL
+from sluice.declare.interval import Interval, instant
+from sluice.errors import UsageError
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
+"""Run types that nobody filled in a form for; the last is Airflow 2's word for the one before."""
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """interval: what a replay takes, or what a scheduled run is for; None where a run has none. tables: empty means all.
+
+    verify_all: whether the last task compares all tables, or the next one in turn.
+    """
+
+    mode: str
+    interval: Interval | None = None
+    tables: tuple[str, ...] = ()
+    verify_all: bool = False
+
+    @classmethod
+    def of(cls, context: Context) -> RunRequest:
+        """A backfill replays its interval, a manual run does what the form says, any other takes what is new.
+
+        Raises UsageError where the form contradicts itself.
+        """
+        kind = run_type(context)
+        if kind == "backfill":  # of a scheduled run that is processed again, too
+            params = context["params"]
+            return cls("replay", replayed(_data_interval(context)), tuple(params["tables"] or ()), _verify_all(params))
+        if kind in WITHOUT_FORM:
+            return cls("increment", _data_interval(context) if kind == "scheduled" else None)
+        return replace(_of_form(context["params"]), verify_all=_verify_all(context["params"]))
+
+
+def run_type(context: Context) -> str:
+    """The run's type as a word."""
+    found: Any = context["dag_run"].run_type
+    return str(getattr(found, "value", found))  # Airflow 2 gives the text, 3 an enumeration
+
+
+def run_identity(context: Context) -> str:
+    """How jobs, ledgers and alerts name this DAG run."""
+    return named(context["dag_run"].dag_id, context["dag_run"].run_id)
+
+
+def named(dag: str, run: str) -> str:
+    """A DAG run's name: a hash, since a run id may hold text that a user typed."""
+    return "af-" + hashlib.md5(f"{dag}{run}".encode(), usedforsecurity=False).hexdigest()[:12]
+
+
+def upkeep_postponed(context: Context) -> str | None:
+    """Why this run leaves optimize, vacuum and verify to another; None where it does them.
+
+    Of a backfill's many runs only those do whose interval ends at `upkeep_from` or later. Raises UsageError.
+    """
+    if run_type(context) != "backfill":
+        return None
+    since = context["params"].get("upkeep_from")
+    if not since:
+        return "A backfill leaves this to the next scheduled run."
+    if _data_interval(context).end < instant(since, "upkeep_from"):
+        return f"A backfill does this once, in the run whose interval ends at {since}."
+    return None
+
+
+def _data_interval(context: Context) -> Interval:
+    # Asked only of runs that have one: a manual run of Airflow 3 has none.
+    start, end = context["data_interval_start"], context["data_interval_end"]
+    if start is None or end is None:
+        raise UsageError("This run has no data interval. Trigger a run with mode 'replay' and the days instead.")
+    return Interval(start.astimezone(UTC), end.astimezone(UTC))
+
+
+def _verify_all(form: Any) -> bool:
+    return bool(form.get("verify") == VERIFY_ALL)  # runs of before the field have none
+
+
+def _of_form(form: Any) -> RunRequest:
+    mode, tables = form["mode"], tuple(form["tables"] or ())
+    start, end = form["from_date"], form["to_date"]
+    if mode == "replay":
+        if not (start and end):
+            raise UsageError("Mode 'replay' needs From and To (from_date, to_date): the first and the last day to take again.")
+        return RunRequest(mode, Interval.of(start, end), tables)
+    if start or end:
+        raise UsageError(f"Mode '{mode}' takes no days. Leave From and To empty, or choose mode 'replay'.")
+    if mode == "refresh" and not tables:
+        raise UsageError("Mode 'refresh' needs Tables: which to make anew, with everything that reads them.")
+    if mode == "increment" and tables:
+        raise UsageError(
+            "Mode 'increment' takes what is new for all tables. Leave Tables empty, or choose 'replay' or 'refresh'."
+        )
+    return RunRequest(mode, None, tables)

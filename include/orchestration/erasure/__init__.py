@@ -1,0 +1,1 @@
+"""The DAG `erasure`: its tasks, its form, its approval."""

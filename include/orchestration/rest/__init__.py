@@ -1,0 +1,1 @@
+"""Airflow's REST API: one client, and the versions of the API behind it."""

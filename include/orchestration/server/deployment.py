@@ -1,0 +1,71 @@
+"""Makes a deployment ready that docker-compose.yaml describes: database, pools, connection, the user. Imports no Airflow.
+
+`python -m orchestration.server.deployment`, once at each start and before anything else of Airflow. Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, pool_name
+from orchestration.server.preparation import pool
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings, pipeline_names
+
+SECRETS = {
+    "POSTGRES_PASSWORD": 24,
+    "AIRFLOW_ADMIN_PASSWORD": 12,
+    "AIRFLOW__API__SECRET_KEY": 32,
+    "AIRFLOW__API_AUTH__JWT_SECRET": 64,
+    "AIRFLOW__CORE__FERNET_KEY": 44,
+}
+"""How many characters each must have at least."""
+
+_GUESSABLE = re.compile(r"^(.)\1*$|change.?me|password|secret|example|your[-_ ]", re.IGNORECASE)
+
+
+def make_ready(settings: Settings) -> None:
+    """Make the deployment of this process's AIRFLOW__ variables ready. Raises UsageError for a weak secret, SluiceError."""
+    for name, least in SECRETS.items():
+        value = os.environ.get(name, "")
+        if len(value) < least or _GUESSABLE.search(value):
+            raise UsageError(
+                f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
+            )
+    _write_password(Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"])
+    _airflow("db", "migrate")
+    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+        pools, connections = Path(folder) / "pools.json", Path(folder) / "connections.json"
+        pools.write_text(json.dumps({pool_name(name): pool(name) for name in pipeline_names(settings)}))
+        connections.write_text(json.dumps({"spark_default": {**SPARK_CONNECTION, "host": settings.spark_master}}))
+        _airflow("pools", "import", str(pools))
+        _airflow("connections", "import", "--overwrite", str(connections))
+
+
+def _write_password(path: Path, password: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump({LOGIN: password}, file)
+    partial.replace(path)
+
+
+def _airflow(*arguments: str) -> None:
+    done = subprocess.run(airflow_command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-10:])
+        raise SluiceError(f"'airflow {' '.join(arguments[:2])}' failed with exit code {done.returncode}:\n{tail}")
+    print(f"airflow {' '.join(arguments[:2])}: done", flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        make_ready(Settings.current())
+    except SluiceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,155 @@
+"""The local Airflow's home below the checkout: where it is, its secrets, what its processes are told. Imports no Airflow."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import sys
+from pathlib import Path
+
+from orchestration.line import airflow_line
+from sluice.settings import Settings
+
+LOOPBACK = "127.0.0.1"
+LOGIN = "admin"
+DEFAULT_PORT = 8080
+API_BACKENDS = ("airflow.api.auth.backend.session", "airflow.providers.fab.auth_manager.api.auth.backend.basic_auth")
+"""Who is asked, on Airflow 2, whether a request may pass: the session of the UI, or a password sent along."""
+
+PASSED_ON = (
+    "AIRFLOW__API_AUTH__JWT_EXPIRATION_TIME",
+    "AIRFLOW__SECRETS__BACKEND",
+    "AIRFLOW__SECRETS__BACKEND_KWARGS",
+    "AIRFLOW__WORKERS__SECRETS_BACKEND",
+    "AIRFLOW__WORKERS__SECRETS_BACKEND_KWARGS",
+)
+"""What a user may set for the local Airflow: how many seconds a token of its REST API lives, and which secret back end it asks."""
+
+SPARK_CONNECTION = {
+    "conn_type": "spark",
+    "host": "local[2]",
+    "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+}
+
+
+def pool_name(pipeline: str) -> str:
+    """The pool whose one slot a pipeline's tasks share."""
+    return f"sluice_{pipeline}"
+
+
+def home(settings: Settings) -> Path:
+    """AIRFLOW_HOME of this checkout; each line of Airflow has one of its own."""
+    return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
+
+
+def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
+    """What every process of the local Airflow is told. Makes the secrets where there are none yet.
+
+    idle_schedule: the scheduler makes no scheduled runs; runs that somebody triggers go.
+    """
+    folder = home(settings)
+    kept = _secrets(folder)
+    of_the_line = _airflow_2 if airflow_line() == 2 else _airflow_3
+    return {
+        **settings.spark_environment(),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PYTHONPATH": str(settings.root / "include"),
+        "AIRFLOW_HOME": str(folder),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(settings.root / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # Safe mode takes a file without the word "airflow" in it for no DAG file; ours are such files.
+        "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__FERNET_KEY": kept["fernet_key"],
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "orchestration.server.sqlite.CONNECT_ARGS",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(folder / "logs"),
+        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": str(not idle_schedule),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "AIRFLOW_CONN_SPARK_DEFAULT": os.environ.get("AIRFLOW_CONN_SPARK_DEFAULT")
+        or json.dumps(SPARK_CONNECTION | {"host": settings.spark_master}),
+        **of_the_line(folder, port, kept),
+    }
+
+
+def _airflow_3(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+    return {
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address(port)}/execution/",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{LOGIN}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
+        "AIRFLOW__API__HOST": LOOPBACK,
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": address(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API__SECRET_KEY": kept["secret_key"],
+        "AIRFLOW__API_AUTH__JWT_SECRET": kept["jwt_secret"],
+        "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+        "AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS": "True",
+    }
+
+
+def _airflow_2(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+    return {
+        # The one executor that Airflow 2 runs on SQLite: one task at a time, in the scheduler's process.
+        "AIRFLOW__CORE__EXECUTOR": "SequentialExecutor",
+        "AIRFLOW__API__AUTH_BACKENDS": ",".join(API_BACKENDS),
+        "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",  # as on Airflow 3; without it each command warns
+        "AIRFLOW__SCHEDULER__DAG_DIR_LIST_INTERVAL": "10",
+        "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "10",
+        "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": LOOPBACK,
+        "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
+        "AIRFLOW__WEBSERVER__BASE_URL": address(port),
+        "AIRFLOW__WEBSERVER__WORKERS": "1",
+        "AIRFLOW__WEBSERVER__SECRET_KEY": kept["secret_key"],
+        # Where Airflow keeps what its UI is configured with; the file is made with the defaults, which let nobody in.
+        "AIRFLOW__WEBSERVER__CONFIG_FILE": str(folder / "webserver_config.py"),
+    }
+
+
+def address(port: int) -> str:
+    """Where UI and API are."""
+    return f"http://{LOOPBACK}:{port}"
+
+
+def process_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
+    """This process's environment with the local Airflow's settings, without those of any other Airflow but PASSED_ON."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__") or name in PASSED_ON}
+    return others | environment(settings, port=port, idle_schedule=idle_schedule)
+
+
+def password(settings: Settings) -> str:
+    """The password of the user `admin`."""
+    return _secrets(home(settings))["password"]
+
+
+def airflow_command(*arguments: str) -> list[str]:
+    """The installed Airflow's command line."""
+    return [str(Path(sys.executable).parent / "airflow"), *arguments]
+
+
+def _secrets(folder: Path) -> dict[str, str]:
+    """The generated secrets, made at the first call; every file is readable by its owner only."""
+    path = folder / "secrets.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        kept = {
+            "fernet_key": base64.urlsafe_b64encode(os.urandom(32)).decode(),
+            "secret_key": secrets.token_urlsafe(48),
+            "jwt_secret": secrets.token_urlsafe(64),
+            "password": secrets.token_urlsafe(12),
+        }
+        _write_private(folder / "passwords.json", {LOGIN: kept["password"]})
+        _write_private(path, kept)
+    loaded: dict[str, str] = json.loads(path.read_text())
+    return loaded
+
+
+def _write_private(path: Path, content: dict[str, str]) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(content, file)

@@ -1,0 +1,73 @@
+"""Makes the local Airflow's home ready: database, pools, and on Airflow 2 its user. Imports no Airflow."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import subprocess
+
+from orchestration.line import airflow_line, airflow_version
+from orchestration.server.home import LOGIN, airflow_command, home, password, pool_name, process_environment
+from sluice.errors import SluiceError
+from sluice.settings import Settings, pipeline_names
+
+
+def prepare(settings: Settings) -> None:
+    """Make the home ready. Does nothing where that is done.
+
+    Raises SluiceError with Airflow's last words.
+    """
+    folder = home(settings)
+    secret = password(settings)
+    pools = {pool_name(name): pool(name) for name in pipeline_names(settings)}
+    state = {"airflow": airflow_version(), "folder": str(folder), "pools": pools, "login": _digest(secret)}
+    stamp = folder / "prepared.json"
+    if stamp.exists() and (folder / "airflow.db").exists() and json.loads(stamp.read_text()) == state:
+        return
+    pools_file = folder / "pools.json"
+    pools_file.write_text(json.dumps(pools, indent=2))
+    new = not (folder / "airflow.db").exists()
+    _airflow(settings, "db", "migrate")
+    _airflow(settings, "pools", "import", str(pools_file))
+    if airflow_line() == 2:  # Airflow 3 reads passwords.json
+        _make_user(settings, secret, new)
+    stamp.write_text(json.dumps(state, indent=2))
+
+
+def pool(pipeline: str) -> dict[str, object]:
+    """A pipeline's pool, as `airflow pools import` reads it."""
+    return {
+        "slots": 1,
+        "description": f"One task of {pipeline} at a time writes its lake.",
+        "include_deferred": True,
+    }
+
+
+def _make_user(settings: Settings, secret: str, new: bool) -> None:
+    """The password goes in as typed at a prompt: arguments can be read by everybody on the machine."""
+    if not new:  # to create a user that is there changes nothing, and `users reset-password` fails in 2.11.2
+        with contextlib.suppress(SluiceError):
+            _airflow(settings, "users", "delete", "--username", LOGIN)
+    person = ("--firstname", "Local", "--lastname", "Admin", "--email", f"{LOGIN}@localhost")
+    _airflow(settings, "users", "create", "--username", LOGIN, "--role", "Admin", *person, typed=f"{secret}\n{secret}\n")
+
+
+def _airflow(settings: Settings, *arguments: str, typed: str = "") -> None:
+    done = subprocess.run(
+        airflow_command(*arguments),
+        env=process_environment(settings),
+        input=typed,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        start_new_session=True,  # without a terminal, a prompt for a password reads what is typed here
+    )
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-10:])
+        raise SluiceError(f"'airflow {arguments[0]}' failed with exit code {done.returncode}:\n{tail}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

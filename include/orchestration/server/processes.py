@@ -1,0 +1,174 @@
+"""Start and stop the local Airflow."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from orchestration.rest.client import Client
+from orchestration.rest.versions import client_of_this_line
+from orchestration.server.home import DEFAULT_PORT, LOGIN, LOOPBACK, address, home, password, process_environment
+from orchestration.server.preparation import prepare
+from orchestration.server.supervisor import session_members, signal_session
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings
+
+START_SECONDS = 180
+STOP_SECONDS = 40
+"""Longer than the supervisor takes at most."""
+
+
+class LocalAirflow:
+    """The local Airflow, running between `start` and `stop` or inside a with block.
+
+    idle_schedule: no scheduled runs. with_parent: it stops when this process ends, however it ends.
+    """
+
+    def __init__(self, settings: Settings, *, idle_schedule: bool = False, with_parent: bool = True) -> None:
+        self._settings = settings
+        self._idle_schedule = idle_schedule
+        self._with_parent = with_parent
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self.client: Client
+
+    def start(self) -> Client:
+        """Start it and return when all its parts are healthy.
+
+        Raises UsageError where one runs already, SluiceError where it does not start.
+        """
+        running = running_instance(self._settings)
+        if running:
+            raise UsageError(f"Airflow runs already at {address(running[1])}. Stop it first: sluice down")
+        prepare(self._settings)
+        port = free_port(os.environ.get("SLUICE_AIRFLOW_PORT", ""))
+        folder = home(self._settings)
+        command = [
+            sys.executable,
+            "-m",
+            "orchestration.server.supervisor",
+            "--home",
+            str(folder),
+            "--port",
+            str(port),
+        ]
+        with (folder / "supervisor.log").open("wb") as log:
+            self._supervisor = subprocess.Popen(
+                command + (["--with-parent"] if self._with_parent else []),
+                env=process_environment(self._settings, port=port, idle_schedule=self._idle_schedule),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.client = client(self._settings, port)
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.stop()
+            raise
+        return self.client
+
+    def stop(self) -> None:
+        """Stop it, and whatever it started."""
+        if self._supervisor is not None:
+            self._supervisor.terminate()
+            try:
+                self._supervisor.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()
+                self._supervisor.wait()
+            signal_session(self._supervisor.pid, signal.SIGKILL)
+            self._supervisor = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self.client.is_healthy():
+            if self._supervisor is None or self._supervisor.poll() is not None:
+                raise SluiceError(f"Airflow ended while it started.\n{self._last_words()}")
+            if time.monotonic() > deadline:
+                raise SluiceError(f"Airflow was not healthy after {START_SECONDS} s.\n{self._last_words()}")
+            time.sleep(0.3)
+
+    def _last_words(self) -> str:
+        logs = home(self._settings) / "logs"
+        lines = [
+            f"  {path.stem}: {line}"
+            for path in sorted(logs.glob("*.log"))
+            for line in path.read_text(errors="replace").splitlines()[-3:]
+        ]
+        return "\n".join([*lines, f"All of it: {logs}"])
+
+
+def client(settings: Settings, port: int) -> Client:
+    """A client of the local Airflow, logged in as its one user."""
+    return client_of_this_line(address(port), LOGIN, password(settings))
+
+
+def running_instance(settings: Settings) -> tuple[int, int] | None:
+    """Process id and port of the supervisor that runs in this home, or None. The lock decides."""
+    folder = home(settings)
+    for _ in range(50):  # it says who it is just after it has locked, and no more just before it unlocks
+        if not _is_locked(folder / "supervisor.lock"):
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            holder = json.loads((folder / "supervisor.json").read_text())
+            return holder["pid"], holder["port"]
+        time.sleep(0.1)
+    raise SluiceError(f"Airflow's home {folder} is locked, but nobody says by whom.")
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def stop_running(settings: Settings) -> bool:
+    """Stop the Airflow that runs in this home, whoever started it. False where none runs."""
+    running = running_instance(settings)
+    if running is None:
+        return False
+    pid = running[0]
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while running_instance(settings) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if running_instance(settings):
+        os.kill(pid, signal.SIGKILL)
+    if session_members(pid):
+        signal_session(pid, signal.SIGKILL)
+    return True
+
+
+def free_port(wanted: str) -> int:
+    """The port that SLUICE_AIRFLOW_PORT wants; where it says nothing 8080, or any free one. Raises UsageError."""
+    if wanted and not (wanted.isdecimal() and 0 < int(wanted) < 65536):
+        raise UsageError("SLUICE_AIRFLOW_PORT is no port; expected a number from 1 to 65535.")
+    for port in (int(wanted),) if wanted else (DEFAULT_PORT, 0):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return int(probe.getsockname()[1])
+    raise UsageError(f"Port {wanted} on {LOOPBACK} is taken. Set SLUICE_AIRFLOW_PORT to another, or to nothing.")

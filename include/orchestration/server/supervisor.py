@@ -1,0 +1,150 @@
+"""Runs the parts of the local Airflow, and ends them and all they started when told to or when one ends.
+
+All share this process's session, tasks and their Spark jobs too; that is how the last of them is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from orchestration.line import airflow_line
+from orchestration.server.home import LOOPBACK, airflow_command
+
+FINISH_SECONDS = 5
+"""What the parts get to end by themselves after SIGTERM; then every process of the session is told."""
+
+STOP_SECONDS = 10
+"""What those get before SIGKILL."""
+
+
+def main() -> None:
+    """Run until SIGTERM, the end of a part, or, with --with-parent, the end of the starting process."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--with-parent", action="store_true")
+    options = parser.parse_args()
+    parent = os.getppid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or `finally` would never run
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    with single_instance(options.home, options.port), contextlib.ExitStack() as files:
+        parts = start_parts(options.home, options.port, files)
+        try:
+            while all(part.poll() is None for part in parts):
+                if options.with_parent and os.getppid() != parent:
+                    return
+                time.sleep(0.3)
+            sys.exit(1)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            stop_parts(parts)
+
+
+@contextlib.contextmanager
+def single_instance(folder: Path, port: int) -> Iterator[None]:
+    """Hold the home's lock, which lives as long as this process, and say beside it who does.
+
+    Exits with 3 where another holds it.
+    """
+    with (folder / "supervisor.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(3)
+        holder = folder / "supervisor.json"
+        partial = holder.with_suffix(".partial")
+        partial.write_text(json.dumps({"pid": os.getpid(), "port": port}))
+        partial.rename(holder)
+        try:
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+
+
+def start_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[subprocess.Popen[bytes]]:
+    """Start what this line of Airflow consists of, each part with a log file of its own in <home>/logs."""
+    for left in folder.glob("airflow-*.pid"):  # by a part that was killed; its process id may be another's by now
+        left.unlink()
+    return [
+        subprocess.Popen(
+            airflow_command(*arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=files.enter_context(_log(folder, name)),
+            stderr=subprocess.STDOUT,
+        )
+        for name, arguments in commands(port).items()
+    ]
+
+
+def commands(port: int) -> dict[str, list[str]]:
+    """The parts by name, and what Airflow is told to start each."""
+    # Its log server would listen on all interfaces; the server of the UI reads the log files by itself.
+    scheduler = ["scheduler", "--skip-serve-logs"]
+    if airflow_line() == 2:  # its scheduler parses the DAGs as well
+        return {"scheduler": scheduler, "webserver": ["webserver", "--hostname", LOOPBACK, "--port", str(port), "--workers", "1"]}
+    return {
+        "scheduler": scheduler,
+        "dag-processor": ["dag-processor"],
+        "api-server": ["api-server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"],
+    }
+
+
+def stop_parts(parts: list[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM to the parts, then to all of the session, then SIGKILL to what is left of it."""
+    for part in parts:
+        part.terminate()
+    session = os.getpid()
+    if not _ended(session, FINISH_SECONDS):
+        signal_session(session, signal.SIGTERM)
+        if not _ended(session, STOP_SECONDS):
+            signal_session(session, signal.SIGKILL)
+            _ended(session, 5)
+
+
+def session_members(session: int) -> list[psutil.Process]:
+    """The living processes of a session, without its leader. A zombie is not one of them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and process.pid != session and os.getsid(process.pid) == session:
+                found.append(process)
+    return found
+
+
+def signal_session(session: int, number: signal.Signals) -> None:
+    """Send a signal to every member of a session but its leader."""
+    for process in session_members(session):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def _ended(session: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while session_members(session):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _log(folder: Path, name: str) -> IO[bytes]:
+    (folder / "logs").mkdir(exist_ok=True)
+    return (folder / "logs" / f"{name}.log").open("wb")
+
+
+if __name__ == "__main__":
+    main()

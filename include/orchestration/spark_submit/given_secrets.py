@@ -1,0 +1,84 @@
+"""Secrets that Airflow's secret back end has, given to one job: files for its owner only, in a folder of its own that is gone afterwards.
+
+A secret's variable is `sluice_secret_` and its name with _ for what is no letter and no digit: sluice_secret_pseudonym_key. It is asked
+for where SLUICE_SECRETS has no such file. The value goes into no argument, no variable, no template field and no XCom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestration.line import airflow_line
+from sluice.declare.assembly import needed_secrets
+from sluice.declare.assembly.loading import load
+from sluice.settings import Settings
+
+log = logging.getLogger(__name__)
+
+PLACE = "SLUICE_SECRETS_GIVEN"
+_FOLDER = "sluice-given-"
+
+
+def variable(name: str) -> str:
+    """The Airflow variable of a secret."""
+    return "sluice_secret_" + re.sub("[^a-z0-9]", "_", name)
+
+
+@contextlib.contextmanager
+def given(settings: Settings, pipeline: str) -> Iterator[dict[str, str]]:
+    """What a job's environment is to have, so that it finds the secrets of its pipeline that are no files; nothing where there are none."""
+    _remove_left_over()
+    found = {name: value for name in _missing(settings, pipeline) if (value := _asked(variable(name)))}
+    if not found:
+        yield {}
+        return
+    # mkdtemp makes it with mode 0700; the process's number says whose it is.
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", dir=_memory(), ignore_cleanup_errors=True) as folder:
+        for name, value in found.items():
+            with os.fdopen(os.open(Path(folder) / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                file.write(value)
+        log.info("Given to the job by Airflow's variables: %s.", ", ".join(map(variable, found)))
+        yield {PLACE: folder}
+
+
+def _missing(settings: Settings, pipeline: str) -> list[str]:
+    """The secrets that the pipeline needs and SLUICE_SECRETS has not."""
+    try:
+        needed = needed_secrets.of(load(settings, pipeline))
+    except Exception:  # what is wrong with a declaration, the job says
+        return []
+    return [name for name in needed if not settings.secret(name).is_file()]
+
+
+def _asked(name: str) -> str | None:
+    """A variable's value, from whatever back ends this Airflow has; None without it."""
+    if airflow_line() == 3:
+        from airflow.sdk import Variable
+
+        found = Variable.get(name, default=None)
+    else:
+        from airflow.models import Variable as Variable2
+
+        found = Variable2.get(name, default_var=None)  # noqa: AIR311  # of the other line
+    return str(found) if found else None
+
+
+def _memory() -> str | None:
+    """A folder that is never on a disk, where this machine has one."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
+
+
+def _remove_left_over() -> None:
+    """Remove the folders of tasks that were killed and could not."""
+    for folder in Path(_memory() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        owner = folder.name.removeprefix(_FOLDER).split("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,180 @@
+"""A stage of a pipeline as a task: what its job is told, what its exit code means, what becomes of its report."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from inspect import unwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+)
+
+from orchestration import alerts
+from orchestration.dag_run.request import RunRequest, run_identity, upkeep_postponed
+from orchestration.spark_submit import given_secrets
+from orchestration.spark_submit.hook import SluiceSparkSubmitHook
+from orchestration.spark_submit.job_code import shipped
+from orchestration.ui.links import links
+from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.runs.lease import holder
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+LEASE_WAIT_SECONDS = 300
+"""How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
+
+VERIFY = "verify"
+
+UPKEEP = ("optimize", "vacuum", VERIFY)
+"""Stages that a backfill of many runs does once."""
+
+
+class SluiceSparkSubmitOperator(SparkSubmitOperator):
+    """One stage of a pipeline. Returns the job's report, which Airflow keeps as the task's XCom.
+
+    options: those of any operator. What Spark is to be told goes into conf, as {"spark.driver.memory": "4g"}.
+    alert_when: how many rows may fail a rule, by "table.rule", before an alert is sent.
+    Raises AirflowFailException (no retry) for exit code 2, for a form that contradicts itself and where tables differ from their recompute,
+    AirflowException (retry) for any other exit code but 0, AirflowSkipException where a backfill leaves upkeep to another run.
+    """
+
+    operator_extra_links = links()
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        stage: str,
+        alert_when: Mapping[str, float] | None = None,
+        conf: dict[str, str] | None = None,
+        conn_id: str = "spark_default",
+        **options: Any,
+    ) -> None:
+        application = Settings.current().root / "spark_jobs" / f"{stage}.py"
+        super().__init__(
+            application=str(application),
+            name=f"sluice-{pipeline}-{stage}",
+            conf=conf,
+            conn_id=conn_id,
+            **options,
+        )
+        self.pipeline = pipeline
+        self.stage = stage
+        self.alert_when = dict(alert_when or {})
+
+    def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
+        """Submit the job, wait for it and return its report; None where no report came back."""
+        asked = self._asked(context)
+        run, settings = run_identity(context), Settings.current()
+        self._leave_to_kept_running(settings, asked, certain=True)
+        stop_request = settings.stop_request(self.pipeline, run)
+        code = shipped(settings)
+        stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.given(settings, self.pipeline) as given:
+            report = Path(folder) / "report.json"
+            self.application_args = self._arguments(asked, context, report)
+            self._hook = hook = SluiceSparkSubmitHook(
+                stop_request=stop_request,
+                conn_id=self._conn_id,
+                conf=self.conf,
+                properties_file=str(settings.spark_properties),
+                py_files=str(code) if code else None,
+                name=self.name,
+                application_args=self.application_args,
+                given=given,
+            )
+            try:
+                unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's
+            except AirflowException as error:
+                if hook.exit_code == LeaseHeld.exit_code:
+                    self._leave_to_kept_running(settings, asked)
+                raise self._failure(hook, error) from None
+            finally:
+                hook.stop_submit()  # only after an interrupt is anything left to stop
+            return self._kept(report, run)
+
+    def on_kill(self) -> None:
+        """Stop the job, politely at first."""
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def _leave_to_kept_running(self, settings: Settings, asked: RunRequest, *, certain: bool = False) -> None:
+        """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else.
+
+        certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
+        """
+        found = holder.of(settings, self.pipeline)
+        if found is None or not found.kept_running or (certain and not found.here):
+            return
+        told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)
+        if asked.mode == "increment":
+            raise AirflowSkipException(told)
+        raise AirflowFailException(f"Mode '{asked.mode}' is none of that: {told}")
+
+    def _failure(self, hook: SluiceSparkSubmitHook, error: AirflowException) -> AirflowException:
+        code = hook.exit_code
+        if not code:
+            return error
+        reason = hook.last_line or "it wrote nothing"
+        if code == UsageError.exit_code:
+            return AirflowFailException(f"{self.name}: wrong use or declaration: {reason}")
+        if code == LeaseHeld.exit_code:
+            return AirflowException(f"{self.name}: another job writes this pipeline: {reason}")
+        if self.stage == VERIFY and code == SluiceError.exit_code:
+            return AirflowFailException(f"{self.name}: {reason}")  # it wrote nothing: what differs now, differs again
+        return AirflowException(f"{self.name}: exit code {code}: {reason}")
+
+    def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
+        return job_arguments(self.pipeline, asked, context, report)
+
+    def _asked(self, context: Context) -> RunRequest:
+        try:
+            postponed = upkeep_postponed(context) if self.stage in UPKEEP else None
+            asked = RunRequest.of(context)
+        except UsageError as error:
+            raise AirflowFailException(str(error)) from None
+        if postponed:
+            raise AirflowSkipException(postponed)
+        return asked
+
+    def _kept(self, path: Path, run: str) -> dict[str, Any] | None:
+        if not path.exists():
+            self.log.info("No report came back; a driver on another host writes it there.")
+            return None
+        report: dict[str, Any] = json.loads(path.read_text())
+        alerts.rules_over(self.pipeline, run, report, self.alert_when)
+        return report
+
+
+def job_arguments(pipeline: str, asked: RunRequest, context: Context, report: Path) -> list[str]:
+    """The job's arguments, each a text. The interval is half-open, as two instants."""
+    days = asked.interval
+    optional = {
+        "--from": days.start.isoformat() if days else "",
+        "--to": days.end.isoformat() if days else "",
+        "--tables": ",".join(asked.tables),
+        "--verify": "all" if asked.verify_all else "",
+    }
+    return [
+        *("--pipeline", pipeline, "--mode", asked.mode),
+        *(part for name, value in optional.items() if value for part in (name, value)),
+        *who_asks(context, report),
+    ]
+
+
+def who_asks(context: Context, report: Path) -> list[str]:
+    """The arguments that say to any job which run it is of, how long it may wait and where its report goes."""
+    run = run_identity(context)
+    return [
+        *("--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}"),
+        *("--wait", str(LEASE_WAIT_SECONDS), "--report", str(report)),
+    ]

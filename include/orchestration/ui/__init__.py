@@ -1,0 +1,1 @@
+"""What Sluice shows in Airflow's UI."""

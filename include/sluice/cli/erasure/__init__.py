@@ -1,0 +1,1 @@
+"""The command `sluice erase` with all below it, and the demonstration of an erasure."""

@@ -1,0 +1,241 @@
+"""`sluice erase`: requests, and what became of them. Identifiers come by a file or standard input, not as arguments; none is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sluice.cli.places import chosen
+from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
+from sluice.cli.repair import own_lease
+from sluice.declare.assembly.loading import load
+from sluice.errors import UsageError
+from sluice.settings import Settings, known_pipeline
+
+if TYPE_CHECKING:
+    from sluice.erasure.requests import ErasureRequest
+
+erase = typer.Typer(help="Erase people: requests, and what became of them.", no_args_is_help=True)
+
+_PIPELINE = "A folder of include/pipelines."
+_FILE = "Identifiers, one a line or as JSON; otherwise standard input."
+
+
+@erase.command()
+def request(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
+    of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
+    identifier: Annotated[
+        str | None, typer.Option(metavar="DOMAIN", help="Of identifiers that come one a line: which kind they are.")
+    ] = None,
+    subject_file: Annotated[Path | None, typer.Option(help=_FILE)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the erasure of people, by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
+
+    An identifier that several people had in turn comes with an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
+    """
+    from sluice.erasure import requests
+    from sluice.erasure.subjects import subject_files
+
+    if (pipeline is None) == (of is None):
+        raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
+    settings = Settings.current()
+    graph = load(settings, pipeline or of or "")
+    text = _from_file(subject_file, "--subject-file") if subject_file else _from_input()
+    made = requests.receive(settings, graph, subject_files.of_text(graph, text, identifier), said="asked by command")
+    if as_json:
+        print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
+        return
+    printed, name = console(), graph.pipeline.name
+    printed.print(
+        f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}. Due on {made.due_at[:10]}."
+    )
+    printed.print(f"The next run of '{name}' carries it out, or: sluice erase run {name}")
+
+
+@erase.command("import")
+def import_requests(
+    pipeline: PipelineName,
+    file: Annotated[Path, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")],
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the erasure of many people. Those who asked at the same time make one request; lines that are wrong are set aside.
+
+    Exit code 1 where lines were set aside; they are told by their number.
+    """
+    from sluice.erasure import requests
+    from sluice.erasure.subjects import subject_files
+
+    settings = Settings.current()
+    graph = load(settings, pipeline)
+    good, bad = subject_files.of_csv(graph, _from_file(file, "The file"))
+    together = subject_files.by_receipt(good)
+    made = [requests.receive(settings, graph, people, received_at=at, said="imported") for at, people in together.items()]
+    if as_json:
+        aside = [{"line": one.line, "why": one.why} for one in bad]
+        print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})
+    else:
+        for one in made:
+            console().print(f"Request {one.request}: identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}.")
+        console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
+        for wrong in bad:
+            console().print(f"Line {wrong.line}: {wrong.why}.")
+    if bad:
+        raise typer.Exit(1)
+
+
+@erase.command("list")
+def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
+    """List a pipeline's requests, oldest first."""
+    settings = Settings.current()
+    rows = [_row(found) for found in _requests(settings, known_pipeline(settings, pipeline))]
+    if as_json:
+        print_json({"pipeline": pipeline, "requests": rows})
+    elif rows:
+        print_rows(rows, ("request", "identifier", "people", "state", "received_at", "due_at", "done_at", "physical_due_at"))
+    else:
+        console().print(f"Nobody has asked to be erased from '{pipeline}'.")
+
+
+@erase.command("status")
+def status_of_requests(
+    request: Annotated[str | None, typer.Argument(metavar="[REQUEST]", help="A request's id: its state and history.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many requests wait, are done, failed or overdue, per pipeline; or what happened to one of them."""
+    settings = Settings.current()
+    if request:
+        _print_request(*_one(settings, request), as_json)
+        return
+    rows = [{"pipeline": pipeline, **_counts(_requests(settings, pipeline))} for pipeline in chosen(settings, None)]
+    if as_json:
+        print_json({"pipelines": rows})
+    else:
+        print_rows(rows, ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at"))
+
+
+@erase.command()
+def lift(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let the people of a request come back, by new data only: what had come before stays out."""
+    from sluice.erasure import lifting
+
+    settings = Settings.current()
+    pipeline, _ = _one(settings, request)
+    lifted = lifting.lift(settings, pipeline, request)
+    if as_json:
+        print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
+    else:
+        console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
+
+
+@erase.command()
+def withdraw(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take back a request of which nothing is done yet: asked by mistake, or refused. Its identifiers leave the vault."""
+    from sluice.erasure import withdrawal
+
+    settings = Settings.current()
+    pipeline, _ = _one(settings, request)
+    # A propagation that begins meanwhile would have it in hand.
+    with own_lease.held(settings, pipeline, "withdrawal", "Try again when it has ended."):
+        found = withdrawal.withdraw(settings, pipeline, request)
+    if as_json:
+        print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
+    else:
+        console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
+
+
+def waiting(settings: Settings, pipeline: str) -> int:
+    """How many requests are not carried out yet."""
+    return int(_counts(_requests(settings, pipeline))["waiting"])
+
+
+def _requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+    from sluice.erasure import requests
+
+    return requests.all_of(settings, pipeline)
+
+
+def _one(settings: Settings, request: str) -> tuple[str, ErasureRequest]:
+    """Whose pipeline's request has that id. Raises UsageError with the nearest id."""
+    from sluice.errors import nearest
+
+    every = {one.request: (pipeline, one) for pipeline in chosen(settings, None) for one in _requests(settings, pipeline)}
+    if request not in every:
+        raise UsageError(f"There is no erasure request '{request}'.{nearest(request, every)}")
+    return every[request]
+
+
+def _row(found: ErasureRequest) -> dict[str, Any]:
+    from sluice.erasure import requests
+
+    return {
+        "request": found.request,
+        "identifier": found.domain,
+        "people": len(found.pseudonyms),
+        "state": requests.WITHDRAWN if found.withdrawn_at else found.state,
+        "received_at": found.received_at,
+        "due_at": found.due_at,
+        "done_at": found.done_at,
+        "physical_due_at": found.physical_due_at,
+        "lifted_at": found.lifted_at,
+        "withdrawn_at": found.withdrawn_at,
+    }
+
+
+def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
+    from sluice.erasure import requests
+
+    standing = [one for one in found if one.withdrawn_at is None]
+    states = Counter(one.state for one in standing)
+    going = [one.due_at for one in standing if one.state != requests.CERTIFIED and one.lifted_at is None]
+    now = datetime.now(UTC)
+    return {
+        "waiting": states[requests.RECEIVED],
+        "done": sum(states[state] for state in requests.DONE),
+        "certified": states[requests.CERTIFIED],
+        "failed": states[requests.FAILED],
+        "overdue": sum(datetime.fromisoformat(due) < now for due in going),
+        "next_due_at": min(going, default=None),
+    }
+
+
+def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
+    history = [vars(event) for event in found.history]
+    if as_json:
+        print_json({
+            "pipeline": pipeline,
+            **_row(found),
+            "subjects": Counter(one.domain for one in found.subjects),
+            "history": history,
+        })
+        return
+    console().print(f"Request {found.request} of '{pipeline}': {_row(found)['state']}. Due on {found.due_at[:10]}.")
+    if found.physical_due_at:
+        console().print(f"The bytes go from {found.physical_due_at[:16]} UTC on.")
+    print_rows(history, ("at", "state", "note"))
+
+
+def _from_file(path: Path, called: str) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{called} {path}: {why}.") from None
+
+
+def _from_input() -> str:
+    if sys.stdin.isatty():
+        print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
+    return sys.stdin.read()

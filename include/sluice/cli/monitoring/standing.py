@@ -1,0 +1,191 @@
+"""What `sluice status` says of a pipeline's standing: lag, freshness, rows by earlier code, gaps, and whether its ledger adds up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sluice.cli.printing import console, print_rows, second, size, span
+from sluice.declare.assembly.loading import load
+from sluice.errors import SluiceError
+from sluice.runs.planning import plan
+from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
+from sluice.runs.status.books import Books
+from sluice.settings import Settings
+
+
+def of(settings: Settings, pipeline: str) -> dict[str, Any]:
+    """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
+    found: dict[str, Any] = {
+        "flows": [],
+        "freshness": [],
+        "stale": [],
+        "restored": [],
+        "gaps": [],
+        "accounts": [],
+        "problems": [],
+    }
+    try:
+        books = Books(settings, load(settings, pipeline))
+    except SluiceError as error:
+        return found | {"adds_up": True, "problems": [str(error)]}
+    parts = {
+        "flows": _flows,
+        "freshness": _freshness,
+        "stale": _stale,
+        "restored": _restored,
+        "gaps": _gaps,
+        "accounts": _accounts,
+    }
+    for name, part in parts.items():
+        try:
+            found[name] = part(books)
+        except SluiceError as error:
+            found["problems"].append(str(error))
+    return found | {"adds_up": all(account["adds_up"] for account in found["accounts"])}
+
+
+def show(state: dict[str, Any]) -> None:
+    """Print a standing, with the name of its pipeline under `pipeline`. What is as it should be takes no line, but for the accounts."""
+    _show_lag(state["flows"])
+    _show_freshness(state["freshness"])
+    if state["stale"]:
+        rows = [{"table": one["table"], "dates": one["shown"]} for one in state["stale"]]
+        print_rows(rows, ("table", "dates"), title="Made by earlier code")
+    if state["restored"]:
+        rows = [{"table": one["table"], "to version": one["version"], "at": one["at"]} for one in state["restored"]]
+        print_rows(rows, ("table", "to version", "at"), title="Restored, without what was taken since (UTC)")
+    if state["gaps"]:
+        print_rows(state["gaps"], ("scheduled", "its runs", "command"), title="Gaps in the schedule")
+    _show_accounts(state["accounts"])
+    for problem in state["problems"]:
+        console().print(problem, soft_wrap=True)
+
+
+def _flows(books: Books) -> list[dict[str, Any]]:
+    now = datetime.now(UTC)
+    return [
+        {
+            "table": flow.table,
+            "layer": flow.layer,
+            "deliveries": flow.deliveries,
+            "bytes": flow.bytes,
+            "versions": flow.versions,
+            "seconds_behind": max(int((now - flow.since).total_seconds()), 0) if flow.since else None,
+            "starts_anew": flow.anew,
+            "stuck": flow.stuck,
+            "records": flow.rows,
+            "warnings": list(flow.warnings),
+        }
+        for flow in lag.of(books)
+    ]
+
+
+def _freshness(books: Books) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": found.table,
+            "data_at": second(found.data_at),
+            "age_seconds": int(found.age.total_seconds()) if found.age else None,
+            "target_seconds": int(found.target.total_seconds()) if found.target else None,
+            "late": found.late,
+            "checked_at": second(found.checked_at),
+        }
+        for found in freshness.of(books.settings, books.graph)
+    ]
+
+
+def _stale(books: Books) -> list[dict[str, Any]]:
+    found = {name: stale.intervals(books.settings, books.graph, table) for name, table in books.graph.tables.items()}
+    return [
+        {"table": name, "intervals": [asdict(one) for one in dates], "shown": ", ".join(map(stale.shown, dates))}
+        for name, dates in found.items()
+        if dates
+    ]
+
+
+def _restored(books: Books) -> list[dict[str, Any]]:
+    return [
+        {"table": name, "version": mark.version, "at": second(mark.at), "shown": plan.restored_note(books, name, mark)}
+        for name, mark in plan.restored_tables(books).items()
+    ]
+
+
+def _gaps(books: Books) -> list[dict[str, Any]]:
+    return [
+        {
+            **asdict(gap.interval),
+            "scheduled": str(gap.interval),
+            "its runs": gap.why,
+            "command": gap.command(books.pipeline),
+        }
+        for gap in gaps.of(books.settings, books.graph)
+    ]
+
+
+def _accounts(books: Books) -> list[dict[str, Any]]:
+    return [
+        {**asdict(account), "landed": account.landed, "adds_up": account.adds_up}
+        for account in reconciliation.of(books.settings, books.graph)
+    ]
+
+
+def _show_lag(flows: list[dict[str, Any]]) -> None:
+    behind = [flow for flow in flows if flow["deliveries"] or flow["versions"] or flow["stuck"] or flow["warnings"]]
+    if not behind:
+        return
+    rows = [
+        {
+            "table": flow["table"],
+            "deliveries": flow["deliveries"] or None,
+            "versions": flow["versions"] or None,
+            "records": flow["records"] or None,
+            "bytes": size(flow["bytes"]) if flow["bytes"] else None,
+            "behind": _span(flow["seconds_behind"]),
+            "note": _note(flow),
+        }
+        for flow in behind
+    ]
+    print_rows(rows, ("table", "deliveries", "versions", "records", "bytes", "behind", "note"), title="Waiting")
+
+
+def _note(flow: dict[str, Any]) -> str | None:
+    said = flow["stuck"] or (f"starts anew: {flow['starts_anew']}" if flow["starts_anew"] else None)
+    return "; ".join([*([said] if said else []), *flow["warnings"]]) or None
+
+
+def _show_freshness(published: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            "table": table["table"],
+            "latest data": table["data_at"],
+            "age": _span(table["age_seconds"]),
+            "target": _span(table["target_seconds"]),
+            "": "late" if table["late"] else None,
+            "last checked": table["checked_at"],
+        }
+        for table in published
+        if table["data_at"]
+    ]
+    if rows:
+        print_rows(rows, ("table", "latest data", "age", "target", "", "last checked"), title="Freshness (UTC)")
+
+
+def _show_accounts(accounts: list[dict[str, Any]]) -> None:
+    if not accounts:
+        return
+    rows = [{**account, "": "OK" if account["adds_up"] else _off(account["off"])} for account in accounts]
+    columns = ("source", "landed", "bronze", "aside", "suppressed", "discarded", "erased", "")
+    print_rows([{**row, "erased": row["erased"] + row["erased_aside"]} for row in rows], columns, title="Records")
+    differing = [row for account in accounts for row in account["deliveries"]]
+    if differing:
+        print_rows(differing[:20], ("table", "delivery", "counted", "there"), title="Deliveries that differ")
+
+
+def _off(tables: dict[str, int]) -> str:
+    return ", ".join(f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in tables.items())
+
+
+def _span(seconds: int | None) -> str | None:
+    return None if seconds is None else span(timedelta(seconds=seconds))

@@ -1,0 +1,1 @@
+"""Commands that put right: quarantine, restore, checkpoint."""

@@ -1,0 +1,171 @@
+"""`sluice checkpoint`: how far each flow has come, and making one start anew."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.places import chosen
+from sluice.cli.printing import AsJson, console, print_json, print_rows, size, span
+from sluice.cli.repair import own_lease
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.loading import load
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
+from sluice.errors import UsageError
+from sluice.flows.progress import checkpoints
+from sluice.lake import log
+from sluice.runs.status import lag, positions
+from sluice.runs.status.books import Books
+from sluice.runs.status.positions import Progress
+from sluice.settings import Settings
+
+app = typer.Typer(help="How far each flow has come; making one start anew.", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="[PIPELINE[.TABLE]]", help="Otherwise all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the flows' checkpoints. Age, last batch, batches that were begun and not finished, positions in the inputs."""
+    settings = Settings.current()
+    pipeline, _, table = (name or "").partition(".")
+    rows = [row for found in chosen(settings, pipeline or None) for row in _of(settings, load(settings, found), table)]
+    if as_json:
+        print_json({"checkpoints": rows})
+        return
+    columns = ("flow", "checkpoint", "age", "last batch", "unfinished", "positions", "made for", "next run")
+    print_rows([_row(row) for row in rows], columns)
+
+
+@app.command()
+def reset(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE.TABLE", help="The table whose flow is to start anew.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let a flow start anew. Its table stays as it is until the next run, which takes everything again; no row comes twice."""
+    settings = Settings.current()
+    pipeline, dot, table = name.partition(".")
+    if not dot or not table:
+        raise UsageError(f"'{name[:80]}' is no table's name: write it as <pipeline>.<table>.")
+    books = Books(settings, load(settings, pipeline))
+    declared = books.graph[table]
+    flow, folder = books.checkpoints(declared)
+    memory = checkpoints.remembered(folder, flow)
+    if memory is None:
+        _say({"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run starts with everything anyway.", as_json)
+        return
+    consequence = _consequence(books, declared.name)
+    if not as_json:
+        console().print(consequence, soft_wrap=True)
+    _confirm(flow, yes)
+    with own_lease.held(settings, pipeline, "reset", "Reset when it has ended."):
+        checkpoints.reset(folder, flow)
+    told = {"flow": flow, "reset": True, "next_run": consequence}
+    _say(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
+
+
+def _of(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
+    books = Books(settings, graph)
+    wanted = [graph[table]] if table else list(graph)
+    now = datetime.now(UTC)
+    rows = []
+    for declared in wanted:
+        flow, folder = books.checkpoints(declared)
+        row: dict[str, Any] = {"pipeline": books.pipeline, "table": declared.name, "flow": flow}
+        try:
+            progress = positions.read(folder, flow)
+            row |= {"problem": None, "next": lag.standing(books, declared).anew}
+        except UsageError as error:
+            progress = None
+            row |= {"problem": str(error), "next": None}
+        rows.append(row | _told(books, declared.name, progress, now))
+    return rows
+
+
+def _told(books: Books, table: str, progress: Progress | None, now: datetime) -> dict[str, Any]:
+    if progress is None:
+        return {"identity": None}
+    return {
+        "identity": progress.identity,
+        "reason": progress.reason,
+        "made_at": progress.made_at,
+        "age_seconds": int((now - progress.made_at).total_seconds()) if progress.made_at else None,
+        "last_batch": progress.batch,
+        "finished_at": progress.finished_at,
+        "unfinished": list(progress.unfinished),
+        "positions": {
+            name: {**(asdict(at) if at else {"version": None}), "latest": log.version(_path(books, name))}
+            for name in progress.tables
+            for at in [progress.positions.get(name)]
+        },
+    }
+
+
+def _path(books: Books, name: str) -> str:
+    """Where an input lies: a declared table, or one of the pipeline's own."""
+    return books.path(name) if name in {declared.name for declared in books.graph} else books.bookkeeping(name)
+
+
+def _row(found: dict[str, Any]) -> dict[str, Any]:
+    finished = found.get("finished_at")
+    now = datetime.now(UTC)
+    return {
+        "flow": f"{found['pipeline']}.{found['flow']}",
+        "checkpoint": found["identity"],
+        "age": span(now - found["made_at"]) if found.get("made_at") else None,
+        "last batch": f"{found['last_batch']}, {span(now - finished)} ago" if finished else None,
+        "unfinished": ", ".join(str(batch) for batch in found.get("unfinished", [])) or None,
+        "positions": ", ".join(_position(name, at) for name, at in found.get("positions", {}).items()),
+        "made for": found.get("reason"),
+        "next run": found["problem"] or (f"starts anew: {found['next']}" if found["next"] else "goes on"),
+    }
+
+
+def _position(name: str, at: dict[str, Any]) -> str:
+    """Up to which version an input was taken, of how many."""
+    if at["version"] is None:
+        return f"{name} not read yet"
+    taken = at["version"] if at["taken"] else at["version"] - 1
+    return f"{name} {taken} of {at['latest']}"
+
+
+def _consequence(books: Books, table: str) -> str:
+    """What the next run will do after a reset."""
+    declared = books.graph[table]
+    flow, name = lag.whole(books, lag.standing(books, declared)), f"{books.pipeline}.{table}"
+    if isinstance(declared, Source):
+        known = [row for row in books.deliveries if row["source"] == table]
+        with_outcome = sum(row["state"] != "waiting" for row in known)
+        return (
+            f"The next run reads the list of deliveries of {name} from the start ({len(known):,}) and leaves out those that have "
+            f"an outcome ({with_outcome:,}). Nothing is ingested twice."
+        )
+    if isinstance(declared, Table):
+        return (
+            f"The next run folds {name} anew from all deliveries that count: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
+            "Only what differs is written."
+        )
+    return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({size(flow.bytes)}). Only what differs is written."
+
+
+def _confirm(flow: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"Resetting the checkpoint of '{flow}' asks first, and there is nobody to ask here. Give --yes.")
+    if not typer.confirm("Reset the checkpoint?"):
+        raise typer.Exit(1)
+
+
+def _say(found: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+    else:
+        console().print(text, soft_wrap=True)

@@ -1,0 +1,154 @@
+"""`sluice quarantine`: what was set aside and why, and what becomes of it. What the rows hold is shown only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.places import table
+from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json, print_rows
+from sluice.cli.tables.read import query
+from sluice.declare.assembly.loading import load
+from sluice.errors import UsageError
+from sluice.lake import log
+from sluice.runs import ledger
+from sluice.runs.repair import readmission
+from sluice.settings import Settings, known_pipeline
+
+app = typer.Typer(help="What was set aside, why, and what becomes of it.", no_args_is_help=True)
+
+PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
+"""The columns of a quarantine that hold nothing of a record."""
+RAW = ("record", "made", "content")
+_BY_REASON = """
+SELECT reason, count(*) AS rows, count(DISTINCT _delivery) AS deliveries
+FROM (SELECT unnest(reasons) AS reason, _delivery FROM t) GROUP BY reason ORDER BY rows DESC, reason
+"""
+_BY_DELIVERY = """
+SELECT _delivery, max(_file) AS file, count(*) AS entries, count(_row) AS numbered FROM t
+GROUP BY _delivery ORDER BY _delivery DESC
+"""
+_ID = "TABLE/DELIVERY for a file or all of its rows, TABLE/DELIVERY/ROW for one row."
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help=_ID, show_default=False)]
+Wait = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")]
+
+
+@app.command("list")
+def list_reasons(
+    pipeline: PipelineName,
+    ids: Annotated[bool, typer.Option("--ids", help="By delivery, with the id that replay and discard take.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say by table and reason how many rows were set aside. A row with several reasons counts for each."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    rows = _of_each(settings, pipeline, _BY_DELIVERY) if ids else by_reason(settings, pipeline)
+    if ids:
+        rows = [
+            {
+                "id": f"{row['table']}/{row['_delivery']}",
+                "file": row["file"],
+                "what": "rows" if row["numbered"] else "the whole file",
+                "rows": row["entries"],
+            }
+            for row in rows
+        ]
+    if as_json:
+        print_json({"pipeline": pipeline, "ids" if ids else "reasons": rows})
+    elif rows:
+        print_rows(rows, ("id", "file", "what", "rows") if ids else ("table", "reason", "rows", "deliveries"))
+    else:
+        console().print(f"Nothing of '{pipeline}' is in quarantine.")
+
+
+@app.command()
+def show(
+    pipeline: PipelineName,
+    name: Annotated[str, typer.Argument(metavar="ID|TABLE", help=f"{_ID} Or a table: its latest.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Also what the rows and files hold. May be personal data.")] = False,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show rows in quarantine: where they came from and why they are there."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    named, (delivery, row) = readmission.entry_of(name) if "/" in name else (name, (None, None))
+    named = named.removesuffix("_quarantine")
+    _, _, path = table(settings, f"{pipeline}.{named}_quarantine")
+    # Quarantines of before lack some, until their flow runs again.
+    present = log.columns(path)
+    columns = [column for column in ((*PLAIN, *RAW) if raw else PLAIN) if column in present]
+    limits = {"_delivery": delivery, "_row": row}
+    where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
+    rows = query(path, f"SELECT {', '.join(columns)} FROM t WHERE {where} ORDER BY _delivery DESC, _row LIMIT {limit}")
+    rows = [{"id": _id(named, found), **found} for found in rows]
+    if as_json:
+        print_json({"pipeline": pipeline, "table": named, "rows": rows})
+    elif rows:
+        print_rows(rows, ("id", *columns[1:2], *columns[3:]))
+    else:
+        console().print(f"Nothing of '{pipeline}.{name}' is in quarantine.")
+
+
+@app.command()
+def replay(
+    pipeline: PipelineName,
+    ids: Ids = None,
+    all_of: Annotated[str | None, typer.Option("--all", metavar="TABLE", help="Everything in this table's quarantine.")] = None,
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Judge rows and files again by today's declaration: what fits goes where it belongs, once; the rest stays in quarantine."""
+    settings = Settings.current()
+    graph = load(settings, pipeline)
+    report = readmission.replay(settings, graph, readmission.chosen(graph, ids or [], all_of), wait)
+    _print(pipeline, report, as_json)
+
+
+@app.command()
+def discard(
+    pipeline: PipelineName,
+    ids: Ids = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why. It is kept in the ledger, with who did it.")] = "",
+    wait: Wait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Take rows and files out of quarantine for good. The ledger keeps how many, who and why."""
+    if not reason.strip():
+        raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
+    settings = Settings.current()
+    graph = load(settings, pipeline)
+    report = readmission.discard(settings, graph, readmission.chosen(graph, ids or []), reason, wait)
+    _print(pipeline, report, as_json)
+
+
+def by_reason(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+    """How many rows of how many deliveries are in quarantine, by table and reason. A row with several reasons counts for each."""
+    return _of_each(settings, pipeline, _BY_REASON)
+
+
+def _print(pipeline: str, report: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    for flow in report["flows"]:
+        console().print(f"{pipeline}.{flow['flow']}: {flow['note']}", soft_wrap=True)
+    if report["committed"]:
+        console().print(f"What reads these tables follows in the next run: sluice run {pipeline}", soft_wrap=True)
+
+
+def _of_each(settings: Settings, pipeline: str, text: str) -> list[dict[str, Any]]:
+    """What a query says of each quarantine."""
+    found: list[dict[str, Any]] = []
+    for one in ledger.tables(settings, pipeline):
+        if one["layer"] == "quarantine":
+            found += [{"table": one["table"], **row} for row in query(one["path"], text)]
+    return found
+
+
+def _id(name: str, row: dict[str, Any]) -> str:
+    parts: Sequence[object] = [part for part in (name, row["_delivery"], row["_row"]) if part is not None]
+    return "/".join(str(part) for part in parts)

@@ -1,0 +1,218 @@
+"""`sluice backfill`: days again, with today's code, through Airflow or, with --local, by spark-submit alone."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, time
+from typing import Annotated, Any
+
+import typer
+
+from orchestration.backfill import through_airflow as backfills
+from orchestration.backfill.through_airflow import Asked, Run
+from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
+from sluice.declare.assembly.loading import load
+from sluice.declare.interval import Interval
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings, known_pipeline
+
+INTERRUPTED = 130
+UPKEEP = ("optimize", "vacuum", "verify")
+SHOWN = 31
+
+
+@dataclass(frozen=True)
+class _How:
+    """How a backfill is done, as the options say."""
+
+    per_interval: bool
+    local: bool
+    wait: bool
+
+
+def backfill(
+    pipeline: PipelineName,
+    start: Annotated[str | None, typer.Option("--from", metavar="DAY", help="The first day (UTC).")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day; it is taken too.")] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
+    per_interval: Annotated[bool, typer.Option("--per-interval", help="One run an interval, by Airflow's backfill.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="Without Airflow: spark-submit, stage by stage.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which runs it would make.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end of the runs.")] = True,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the pipeline's backfills instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay days: what they touch becomes what today's code makes of them. Exit code 1 where a run failed."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    if cancel:
+        ended = backfills.cancel(settings, backfills.airflow_of(settings, pipeline), pipeline)
+        console().print(f"Ended {_runs(ended)} of '{pipeline}'; what they committed stays." if ended else "Nothing to end.")
+        return
+    how = _How(per_interval, local, wait)
+    asked = _asked(settings, pipeline, start, end, tuple(table or ()), how)
+    _announce(settings, asked, how, listing=dry_run)
+    found = [] if dry_run else _done(settings, asked, how)
+    if as_json:
+        _print_as_json(asked, how, found)
+    failed = [run for run in found if run.state != "success"]
+    if failed and wait:
+        first = failed[0]
+        where = f", task '{first.task}': {first.reason}" if first.task else f": {first.reason or first.state}"
+        raise SluiceError(f"{len(failed)} of {_runs(len(found))} failed; the first is that of {first.interval}{where}")
+
+
+def _asked(settings: Settings, pipeline: str, start: str | None, end: str | None, tables: tuple[str, ...], how: _How) -> Asked:
+    """The backfill that the arguments mean. Raises UsageError for wrong names and dates."""
+    graph = load(settings, pipeline)
+    for name in tables:
+        graph[name]  # refuses an unknown one, with the nearest
+    if not (start and end):
+        raise UsageError("Say which days: --from FIRST_DAY --to LAST_DAY, as in --from 2026-01-01 --to 2026-01-31")
+    days = Interval.of(start, end)
+    if not days.start.time() == days.end.time() == time():
+        raise UsageError("A backfill takes whole days (UTC): write --from and --to as 2026-01-31, without a time.")
+    now = datetime.now(UTC)
+    if days.start >= now:
+        raise UsageError(f"{days} lies in the future. Today is {now.date()} (UTC).")
+    if not how.per_interval:
+        return Asked(pipeline, days, tables, (days,))
+    every = backfills.starting_in(graph.pipeline.schedule, days)
+    if not every:
+        raise UsageError(
+            f"No run of the schedule '{graph.pipeline.schedule}' is for {days}. One run over the range: leave --per-interval out."
+        )
+    runs = tuple(one for one in every if one.end < now)
+    if len(runs) < len(every):
+        first = every[len(runs)]
+        over = f"{first.end:%Y-%m-%d %H:%M} UTC"
+        console().print(
+            f"Left out, since not over yet: {_runs(len(every) - len(runs))}; the first, {backfills.replayed(first)}, is at {over}."
+        )
+    if not runs:
+        raise UsageError(
+            f"No interval in {days} is over yet. One run over the range takes what is there: leave --per-interval out."
+        )
+    return Asked(pipeline, days, tables, runs)
+
+
+def _announce(settings: Settings, asked: Asked, how: _How, *, listing: bool) -> None:
+    printed = console()
+    tables = f"tables {', '.join(asked.tables)}, and what they are made from" if asked.tables else "all tables"
+    by = "by spark-submit" if how.local else "by Airflow"
+    form = "one an interval, one after the other" if how.per_interval else "over the whole range at once"
+    printed.print(f"{_runs(len(asked.runs)).capitalize()} of '{asked.pipeline}' {by}, {form}: replay of {asked.days}, {tables}.")
+    if asked.days.end > datetime.now(UTC) and not how.per_interval:
+        printed.print("The last day is not over; what was delivered of it so far is taken.")
+    if listing:
+        for one in asked.runs[:SHOWN]:
+            printed.print(f"  {backfills.replayed(one)}")
+        if len(asked.runs) > SHOWN:
+            printed.print(f"  ... and {len(asked.runs) - SHOWN} more")
+        printed.print("Nothing was started.")
+
+
+def _done(settings: Settings, asked: Asked, how: _How) -> list[Run]:
+    if how.local:
+        found = _by_spark_submit(settings, asked)
+    else:
+        client = backfills.airflow_of(settings, asked.pipeline)
+        start = (
+            backfills.start_per_interval(settings, client, asked) if how.per_interval else backfills.start_range(client, asked)
+        )
+        found = _followed(start) if how.wait else []
+        if not how.wait:
+            console().print(f"Started. Look: sluice runs {asked.pipeline}, or {client.address}")
+            console().print(f"End it: {backfills.cancel_command(asked.pipeline)}")
+    if found:
+        rows = [
+            {
+                "run": run.run,
+                "interval": str(run.interval),
+                "state": run.state,
+                "seconds": _rounded(run.seconds),
+                "rows": run.rows,
+            }
+            for run in found
+        ]
+        print_rows(rows, ("run", "interval", "state", "seconds", "rows"), "What each run did (rows: written or taken out)")
+    return found
+
+
+def _followed(started: backfills.Started) -> list[Run]:
+    found: list[Run] = []
+    printed = console()
+    try:
+        with printed.status("Waiting for Airflow ...") as status:
+            for event in backfills.follow(started):
+                if isinstance(event, str):
+                    status.update(event)
+                    continue
+                found.append(event)
+                printed.print(_line(event), soft_wrap=True)
+    except KeyboardInterrupt:
+        printed.print(f"\nThe runs go on by themselves. To end them: {backfills.cancel_command(started.dag)}")
+        raise typer.Exit(INTERRUPTED) from None
+    return found
+
+
+def _by_spark_submit(settings: Settings, asked: Asked) -> list[Run]:
+    from sluice.runs.modes import names
+
+    stages = names(load(settings, asked.pipeline))
+    found: list[Run] = []
+    for one in asked.runs:
+        last = one == asked.runs[-1]
+        # As in Airflow: file layout once, at the end.
+        wanted = [stage for stage in stages if last or stage not in UPKEEP]
+        run = _submitted(settings, asked, wanted, backfills.replayed(one))
+        console().print(_line(run), soft_wrap=True)
+        found.append(run)
+    return found
+
+
+def _submitted(settings: Settings, asked: Asked, stages: list[str], interval: Interval) -> Run:
+    run, rows, seconds = f"local-{uuid.uuid4().hex[:12]}", 0, 0.0
+    printed = console()
+    done: list[str] = []
+    try:
+        with printed.status(f"{stages[0]} of {interval} ...") as status:
+            for stage, took, report in backfills.replay_by_spark_submit(
+                settings, asked.pipeline, run, stages, interval, asked.tables
+            ):
+                changed = sum(flow.get("rows_out") or 0 for flow in report.get("flows", ()))
+                printed.print(f"  {stage:<20}{took:>6.1f} s   {changed:,} rows")
+                rows, seconds = rows + changed, seconds + took
+                done.append(stage)
+                status.update(f"{stages[min(len(done), len(stages) - 1)]} of {interval} ...")
+    except KeyboardInterrupt:
+        printed.print("\nStopped before the job's next batch. What is committed stays; the same command again does it all.")
+        raise typer.Exit(INTERRUPTED) from None
+    except UsageError:
+        raise
+    except SluiceError as error:
+        return Run(run, interval, "failed", seconds, rows, stages[len(done)], str(error))
+    return Run(run, interval, "success", seconds, rows)
+
+
+def _line(run: Run) -> str:
+    told = f"{run.rows:,} rows" if run.state == "success" and run.rows is not None else run.reason
+    task = f"task '{run.task}': " if run.task else ""
+    seconds = f"{run.seconds:.0f} s" if run.seconds is not None else ""
+    return f"  {run.interval!s:<24}  {run.state:<8} {seconds:>6}   {task}{told}".rstrip()
+
+
+def _print_as_json(asked: Asked, how: _How, found: list[Run]) -> None:
+    runs = [{**asdict(run), "interval": str(run.interval)} for run in found]
+    planned = [str(backfills.replayed(one)) for one in asked.runs]
+    told: dict[str, Any] = {"pipeline": asked.pipeline, "days": str(asked.days), "tables": list(asked.tables)}
+    print_json({**told, "per_interval": how.per_interval, "planned": planned, "runs": runs})
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run{'' if count == 1 else 's'}"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

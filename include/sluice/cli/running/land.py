@@ -1,0 +1,43 @@
+"""`sluice land`: the pipeline's maker puts deliveries into the landing folder."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.printing import PipelineName, console
+from sluice.declare import Landed
+from sluice.declare.assembly import loading
+from sluice.errors import SluiceError, UsageError
+from sluice.settings import Settings
+
+
+def land(
+    pipeline: PipelineName,
+    days: Annotated[int | None, typer.Option(help="How many days.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Which deliveries are made up.", show_default=False)] = None,
+    scale: Annotated[float | None, typer.Option(help="How much is made up, 1 being usual.", show_default=False)] = None,
+    from_path: Annotated[Path | None, typer.Option("--from", help="Where real deliveries are taken from.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to which day or instant.", show_default=False)] = None,
+) -> None:
+    """Put deliveries into the landing folder. Made up or real: which options count is the affair of the pipeline's maker."""
+    settings = Settings.current()
+    maker = loading.maker(loading.pipeline(settings, pipeline))
+    options = {"days": days, "seed": seed, "scale": scale, "from_path": from_path, "until": until}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    taken = [name for name, p in inspect.signature(maker.land).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    for name in given:
+        if name not in taken:
+            raise UsageError(f"The maker of '{pipeline}' takes no {_option(name)}. It takes: {', '.join(map(_option, taken))}.")
+    landed = maker.land(settings.landing / pipeline, settings.truth / pipeline, **given)
+    if not isinstance(landed, Landed):
+        raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
+    gone = f", {landed.deleted:,} taken away" if landed.deleted else ""
+    console().print(f"Landed {landed.files:,} files{gone}, up to {landed.until}: {settings.landing / pipeline}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.removesuffix('_path')}"

@@ -1,0 +1,81 @@
+"""`sluice stop`: ask a run to end at a batch's boundary, wait for it, and where it must be, end it."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import typer
+
+from orchestration.stopping import end_process, is_alive
+from sluice.cli.printing import PipelineName, console
+from sluice.errors import SluiceError
+from sluice.runs.lease import holder
+from sluice.runs.lease.holder import Holder
+from sluice.settings import Settings, known_pipeline
+
+WITHIN = 60.0
+_LOOK_AGAIN = 0.2
+_BETWEEN_STAGES = 0.5
+_PATIENCE = 10.0
+"""Seconds between SIGTERM and SIGKILL, as for a job of Airflow's."""
+
+
+def stop(
+    pipeline: PipelineName,
+    within: Annotated[
+        float, typer.Option("--within", min=0, metavar="SECONDS", help="How long to wait for its end; 0: not at all.")
+    ] = WITHIN,
+    force: Annotated[
+        bool, typer.Option("--force", help="Then end it: SIGTERM, SIGKILL. Only on the host where it runs.")
+    ] = False,
+) -> None:
+    """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
+    settings = Settings.current()
+    known_pipeline(settings, pipeline)
+    found = holder.of(settings, pipeline)
+    if found is None:  # between two stages of a run nobody holds the lease for a moment
+        time.sleep(_BETWEEN_STAGES)
+        found = holder.of(settings, pipeline)
+    if found is None:
+        console().print(f"Nothing runs on '{pipeline}'.")
+        return
+    process = _process(found)
+    request = settings.stop_request(pipeline, found.run)
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
+    started = time.monotonic()
+    while not _ended(settings, pipeline, found) and time.monotonic() - started < within:
+        time.sleep(_LOOK_AGAIN)
+    if _ended(settings, pipeline, found):
+        console().print(f"It has ended, after {time.monotonic() - started:.0f} s. The next run goes on from there.")
+    elif force:
+        _end(found, process, within)
+    elif within:
+        raise SluiceError(
+            f"It has not ended within {within:g} s, since its batch has not; the request stands. Wait longer with --within, or end it "
+            f"now: sluice stop {pipeline} --within 0 --force"
+        )
+
+
+def _process(found: Holder) -> psutil.Process | None:
+    """The process, remembered before it is waited for: its number may be another's afterwards. None where it is on another host."""
+    try:
+        return psutil.Process(found.pid) if found.here else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _ended(settings: Settings, pipeline: str, found: Holder) -> bool:
+    """Whether it has given the lease up, or is gone. A run that has been asked takes no other."""
+    now = holder.of(settings, pipeline)
+    return now is None or now.run != found.run
+
+
+def _end(found: Holder, process: psutil.Process | None, within: float) -> None:
+    if process is None or not is_alive(process):
+        raise SluiceError(f"It has not ended within {within:g} s, and it is on {found.host}: there it can be ended with --force.")
+    end_process(process, _PATIENCE)
+    console().print("It was ended. What it had begun and not committed, the next run does again.")

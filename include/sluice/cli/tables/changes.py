@@ -1,0 +1,148 @@
+"""`sluice changes`: what was inserted, updated and deleted from one version of a table to another, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from sluice.cli.places import table
+from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows, second
+from sluice.cli.tables.read import shown
+from sluice.declare.assembly.loading import load
+from sluice.errors import DeclarationError, SluiceError, UsageError
+from sluice.lake import log
+from sluice.settings import Settings
+
+CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
+_KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
+"""What becomes of one key in one version, in the order in which it is shown."""
+
+_ORDER = "_order_of_changes"
+_FEED = "delta.enableChangeDataFeed"
+_NO_FEED = ("change data enabled", "Change Data not enabled", _FEED)
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def changes(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    from_version: Annotated[
+        int, typer.Option("--from-version", min=0, help="The first version to show, as in `sluice history`.")
+    ],
+    to_version: Annotated[
+        int | None, typer.Option("--to-version", min=0, help="The last version to show; the latest unless given.")
+    ] = None,
+    limit: Limit = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List the rows that each version inserted, updated or deleted, oldest version first. An update is two rows: before and after."""
+    settings = Settings.current()
+    pipeline, wanted, path = table(settings, name)
+    last = _last(name, path, from_version, to_version)
+    found = _changes(name, path, range(from_version, last + 1), _keys(settings, pipeline, wanted), limit + 1)
+    columns = _columns(path, wanted)
+    # A version has the columns that the table had then.
+    rows = [{column: row.get(column) for column in columns} | {AT: second(row[AT])} for row in found[:limit]]
+    if as_json:
+        print_json({
+            "table": name,
+            "from_version": from_version,
+            "to_version": last,
+            "columns": columns,
+            "rows": rows,
+            "more": len(found) > limit,
+        })
+    elif rows:
+        print_rows(rows, columns)
+        if len(found) > limit:
+            console().print(f"... and more; --limit {limit * 10} shows them")
+    else:
+        versions = f"version {last}" if last == from_version else f"versions {from_version} to {last}"
+        console().print(f"No row of '{name}' changed in {versions}.")
+
+
+def _last(name: str, path: str, first: int, last: int | None) -> int:
+    """The last version to show. Raises UsageError unless the table has that version and the first."""
+    versions = [int(commit["version"]) for commit in log.commits(path)]
+    oldest, latest = min(versions), max(versions)
+    for option, version in (("from", first), ("to", latest if last is None else last)):
+        if not oldest <= version <= latest:
+            raise UsageError(f"Table '{name}' has no version {version} (--{option}-version): its log has {oldest} to {latest}.")
+    if last is not None and last < first:
+        raise UsageError(f"--to-version {last} is before --from-version {first}.")
+    return latest if last is None else last
+
+
+def _changes(name: str, path: str, versions: range, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
+    """The first changes of these versions, so many at most."""
+    if log.properties(path).get(_FEED) != "true":
+        raise _unreadable(name, versions[0], _FEED)
+    delta = DeltaTable(path)
+    found: list[dict[str, Any]] = []
+    for version in versions:
+        if len(found) >= most:
+            break
+        try:
+            found += _of_version(delta, version, keys, most - len(found))
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            raise _unreadable(name, version, str(error)) from None
+    return found
+
+
+def _of_version(delta: DeltaTable, version: int, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
+    """The version's first changes by key. No more of them are kept in memory than are asked for, and one batch."""
+    first: pa.Table | None = None
+    for batch in pa.RecordBatchReader.from_stream(delta.load_cdf(version, version)):
+        part = _plain(pa.Table.from_batches([batch]))
+        both = part if first is None else pa.concat_tables([first, part])
+        order = [(key, "ascending") for key in (*keys, _ORDER) if _sortable(both.schema, key)]
+        first = both.take(pc.sort_indices(both, sort_keys=order)[:most])
+    return [] if first is None else first.drop_columns([_ORDER]).to_pylist()
+
+
+def _plain(part: pa.Table) -> pa.Table:
+    """The part in types that can be sorted, its times with their zone, and the place of each change among those of its key."""
+    utc = pa.timestamp("us", tz="UTC")
+    fields = [field.with_type(utc if field.name == AT else _PLAIN.get(field.type, field.type)) for field in part.schema]
+    part = part.cast(pa.schema(fields))
+    return part.append_column(_ORDER, pc.index_in(part[CHANGE], value_set=_KINDS))
+
+
+def _sortable(schema: pa.Schema, name: str) -> bool:
+    # A version may lack a key that is declared now.
+    return name in schema.names and not (pa.types.is_nested(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
+
+
+def _columns(path: str, wanted: str) -> list[str]:
+    """The table's own columns, then those that Sluice adds, then what the change was."""
+    columns = shown([field.name for field in DeltaTable(path).schema().fields], wanted)
+    return [*sorted(columns, key=lambda column: column in ("_delivery", "_row")), CHANGE, VERSION, AT]
+
+
+def _keys(settings: Settings, pipeline: str, wanted: str) -> tuple[str, ...]:
+    """The keys of a declared table; of any other, changes come in the order of its files."""
+    try:
+        graph = load(settings, pipeline)
+    except DeclarationError:
+        return ()
+    declared = graph.tables.get(wanted) or graph.views.get(wanted)
+    return declared.keys if declared else ()
+
+
+def _unreadable(name: str, version: int, why: str) -> SluiceError:
+    if any(words in why for words in _NO_FEED):
+        return UsageError(
+            f"Table '{name}' kept no change feed at version {version}. "
+            f'Compare the table as it was: sluice sql "SELECT * FROM {name}" --as-of {version}'
+        )
+    if "not found" in why or "No such file" in why:
+        return SluiceError(
+            f"Files that say what version {version} of '{name}' changed are gone: they are removed when their retention ends. "
+            f"Begin at a later version; `sluice history {name}` lists them."
+        )
+    return SluiceError(f"What version {version} of '{name}' changed cannot be read: the log or a file is damaged.")

@@ -1,0 +1,129 @@
+"""`sluice sql` and `sluice show`: rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow as pa
+import typer
+from deltalake import DeltaTable, QueryBuilder
+
+from sluice.cli.places import readable, table, view
+from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows
+from sluice.cli.tables import as_role
+from sluice.declare.assembly.graph import Graph
+from sluice.runs import ledger
+from sluice.settings import Settings, pipeline_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HELD_BACK = ("record", "made", "content", "_subject")
+
+
+def sql(
+    text: Annotated[str, typer.Argument(metavar="QUERY", help='A query, as in "SELECT * FROM gym.device_day".')],
+    as_of: Annotated[str | None, typer.Option(help="The tables as of this version, date or instant (UTC).")] = None,
+    role: Annotated[str | None, typer.Option(metavar="ROLE", help="Read what this role may see, and nothing else.")] = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the tables and views in SQL, through Spark. A table is <pipeline>.<table>, its quarantine <pipeline>.<table>_quarantine."""
+    settings = Settings.current()
+    if role is not None:
+        _print_query(*as_role.asked(settings, role, text, as_of, limit), limit, as_json)
+        return
+    names = {name: path for pipeline in pipeline_names(settings) for name, path in _paths(settings, pipeline).items()}
+    from sluice.cli import spark
+    from sluice.lake import register
+
+    session = spark.session(settings, "sluice sql")
+    register.check_query(session, text)
+    register.register(session, settings, register.named(text, names), as_of)
+    views = _register_views(settings, session, text, as_of)
+    frame = register.asked(session, text, [*names, *views])
+    found = frame.limit(limit + 1).collect()
+    _print_query(frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in found], limit, as_json)
+
+
+def _print_query(columns: list[str], found: list[dict[str, Any]], limit: int, as_json: bool) -> None:
+    """found: a row more than is printed where there are more."""
+    if as_json:
+        print_json({"columns": columns, "rows": found[:limit], "more": len(found) > limit})
+        return
+    print_rows(found[:limit], columns)
+    if len(found) > limit:
+        console().print(f"... and more; --limit {limit * 10} shows them")
+
+
+def show(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show some rows of a table, without Spark, or of a @view, for which Spark is started."""
+    settings = Settings.current()
+    if (found := view(settings, name)) is not None:
+        _show_view(settings, name, found, limit, as_json)
+        return
+    _, wanted, path = table(settings, name)
+    columns = shown([field.name for field in DeltaTable(path).schema().fields], wanted)
+    quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
+    rows = query(path, f"SELECT {quoted} FROM t LIMIT {limit}")
+    _print(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
+
+
+def _show_view(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
+    from sluice.cli import spark
+    from sluice.lake import computed
+
+    own = name.partition(".")[2]
+    frame = computed.frames(spark.session(settings, "sluice show"), settings, graph, [own])[own]
+    rows = [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit).collect()]
+    _print(name, frame.columns, rows, as_json, f"View '{name}' has no rows now.")
+
+
+def _print(name: str, columns: list[str], rows: list[dict[str, Any]], as_json: bool, none: str) -> None:
+    if as_json:
+        print_json({"table": name, "columns": columns, "rows": rows})
+    elif rows:
+        print_rows(rows, columns)
+    else:
+        console().print(none)
+
+
+def shown(columns: Sequence[str], wanted: str) -> list[str]:
+    """Of a table's columns those that may be printed: of a quarantine nothing of a record."""
+    return [column for column in columns if not (wanted.endswith("_quarantine") and column in _HELD_BACK)]
+
+
+def query(path: str, text: str) -> list[dict[str, Any]]:
+    """Rows of a query over one table, in the query called t, without a JVM."""
+    # Not to_pyarrow_table: see sluice.runs.ledger.
+    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text)).to_pylist()
+    return found
+
+
+def _register_views(settings: Settings, session: SparkSession, text: str, as_of: str | None) -> list[str]:
+    """Make the computed views known that a query may name. Returns the names of all, of the pipelines whose declarations fit."""
+    from sluice.lake import computed, register
+
+    names = []
+    for pipeline in pipeline_names(settings):
+        graph = readable(settings, pipeline) if register.asks(text) or pipeline in text.lower() else None
+        if graph is None:
+            continue
+        names += [f"{pipeline}.{one}" for one in graph.computed]
+        wanted = computed.of_query(graph, text)
+        if register.asks(text):
+            wanted = [one for one in wanted if computed.missing(settings, graph, one) is None]
+        if wanted:
+            frames = computed.frames(session, settings, graph, wanted, as_of)
+            computed.name(session, pipeline, frames, readable=not register.asks(text))
+    return names
+
+
+def _paths(settings: Settings, pipeline: str) -> dict[str, str]:
+    """Every table of a pipeline that is there, by its name in SQL."""
+    return {f"{pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.tables(settings, pipeline)}

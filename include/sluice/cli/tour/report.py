@@ -1,0 +1,174 @@
+"""What a tour prints: a line a task while it goes, then runs, tables and the truth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sluice.cli.tour.truth import Verdict
+
+LAYERS = ("bronze", "silver", "gold")
+STAGES = (*LAYERS, "propagate_deletions", "optimize", "vacuum", "verify")
+
+
+@dataclass
+class Run:
+    """What became of one run: the reports of its jobs and the seconds of its tasks, by stage."""
+
+    title: str
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def total(self, key: str, *stages: str) -> int:
+        """The sum of a number over the flows of these stages."""
+        return sum(flow.get(key) or 0 for flow in self._flows(*stages))
+
+    def reasons(self) -> Counter[str]:
+        """Quarantined rows by reason."""
+        found: Counter[str] = Counter()
+        for flow in self._flows(*LAYERS):
+            found.update(flow.get("quarantine_reasons") or {})
+        return found
+
+    def rules(self, of: str = "rules") -> Counter[tuple[str, str]]:
+        """Rows that did not meet a rule, by table and rule. of: "null_rules": those of them for which it was NULL."""
+        found: Counter[tuple[str, str]] = Counter()
+        for flow in self._flows(*LAYERS):
+            found.update({(flow["flow"], rule): rows for rule, rows in (flow.get(of) or {}).items()})
+        return found
+
+    def not_met(self) -> list[str]:
+        """Which tables as a whole did not meet which expectation, and why."""
+        rules = [(flow["flow"], rule) for flow in self._flows(*LAYERS) for rule in (flow.get("table_rules") or {}).items()]
+        return [f"{table} does not meet {name}: {found['text']}" for table, (name, found) in rules if found["met"] is False]
+
+    def changed(self, *stages: str) -> list[str]:
+        """The flows of these stages that committed something."""
+        return [flow["flow"] for flow in self._flows(*stages) if flow.get("version_before") != flow.get("version_after")]
+
+    def compared(self) -> list[dict[str, Any]]:
+        """What was found of each table that was compared with its recompute: its name as `flow`, its rows as `rows_in`, the verdict as `note`."""
+        return self._flows("verify")
+
+    def line(self, stage: str) -> str:
+        """What a stage did, in a line."""
+        counts = {
+            "deliveries": self.total("deliveries", stage),
+            "rows": self.total("rows_out", stage),
+            "quarantined": self.total("quarantined", stage),
+        }
+        told = ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
+        changed = f"new versions of {', '.join(self.changed(stage))}" if self.changed(stage) else "nothing to do"
+        if stage == "verify":
+            told, changed = "", self._told_of_recomputes()
+        return f"  {stage:<20}{self.seconds[stage]:>6.1f} s   {told or changed}"
+
+    def _told_of_recomputes(self) -> str:
+        notes = [f"{flow['flow']}: {flow.get('note') or ''}" for flow in self.compared()]
+        return notes[0] if len(notes) == 1 else f"{len(notes)} tables compared with their recompute"
+
+    def _flows(self, *stages: str) -> list[dict[str, Any]]:
+        return [flow for stage in stages for flow in self.reports.get(stage, {}).get("flows", [])]
+
+
+def print_runs(console: Console, runs: list[Run]) -> None:
+    """Print what each run did, how long its tasks took, and why rows were quarantined."""
+    _heading(console, "What each run did")
+    table = _table("run", "deliveries", "rows", "quarantined", "seconds", text_columns=1)
+    for run in runs:
+        table.add_row(
+            run.title,
+            f"{run.total('deliveries', 'bronze'):,}",
+            f"{run.total('rows_out', 'bronze'):,}",
+            f"{run.total('quarantined', *LAYERS):,}",
+            f"{sum(run.seconds.values()):.0f}",
+        )
+    console.print(table)
+    reasons: Counter[str] = sum((run.reasons() for run in runs), Counter())
+    for reason, rows in reasons.most_common():
+        console.print(f"  quarantined: {rows:,} x {reason}", highlight=False)
+    _heading(console, "Seconds a task")
+    table = _table("run", *STAGES, text_columns=1)
+    for run in runs:
+        table.add_row(run.title, *(f"{run.seconds[stage]:.1f}" for stage in STAGES))
+    console.print(table)
+
+
+def print_rules(console: Console, runs: list[Run]) -> None:
+    """Print how many rows did not meet a rule, by table, rule and run, and which tables as a whole do not meet one after the last run."""
+    counts = [run.rules() for run in runs]
+    nulls: Counter[tuple[str, str]] = sum((run.rules("null_rules") for run in runs), Counter())
+    _heading(console, "Rows that did not meet a rule")
+    table = _table("table", "rule", *(run.title for run in runs), "of all, NULL", text_columns=2)
+    found = sorted(set().union(*counts))
+    for name, rule in found:
+        table.add_row(name, rule, *(f"{count[name, rule]:,}" for count in counts), f"{nulls[name, rule]:,}")
+    console.print(table if found else "none")
+    for line in runs[-1].not_met() if runs else []:
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def print_quarantine(console: Console, reasons: list[dict[str, Any]]) -> None:
+    """Print what is in quarantine now, by table and reason. reasons: with table, reason, rows and deliveries."""
+    _heading(console, "In quarantine")
+    table = _table("table", "reason", "rows", "deliveries", text_columns=2)
+    for found in reasons:
+        table.add_row(found["table"], found["reason"], f"{found['rows']:,}", f"{found['deliveries']:,}")
+    console.print(table if reasons else "nothing")
+
+
+def print_shown(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows of a table as they are, NULL as nothing. title: what they are."""
+    _heading(console, title)
+    columns = list(rows[0]) if rows else []
+    table = _table(*columns, text_columns=len(columns))
+    for row in rows:
+        table.add_row(*(Text("" if row[column] is None else str(row[column])) for column in columns))
+    console.print(table if rows else "nothing")
+
+
+def print_tables(console: Console, tables: list[dict[str, Any]]) -> None:
+    """Print every table with its rows and its version."""
+    _heading(console, "The tables")
+    table = _table("layer", "table", "rows", "version", text_columns=2)
+    for found in tables:
+        rows = "unknown" if found["rows"] is None else f"{found['rows']:,}"
+        table.add_row(found["layer"], found["table"], rows, str(found["version"]))
+    console.print(table)
+
+
+def print_verdicts(console: Console, verdicts: list[Verdict]) -> None:
+    """Print how each table compares with the truth."""
+    _heading(console, "Against the truth")
+    table = _table("table", "rows expected", "rows found", "verdict", text_columns=1)
+    for verdict in verdicts:
+        words = "equal" if verdict.equal else f"{verdict.missing:,} missing, {verdict.surplus:,} too many"
+        table.add_row(verdict.table, f"{verdict.expected:,}", f"{verdict.found:,}", words)
+    console.print(table)
+
+
+def print_recomputes(console: Console, compared: list[dict[str, Any]]) -> None:
+    """Print how each table compares with what a batch over all of bronze gives."""
+    _heading(console, "Against a full recompute from bronze")
+    table = _table("table", "rows", "seconds", "verdict", text_columns=1)
+    for found in compared:
+        table.add_row(
+            found["flow"], f"{found.get('rows_in') or 0:,}", f"{found.get('seconds') or 0:.1f}", Text(found.get("note") or "")
+        )
+    console.print(table if compared else "nothing was compared")
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print(f"\n{text}", style="bold")
+
+
+def _table(*columns: str, text_columns: int) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="left" if position < text_columns else "right", no_wrap=True)
+    return table

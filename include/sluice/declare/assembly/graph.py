@@ -1,0 +1,261 @@
+"""A pipeline's declarations together: who reads whom, in which layer, in which order. Wrong ones are errors here, before any data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from sluice.declare.assembly import inputs, rule_checks
+from sluice.declare.assembly.inputs import called
+from sluice.declare.datasets import role_views
+from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, with_private
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.erasure import lifetimes, prevention, subject_checks
+from sluice.declare.erasure.links import ErasureRequests, Link
+from sluice.declare.expansion.stored import Declared, expanded, passing
+from sluice.declare.ingest import into
+from sluice.declare.ingest.source import Source
+from sluice.declare.pipeline import Pipeline
+from sluice.declare.privacy.treat import Hmac
+from sluice.errors import DeclarationError, UsageError, nearest
+from sluice.settings import Settings
+
+AnyDataset = Dataset[Any]
+PSEUDONYM = "pseudonym"
+"""The domain of what `treat.hmac` stores in the place of an identifier."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers.
+
+    streams: what @windowed declares. computed: what @view declares, which is not stored and so not among those that are iterated.
+    links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views.
+    """
+
+    pipeline: Pipeline
+    sources: Mapping[str, Source]
+    tables: Mapping[str, Table[Any]]
+    views: Mapping[str, MaterializedView[Any]]
+    streams: Mapping[str, Windowed[Any]] = field(default_factory=dict)
+    computed: Mapping[str, View[Any]] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    asking: tuple[ErasureRequests, ...] = ()
+    unstored: Mapping[str, TemporaryView] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Source | AnyDataset]:
+        yield from self.sources.values()
+        yield from self.tables.values()
+        yield from self.streams.values()
+        yield from self.views.values()
+
+    def __getitem__(self, name: str) -> Source | AnyDataset:
+        """The declaration of that name. Raises UsageError with the nearest name."""
+        for declared in self:
+            if declared.name == name:
+                return declared
+        if name in self.computed:
+            raise UsageError(
+                f"'{name}' of pipeline '{self.pipeline.name}' is a @view: computed when it is read, it has no table."
+            )
+        known = [declared.name for declared in self]
+        raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest(name, known)}")
+
+    def feeding(self, name: str) -> tuple[Source, ...]:
+        """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
+        table = self.sources[name].table
+        return (self.sources[table], *(source for source in self.sources.values() if source.into == table))
+
+    def table_of(self, name: str) -> str:
+        """The table that a declaration's flow writes: its own, or that of the source that it goes into. Raises UsageError as `[]` does."""
+        declared = self[name]
+        return declared.table if isinstance(declared, Source) else name
+
+    def location(self, settings: Settings, name: str) -> str:
+        """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
+        declared, pipeline = self[name], self.pipeline.name
+        restricted = isinstance(declared, Dataset) and declared.restricted
+        if isinstance(declared, Dataset) and declared.place is not None:
+            return settings.bookkeeping(pipeline, declared.place, restricted=restricted)
+        return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=restricted)
+
+    def location_of_late(self, settings: Settings, name: str) -> str:
+        """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
+        stream = self.streams[name]
+        restricted = any(getattr(self[one], "restricted", False) for one in (name, *stream.reads))
+        return settings.table_path(self.pipeline.name, self.layer(stream), stream.late, restricted=restricted)
+
+    def layer(self, declared: Source | AnyDataset) -> str:
+        """The layer's name: that of the module that declares it; of a source, the lowest."""
+        module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
+        return module.rsplit(".", 1)[-1]
+
+    def domain(self, declared: Source | AnyDataset) -> str | None:
+        """What kind of identifier a table's subject is: the domain of its source. None where that has no subject."""
+        if isinstance(declared, Table):
+            return self.sources[declared.reads[0]].domain or None
+        return declared.domain or None if isinstance(declared, Source) else None
+
+    def domains(self) -> list[str]:
+        """All kinds of identifiers that a person can be asked for by."""
+        found = {source.domain for source in self.sources.values() if source.domain}
+        found |= {domain for link in self.links for _, domain in (link.person, link.identifier)}
+        return sorted(found | ({PSEUDONYM} if found and self.pseudonyms() else set()))
+
+    def pseudonyms(self) -> list[tuple[str, Hmac]]:
+        """The treatments that make pseudonyms, with the name of the table."""
+        treated = (one for one in self if isinstance(one, Dataset))
+        return [(one.name, how) for one in treated for how in one.treatments.values() if isinstance(how, Hmac)]
+
+    def changing_hands(self) -> frozenset[str]:
+        """The domains whose identifiers are one person's for a time."""
+        return frozenset(link.identifier[1] for link in self.links if link.since)
+
+    def former(self, domain: str) -> frozenset[str]:
+        """What a domain was called before sources could say one: people who were erased then are listed under the subject's name."""
+        domains = {source.domain for source in self.sources.values()}
+        return frozenset(one.subject for one in self.sources.values() if one.domain == domain and one.subject) - domains
+
+    def in_layer(self, layer: str) -> list[Source | AnyDataset]:
+        """The declarations of a layer, inputs before readers."""
+        return [declared for declared in self if self.layer(declared) == layer]
+
+    def kept_for(self, name: str) -> tuple[str, ...]:
+        """The names of the tables that Sluice keeps for a declared one: the logs of an `auto_cdc`."""
+        return tuple(table.name for table in self.tables.values() if table.serves == name)
+
+    def below(self, name: str) -> set[str]:
+        """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
+        found: set[str] = set()
+        read = self.table_of(name)
+        for dataset in (*self.tables.values(), *self.streams.values(), *self.views.values()):
+            if set(dataset.reads) & ({read} | found):
+                found.add(dataset.name)
+        return found
+
+
+def graph(
+    pipeline: Pipeline, declared: Iterable[Declared], links: Iterable[Link] = (), asking: Iterable[ErasureRequests] = ()
+) -> Graph:
+    """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
+    given = list(declared)
+    _refuse_circle(pipeline, given)
+    everything = expanded(given)
+    computed = [item for item in given if isinstance(item, View)]
+    sources = {item.name: item for item in everything if isinstance(item, Source)}
+    shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
+    unstored = [item for item in given if isinstance(item, TemporaryView)]
+    wrong_inputs = inputs.mistakes(everything, given)
+    mistakes = [
+        *_duplicates([*everything, *unstored, *computed]),
+        *shared,
+        *wrong_inputs,
+        *_layers(pipeline, [*everything, *computed]),
+    ]
+    if mistakes:
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
+    ordered = _ordered(pipeline, everything)
+    complete: dict[str, Source | AnyDataset] = {}
+    for item in ordered:
+        complete[item.name] = item if isinstance(item, Source) else _inheriting(item, complete)
+    shown = {name for name, item in complete.items() if isinstance(item, Source) or not item.serves}
+    unknown = [name for name in pipeline.publishes if name not in shown]
+    if unknown and unknown[0] in {view.name for view in computed}:
+        raise DeclarationError(
+            f"Pipeline '{pipeline.name}': publishes the @view '{unknown[0]}', which has no versions to tell of. Publish what it reads, or "
+            "make it a @materialized_view."
+        )
+    if unknown:
+        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], shown)}")
+    own = {item.name: item.personal for item in everything}
+    whose = subject_checks.Whose(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
+    seen = _computed(computed, complete)
+    mistakes = [*rule_checks.mistakes(pipeline, complete), *subject_checks.mistakes(whose), *prevention.mistakes(complete)]
+    mistakes += [*_roles(pipeline, given, seen, complete), *lifetimes.mistakes(complete)]
+    if mistakes:
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
+    return Graph(
+        pipeline=pipeline,
+        sources={n: d for n, d in complete.items() if isinstance(d, Source)},
+        tables={n: d for n, d in complete.items() if isinstance(d, Table)},
+        views={n: d for n, d in complete.items() if isinstance(d, MaterializedView)},
+        streams={n: d for n, d in complete.items() if isinstance(d, Windowed)},
+        computed=seen,
+        links=whose.links,
+        asking=whose.asking,
+        unstored=whose.unstored,
+    )
+
+
+def _computed(views: Sequence[View[Any]], stored: Mapping[str, Source | AnyDataset]) -> dict[str, View[Any]]:
+    """The computed views by name, each after those that it reads, with the personal columns of what they read."""
+    by_name = {view.name: view for view in views}
+    found: dict[str, View[Any]] = {}
+    for view in passing(by_name, by_name):
+        inherited = _inherited(view, found, stored)
+        found[view.name] = replace(view, personal=tuple(sorted({*view.personal, *inherited})))
+    return found
+
+
+def _inherited(view: View[Any], computed: Mapping[str, View[Any]], stored: Mapping[str, Source | AnyDataset]) -> frozenset[str]:
+    """The personal columns of what a computed view reads. computed: those that come before it."""
+    return frozenset().union(*(computed[name].personal if name in computed else stored[name].private for name in view.reads))
+
+
+def _roles(
+    pipeline: Pipeline, given: Sequence[Declared], computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is wrong with what roles may see, and with what reads that."""
+    for view in computed.values():
+        yield from role_views.mistakes(pipeline, view, _inherited(view, computed, stored))
+    for item in (one for one in given if isinstance(one, View | Dataset)):
+        for name in (name for name in item.reads if name in computed and computed[name].role):
+            yield f"{called(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
+
+
+def _inheriting(dataset: AnyDataset, stored: Mapping[str, Source | AnyDataset]) -> AnyDataset:
+    private = frozenset().union(*(stored[name].private for name in dataset.reads))
+    return with_private(dataset, private)
+
+
+def _duplicates(declared: Sequence[Declared]) -> Iterator[str]:
+    seen: dict[str, Declared] = {}
+    for item in declared:
+        same = [one for one in (seen.get(item.name), item) if isinstance(one, Dataset) and one.serves]
+        if item.name in seen and same:
+            yield f"'{item.name}' is the name of what '{same[0].serves}' keeps for itself; give the other declaration another name."
+        elif item.name in seen:
+            yield f"two declarations are named '{item.name}'."
+        seen[item.name] = item
+    for stream in declared:
+        if isinstance(stream, Windowed) and stream.late in seen:
+            yield f"'{stream.late}' is where '{stream.name}' keeps what came too late; give the other declaration another name."
+
+
+def _layers(pipeline: Pipeline, declared: Sequence[Source | AnyDataset | View[Any]]) -> Iterator[str]:
+    for item in declared:
+        if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
+            yield f"{called(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+
+
+def _refuse_circle(pipeline: Pipeline, given: Sequence[Declared]) -> None:
+    """Computed views are gone from what is ordered below: a circle through one would be told as that of a table with itself."""
+    _order(pipeline, {item.name: item.reads for item in given if isinstance(item, View | Dataset)})
+
+
+def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
+    by_name = {item.name: item for item in declared}
+    edges = {item.name: ((item.into,) if item.into else ()) if isinstance(item, Source) else item.reads for item in declared}
+    return [by_name[name] for name in _order(pipeline, edges)]
+
+
+def _order(pipeline: Pipeline, edges: Mapping[str, tuple[str, ...]]) -> list[str]:
+    try:
+        return list(TopologicalSorter(edges).static_order())
+    except CycleError as error:
+        raise DeclarationError(
+            f"Pipeline '{pipeline.name}': tables read each other in a circle: {' > '.join(error.args[1])}."
+        ) from None

@@ -1,0 +1,93 @@
+"""Loading a pipeline's layer modules by name. The only place that does; a DAG file never comes here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import replace
+from types import ModuleType
+from typing import TypeVar
+
+from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.tables import Dataset, TemporaryView
+from sluice.declare.erasure.links import ErasureRequests, Link
+from sluice.declare.expansion.stored import Declared
+from sluice.declare.ingest.source import Source
+from sluice.declare.pipeline import Pipeline
+from sluice.errors import DeclarationError, UsageError
+from sluice.settings import Settings, known_pipeline
+
+Said = TypeVar("Said", Link, ErasureRequests)
+_KINDS = (Source, Dataset, TemporaryView, AutoCdc, View)
+
+
+def pipeline(settings: Settings, name: str) -> Pipeline:
+    """What pipelines/<name>/pipeline.py declares as PIPELINE. Raises UsageError for an unknown name."""
+    module = _module(f"pipelines.{known_pipeline(settings, name)}.pipeline", name)
+    declared = getattr(module, "PIPELINE", None)
+    if not isinstance(declared, Pipeline):
+        raise DeclarationError(f"Pipeline '{name}': {module.__name__} has no PIPELINE = Pipeline(...).")
+    if declared.name != name:
+        raise DeclarationError(
+            f"Pipeline '{name}': its PIPELINE is named '{declared.name}'; the folder and the name must be the same."
+        )
+    return replace(declared, retain=settings.retain) if settings.retain else declared
+
+
+def load(settings: Settings, name: str) -> Graph:
+    """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
+    declared = pipeline(settings, name)
+    modules = [_module(layer, name) for layer in declared.layers]
+    return graph(
+        declared,
+        [item for module in modules for item in _declarations(module)],
+        links=[item for module in modules for item in _said(module, Link)],
+        asking=[item for module in modules for item in _said(module, ErasureRequests)],
+    )
+
+
+def beside(module: str) -> list[Declared]:
+    """What is declared in a module that is loaded and, where it is of a pipeline, in the pipeline's other layers."""
+    parts = module.split(".")
+    names = [module]
+    if parts[0] == "pipelines" and len(parts) > 2:
+        names += _module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
+    return [item for name in dict.fromkeys(names) for item in _declarations(_module(name, parts[-1]))]
+
+
+def maker(declared: Pipeline) -> ModuleType:
+    """The module behind `sluice land`. Raises UsageError where the pipeline names none."""
+    if declared.maker is None:
+        raise UsageError(f"Pipeline '{declared.name}' names no maker of deliveries; put files into its landing folder yourself.")
+    return _module(declared.maker, declared.name)
+
+
+def _declarations(module: ModuleType) -> list[Declared]:
+    """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
+    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, _KINDS)}
+    return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
+
+
+def _said(module: ModuleType, kind: type[Said]) -> list[Said]:
+    """What a module says that is no table, each once."""
+    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, kind)}
+    return [item for item in found.values() if item.module == module.__name__]
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _module(name: str, pipeline_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise DeclarationError(f"Pipeline '{pipeline_name}' names the module '{name}', which is not there.") from None
+        raise DeclarationError(f"Pipeline '{pipeline_name}': '{name}' imports '{error.name}', which is not installed.") from None
+    except SyntaxError as error:
+        raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None

@@ -1,0 +1,25 @@
+"""Which secrets a pipeline needs, from its declarations: Airflow's secret back end is asked for no other."""
+
+from __future__ import annotations
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.declare.privacy.treat import Hmac
+
+SUPPRESSION_KEY = "suppression.key"
+"""The secret that the list of erased people is kept with."""
+CERTIFICATE_KEY = "certificate.key"
+"""The secret that certificates of erasures are sealed with."""
+
+
+def of(graph: Graph) -> tuple[str, ...]:
+    """Their names, sorted."""
+    found: set[str] = set()
+    for declared in graph:
+        if isinstance(declared, Source):
+            found |= {SUPPRESSION_KEY, CERTIFICATE_KEY} if declared.subject else set()
+            found |= {declared.options_file} if isinstance(declared, KafkaSource) and declared.options_file else set()
+        else:
+            found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
+    return tuple(sorted(found))

@@ -1,0 +1,89 @@
+"""Whose rows are in a table, by kind of identifier (domain), as far as the declarations tell.
+
+A @table has its source's domain. A view has the subjects of everything it is made from, and says by a column of the same name, or
+by its own subject, whose its rows are; where it does not, an erased person cannot be found in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.ingest.source import Source
+from sluice.declare.privacy.treat import Hmac
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """columns: by column of the table, the domain that its values are identifiers of. unknown: domains that no column tells of."""
+
+    columns: tuple[tuple[str, str], ...] = ()
+    unknown: frozenset[str] = frozenset()
+
+
+def of(graph: Graph, dataset: AnyDataset, columns: list[str]) -> Subjects:
+    """Of a table with these columns."""
+    hashed = _pseudonyms(graph, dataset, columns)
+    if isinstance(dataset, Table):
+        domain = graph.domain(dataset)
+        return Subjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
+    above = list(_above(graph, dataset))
+    treated = {name for one in (dataset, *above) if not isinstance(one, Source) for name in one.treatments}
+    told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
+    domains = {domain for _, domain in told}
+    # What has the subject somewhere inside is no identifier as a whole.
+    known = {(one.subject, domain) for one, domain in told if one.subject and not (isinstance(one, Source) and one.subject_in)}
+    # A treated value is no identifier any more: of a pseudonym the list has the pseudonym, of others nothing.
+    found = {(column, domain) for column, domain in known if column in columns and column not in treated}
+    missing = domains - {domain for _, domain in found}
+    own = dataset.subject
+    if own and len(missing) == 1 and own not in treated and own not in {column for column, _ in found}:
+        found |= {(own, missing.pop())}
+    return Subjects((*sorted(found), *hashed), frozenset(domains - {domain for _, domain in found}))
+
+
+def domains_above(graph: Graph, declared: Source | AnyDataset) -> frozenset[str]:
+    """The domains of the people whose rows a table may have."""
+    if isinstance(declared, Source):
+        return frozenset({declared.domain} - {""})
+    return frozenset(one.domain for one in _above(graph, declared) if isinstance(one, Source)) - {""}
+
+
+def expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
+    """Whose a stored row is, as SQL that gives the subject as text, over a table with these columns. None where no column tells.
+
+    Of bronze also where the subject did not fit its column and so stands among what was rescued. Of a quarantine it is `_subject`.
+    """
+    if declared.subject is None:
+        return None
+    if isinstance(declared, Source) and declared.subject_in:
+        return f"CAST({declared.subject_in} AS STRING)" if declared.subject in columns else None
+    told = [f"CAST(`{declared.subject}` AS STRING)"] if declared.subject in columns else []
+    if isinstance(declared, Source) and "_rescued_data" in columns:
+        told.append(f"get_json_object(`_rescued_data`, '$.{declared.subject}')")
+    return f"coalesce({', '.join(told)})" if len(told) > 1 else "".join(told) or None
+
+
+def instant(declared: Source | AnyDataset) -> str | None:
+    """Of what time a row tells, as SQL over its columns: decides whose an identifier was that changes hands. None where it is not said."""
+    return declared.subject_at
+
+
+def _pseudonyms(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The columns with pseudonyms, of the table's own making or of that of what it is made from."""
+    made = (one for one in (dataset, *_above(graph, dataset)) if isinstance(one, Dataset))
+    names = {name for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
+    return tuple((name, PSEUDONYM) for name in sorted(names & set(columns)))
+
+
+def _above(graph: Graph, dataset: AnyDataset) -> Iterator[Source | AnyDataset]:
+    """Everything that a table is made from, directly or through others."""
+    for name in dataset.reads:
+        declared = graph[name]
+        yield declared
+        if isinstance(declared, Source):
+            yield from (one for one in graph.feeding(name) if one is not declared)
+        else:
+            yield from _above(graph, declared)

@@ -1,0 +1,202 @@
+"""`auto_cdc` and `auto_cdc_from_snapshot`: a target kept from change feeds, or from full extracts, whatever order they come in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sluice.declare.datasets.decorators import calling_module
+from sluice.declare.datasets.tables import Names, Personal, treated
+from sluice.declare.names import names, own_name
+from sluice.declare.privacy import treat
+from sluice.declare.privacy.treat import Treatment
+from sluice.declare.quality.expectations import Adds, Expectation, flattened, of_rows, of_table
+from sluice.declare.quality.whole_table import TableExpectation
+from sluice.errors import DeclarationError, nearest
+
+ScdType = Literal[1, 2]
+_OF_COLUMNS = (
+    "keys",
+    "sequence_by",
+    "column_list",
+    "except_column_list",
+    "track_history_column_list",
+    "track_history_except_column_list",
+    "zorder_by",
+    "partition_by",
+    "personal",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoCdc:
+    """A target that is the fold of its change log: the last state of each key (SCD type 1), or all its states with their times (2).
+
+    reads: a source or a temporary view, or several of them: feeds whose changes go into one target. keys: which rows are of one thing.
+    sequence_by: by which the changes of a key are put in order, whenever they came; several columns are compared one after the other.
+    apply_as_deletes, apply_as_truncates: SQL over a row of the feed, which rows say that their key, or all that is there, is gone.
+    ignore_null_updates: NULL in a change leaves the value that was there. column_list, except_column_list: the target's columns, by
+    default those of the feed that do not begin with an underscore. track_history_...: which columns begin an interval of SCD type 2
+    when they change, by default all but the keys and sequence_by. from_snapshots: the feed is of full extracts, and a key that is
+    missing in one is gone; sequence_by then names the column that says which extract a row is of.
+
+    expectations are on the rows of the feeds, and a delete need not meet them. The other fields are as of `Dataset`, of the target.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    apply_as_deletes: str | None = None
+    apply_as_truncates: str | None = None
+    ignore_null_updates: bool = False
+    column_list: tuple[str, ...] = ()
+    except_column_list: tuple[str, ...] = ()
+    stored_as_scd_type: ScdType = 1
+    track_history_column_list: tuple[str, ...] = ()
+    track_history_except_column_list: tuple[str, ...] = ()
+    from_snapshots: bool = False
+    subject: str | None = None
+    subject_at: str | None = None
+    personal: tuple[str, ...] = ()
+    treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
+    zorder_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    schema: str | None = None
+    restricted: bool = False
+    expectations: tuple[Expectation, ...] = ()
+    table_expectations: tuple[TableExpectation, ...] = ()
+    comment: str = ""
+    declared_in: str = ""
+
+    def __post_init__(self) -> None:
+        own_name(self.name, "Table")
+        for of in ("reads", *_OF_COLUMNS):
+            object.__setattr__(self, of, names(getattr(self, of), of, self.owner))
+        for mistake in (*self._required(), *self._columns(), *self._history()):
+            raise DeclarationError(f"{self.owner}: {mistake}")
+
+    @property
+    def owner(self) -> str:
+        """How messages call it."""
+        return f"Table '{self.name}'"
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+    def _required(self) -> list[str]:
+        ordered = "snapshot_by" if self.from_snapshots else "sequence_by"
+        found = [f"{of} may not be empty." for of, value in (("reads", self.reads), ("keys", self.keys)) if not value]
+        if not self.sequence_by:
+            found.append(f"{ordered} may not be empty: without it the order in which changes come would decide.")
+        for of in ("apply_as_deletes", "apply_as_truncates"):
+            condition = getattr(self, of)
+            if condition is not None and (not isinstance(condition, str) or not condition.strip()):
+                found.append(f"{of} is SQL over a row, as in \"change = 'delete'\".")
+        return found
+
+    def _columns(self) -> list[str]:
+        found = []
+        if self.column_list and self.except_column_list:
+            found.append("column_list and except_column_list exclude each other.")
+        needed = {"keys": self.keys, "subject": (self.subject,) if self.subject else ()}
+        for of, columns in (*needed.items(), ("partition_by", self.partition_by), ("zorder_by", self.zorder_by)):
+            for name in columns:
+                if name in self.except_column_list:
+                    found.append(f"{of} names '{name}', which except_column_list leaves out.")
+                if self.column_list and name not in (*self.column_list, *self.of_intervals):
+                    found.append(f"{of} names '{name}', which is not in column_list.{nearest(name, self.column_list)}")
+        treated_sequence = [name for name in self.sequence_by if name in self.treatments]
+        if treated_sequence:
+            found.append(f"sequence_by names '{treated_sequence[0]}', which is treated: the order of changes needs it as it is.")
+        return [*found, *treat.mistakes(self.treatments, self.keys, self.subject)]
+
+    def _history(self) -> list[str]:
+        if self.stored_as_scd_type not in (1, 2):
+            return [f"stored_as_scd_type is 1 or 2, not {self.stored_as_scd_type!r}."]
+        listed, left_out = self.track_history_column_list, self.track_history_except_column_list
+        if not listed and not left_out:
+            return []
+        if self.stored_as_scd_type == 1:
+            return ["track_history_... is of histories, and so of stored_as_scd_type=2."]
+        found = [] if not (listed and left_out) else ["one of track_history_column_list and ..._except_column_list is enough."]
+        for name in (*listed, *left_out):
+            if name in self.keys:
+                found.append(f"track_history_... names the key '{name}', which never changes.")
+            if (self.column_list and name not in self.column_list) or name in self.except_column_list:
+                found.append(
+                    f"track_history_... names '{name}', which is no column of the table.{nearest(name, self.column_list)}"
+                )
+        return found
+
+    @property
+    def of_intervals(self) -> tuple[str, ...]:
+        """The columns that a history has beside the feed's."""
+        return ("__START_AT", "__END_AT") if self.stored_as_scd_type == 2 else ()
+
+
+def auto_cdc(
+    name: str,
+    *,
+    reads: Names,
+    keys: Names,
+    sequence_by: Names,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    ignore_null_updates: bool = False,
+    column_list: Names = (),
+    except_column_list: Names = (),
+    stored_as_scd_type: ScdType = 1,
+    track_history_column_list: Names = (),
+    track_history_except_column_list: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    schema: str | None = None,
+    restricted: bool = False,
+    expectations: tuple[Adds, ...] = (),
+    comment: str = "",
+) -> AutoCdc:
+    """Declare a target that is kept from the changes of one feed or more. See `AutoCdc`."""
+    return _declared({**locals(), "declared_in": calling_module()})
+
+
+def auto_cdc_from_snapshot(
+    name: str,
+    *,
+    reads: str,
+    keys: Names,
+    snapshot_by: str,
+    column_list: Names = (),
+    except_column_list: Names = (),
+    stored_as_scd_type: ScdType = 1,
+    track_history_column_list: Names = (),
+    track_history_except_column_list: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    schema: str | None = None,
+    restricted: bool = False,
+    expectations: tuple[Adds, ...] = (),
+    comment: str = "",
+) -> AutoCdc:
+    """Declare a target of full extracts that come from time to time. See `AutoCdc`.
+
+    snapshot_by: the column that says which extract a row is of; its values put them in order. An extract without any row is not seen.
+    """
+    given = {**locals(), "sequence_by": snapshot_by, "from_snapshots": True, "declared_in": calling_module()}
+    del given["snapshot_by"]
+    return _declared(given)
+
+
+def _declared(given: dict[str, Any]) -> AutoCdc:
+    found = flattened(given.pop("expectations"))
+    rows = of_rows(found, f"Table '{given['name']}'")
+    return AutoCdc(**{**given, **treated(given["personal"])}, expectations=rows, table_expectations=of_table(found))

@@ -1,0 +1,155 @@
+"""The change log of an `auto_cdc` target: which rows of a feed are changes, and what is kept of each.
+
+A row of a feed gets its sequence and its kind before its verdict (`Marked`); after verdict and treatments of personal columns it gets the
+log's shape (`Shaped`). Both are row-local, so that a log is kept by the same flow as every silver table.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
+from sluice.declare.lazy import F
+from sluice.declare.quality.expectations import Action, Expectation
+from sluice.errors import DeclarationError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from sluice.declare.datasets.tables import Table
+
+KNOWN = "known_key_and_sequence"
+"""The expectation that a change says what it is of and when it was."""
+
+OWN = (SEQUENCE, CHANGE, CONTENT)
+_CARRIED = ("_delivery", "_row", "_failed_rules", "_null_rules")
+"""What a flow puts beside the columns of a transform: where the row is from, and its verdict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which columns a target has: all of its feed but those that begin with an underscore, or those listed, or all but those left out.
+
+    of_several: there are other feeds, which may have the columns that this one has not.
+    """
+
+    owner: str
+    keys: tuple[str, ...]
+    listed: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    of_several: bool = False
+
+    def of(self, given: Sequence[str]) -> list[str]:
+        """Of a frame with these columns. Raises DeclarationError for a column that is not among them."""
+        if not self.of_several:
+            check(self.owner, "column_list", self.listed, given)
+            check(self.owner, "except_column_list", self.left_out, given)
+        if self.listed:
+            return [name for name in self.listed if name in given]
+        return [name for name in given if name in self.keys or not (name.startswith("_") or name in self.left_out)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marked:
+    """Of a feed's rows those that are changes, or those that are truncates, with SEQUENCE and CHANGE.
+
+    deletes, truncates: SQL; a row of which it is NULL is none. sequence_by: several columns make a struct, compared field by field.
+    A truncate of which it is not known when it was counts as a change, whose verdict says so.
+    """
+
+    owner: str
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    deletes: str | None = None
+    truncates: str | None = None
+    only_truncates: bool = False
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The frame's rows that count here."""
+        check(self.owner, "keys", self.keys, frame.columns)
+        check(self.owner, "sequence_by", self.sequence_by, frame.columns)
+        taken = [name for name in OWN if name in frame.columns]
+        if taken:
+            raise DeclarationError(
+                f"{self.owner}: what it reads has a column '{taken[0]}', which its change log needs for itself."
+            )
+        rows, kind = frame, F.lit(UPSERT)
+        if self.truncates:
+            known = functools.reduce(lambda a, b: a & b, (F.col(f"`{name}`").isNotNull() for name in self.sequence_by))
+            truncate = self._is(frame, "apply_as_truncates", self.truncates) & known
+            rows = frame.where(truncate if self.only_truncates else ~truncate)
+        if self.deletes:
+            kind = F.when(self._is(frame, "apply_as_deletes", self.deletes), DELETE).otherwise(UPSERT)
+        return rows.select("*", self._sequence(), kind.alias(CHANGE))
+
+    def _is(self, frame: DataFrame, field: str, condition: str) -> Column:
+        said = F.expr(condition)
+        kind = frame.select(said.alias(SEQUENCE)).schema[SEQUENCE].dataType.typeName()
+        if kind not in ("boolean", "void"):
+            raise DeclarationError(
+                f"{self.owner}: {field} is a condition, as in \"change = 'delete'\"; this one is of type {kind.upper()}."
+            )
+        return F.coalesce(said.cast("boolean"), F.lit(False))
+
+    def _sequence(self) -> Column:
+        parts = [F.col(f"`{name}`") for name in self.sequence_by]
+        return (F.struct(*parts) if len(parts) > 1 else parts[0]).alias(SEQUENCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shaped:
+    """What is kept of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. Of a delete its keys and its subject only."""
+
+    columns: Columns
+    subject: str | None = None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The rows of the log, with what the flow carries beside them."""
+        names = self.columns.of([name for name in frame.columns if name not in (*OWN, *_CARRIED)])
+        check(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
+        stays = {*self.columns.keys, self.subject}
+        upsert = F.col(CHANGE) == UPSERT
+        kept = {name: F.col(f"`{name}`") if name in stays else F.when(upsert, F.col(f"`{name}`")) for name in names}
+        carried = [F.col(name) for name in _CARRIED if name in frame.columns]
+        made = [column.alias(name) for name, column in kept.items()]
+        return frame.select(*made, SEQUENCE, CHANGE, content(kept).alias(CONTENT), *carried)
+
+
+def of_truncates(table: Table[Any]) -> bool:
+    """Whether a table is a log of truncates, in which nothing of anybody is."""
+    return table.shape is truncates_shaped
+
+
+def truncates_shaped(frame: DataFrame) -> DataFrame:
+    """What is kept of a truncate: its SEQUENCE."""
+    return frame.select(SEQUENCE, *(name for name in _CARRIED if name in frame.columns))
+
+
+def content(columns: Mapping[str, Column]) -> Column:
+    """The hash of a row's content, by which ties are decided: of its columns sorted by name, and of those that are not NULL.
+
+    So a column that comes later does not change the order of older rows.
+    """
+    fields = (columns[name].alias(name) for name in sorted(columns))
+    return F.sha2(F.to_json(F.struct(*fields), {"ignoreNullFields": "true"}), 256)
+
+
+def expectations(declared: Iterable[Expectation], marked: Marked) -> tuple[Expectation, ...]:
+    """Those of a log: the declared ones, which a delete need not meet, and that a change says what it is of and when it was."""
+    known = " AND ".join(f"`{name}` IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
+    found = tuple(declared)
+    if marked.deletes:
+        # NULL stays NULL: of a change that is no delete it is counted as such.
+        found = tuple(replace(one, condition=f"{CHANGE} = '{DELETE}' OR ({one.condition})") for one in found)
+    return (Expectation(name=KNOWN, condition=known, action=Action.QUARANTINE), *found)
+
+
+def check(owner: str, field: str, wanted: Iterable[str], given: Iterable[str]) -> None:
+    """Raises DeclarationError with the nearest name where a declaration names a column that is not there."""
+    present = list(given)
+    for name in wanted:
+        if name not in present:
+            raise DeclarationError(f"{owner}: {field} names '{name}', no column of what it reads.{nearest(name, present)}")

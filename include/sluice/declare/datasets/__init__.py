@@ -1,0 +1,1 @@
+"""Tables and views, stored or computed, and the decorators that declare them."""

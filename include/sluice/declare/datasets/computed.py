@@ -1,0 +1,91 @@
+"""`@view`: computed whenever it is read, never stored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, overload
+
+from sluice.declare.datasets.decorators import of_text, selecting
+from sluice.declare.datasets.tables import Dataset, Names
+from sluice.declare.names import names, own_name
+from sluice.declare.quality.expectations import Expected, P
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class View(Generic[P]):
+    """A transform of tables and views that is run by whoever reads it. It has no keys, no versions and no flow.
+
+    A @materialized_view that reads it runs it, over its inputs. personal: columns with personal data, beside those that it inherits by name.
+    role: whose it is, of a `role_view`; nothing stored may be made of such a one.
+    """
+
+    name: str
+    function: Callable[P, DataFrame]
+    reads: tuple[str, ...]
+    personal: tuple[str, ...] = ()
+    comment: str = ""
+    declared_in: str = ""
+    sql: str | None = None
+    role: str | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs."""
+        return self.function(*args, **kwargs)
+
+    def __post_init__(self) -> None:
+        owner = f"View '{self.name}'"
+        own_name(self.name, "View")
+        object.__setattr__(self, "reads", names(self.reads, "reads", owner))
+        object.__setattr__(self, "personal", names(self.personal, "personal", owner))
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        if not self.reads:
+            raise DeclarationError(f"{owner}: reads may not be empty.")
+        if self.sql is None and (taken := len(inspect.signature(self.function).parameters)) != len(self.reads):
+            raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {taken}.")
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+
+@overload
+def view(
+    *, reads: Names, name: str | None = None, personal: Names = (), comment: str = ""
+) -> Callable[[Callable[P, DataFrame]], View[P]]: ...
+@overload
+def view(*, name: str, reads: Names, sql: str, personal: Names = (), comment: str = "") -> View[...]: ...
+def view(
+    *, reads: Names, name: str | None = None, sql: str | None = None, personal: Names = (), comment: str = ""
+) -> Callable[[Callable[P, DataFrame]], View[P]] | View[...]:
+    """Declare the decorated transform as a view that is computed whenever it is read. See `View`.
+
+    sql: a text over the names that are read, instead of a function; then this gives the view itself.
+    """
+    read, private = names(reads, "reads", "A @view"), names(personal, "personal", "A @view")
+    if sql is not None:
+        options = {"name": name, "reads": read}
+        module = of_text(sql, options)["declared_in"]
+        function = selecting(sql, options, "View")
+        return View(
+            name=name or "", function=function, reads=read, personal=private, comment=comment, declared_in=module, sql=sql
+        )
+
+    def declare(function: Callable[P, DataFrame]) -> View[P]:
+        if isinstance(function, Dataset | View):
+            raise DeclarationError(f"'{function.name}' is declared twice: a @view is not stored, a @materialized_view is.")
+        if isinstance(function, Expected):
+            raise DeclarationError(
+                "A @view has no expectations, since nothing of it is stored. Expect them of the tables that it reads, or make it a "
+                "@materialized_view."
+            )
+        return View(name=name or function.__name__, function=function, reads=read, personal=private, comment=comment)
+
+    return declare

@@ -1,0 +1,236 @@
+"""`@table`, `@materialized_view` and `@temporary_view`: a function, or with `sql=` a text, made into a declaration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from sluice.declare.datasets.tables import (
+    Dataset,
+    MaterializedView,
+    Names,
+    OnErasure,
+    Personal,
+    Recompute,
+    Table,
+    TemporaryView,
+    treated,
+)
+from sluice.declare.datasets.time_reach import TimeReach
+from sluice.declare.names import names
+from sluice.declare.quality.expectations import Action, Adds, Declared, Expected, P, flattened, of_rows, of_table
+from sluice.declare.sql import query
+from sluice.declare.sql.tokens import meaning
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class _TableDecorator:
+    options: dict[str, Any]
+    expectations: tuple[Declared, ...]
+
+    @overload
+    def __call__(self, function: Expected[P]) -> Table[P]: ...
+    @overload
+    def __call__(self, function: Callable[P, DataFrame]) -> Table[P]: ...
+    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Table[P]:
+        plain, own = _undecorated(function)
+        return Table(function=plain, **_complete(self.options, plain.__name__, (*own, *self.expectations), "Table"))
+
+
+@dataclass(frozen=True)
+class _ViewDecorator:
+    options: dict[str, Any]
+    expectations: tuple[Declared, ...]
+
+    @overload
+    def __call__(self, function: Expected[P]) -> MaterializedView[P]: ...
+    @overload
+    def __call__(self, function: Callable[P, DataFrame]) -> MaterializedView[P]: ...
+    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> MaterializedView[P]:
+        plain, own = _undecorated(function)
+        options = _complete(self.options, plain.__name__, (*own, *self.expectations), "View")
+        if any(one.action in (Action.DROP, Action.QUARANTINE) for one in options["expectations"]):
+            raise DeclarationError(
+                f"View '{options['name']}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
+            )
+        return MaterializedView(function=plain, **options)
+
+
+@overload
+def table(
+    *,
+    reads: Names,
+    keys: Names,
+    sequence_by: str | None = None,
+    apply_as_deletes: str | None = None,
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    key_in_one_file: bool = False,
+    on_erasure: OnErasure = "delete",
+    schema: str | None = None,
+    restricted: bool = False,
+    name: str | None = None,
+    comment: str = "",
+    expectations: tuple[Adds, ...] = (),
+) -> _TableDecorator: ...
+@overload
+def table(
+    *,
+    name: str,
+    reads: Names,
+    keys: Names,
+    sql: str,
+    sequence_by: str | None = None,
+    apply_as_deletes: str | None = None,
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    key_in_one_file: bool = False,
+    on_erasure: OnErasure = "delete",
+    schema: str | None = None,
+    restricted: bool = False,
+    comment: str = "",
+    expectations: tuple[Adds, ...] = (),
+) -> Table[...]: ...
+def table(
+    *, sql: str | None = None, expectations: tuple[Adds, ...] = (), personal: Personal = (), **options: Any
+) -> _TableDecorator | Table[...]:
+    """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
+
+    name: the table's, where it is not to be the function's, as of tables that are declared in a loop. sql: a text over the name that
+    is read, instead of a function; then this gives the table itself. expectations: the same as decorators below, for a text.
+    """
+    found = {**options, **treated(personal)}
+    if sql is None:
+        return _TableDecorator(found, flattened(expectations))
+    declared = {**found, **of_text(sql, found)}
+    return _TableDecorator(declared, flattened(expectations))(selecting(sql, found, "Table"))
+
+
+@overload
+def materialized_view(
+    *,
+    reads: Names,
+    keys: Names,
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    schema: str | None = None,
+    restricted: bool = False,
+    reach: Mapping[str, TimeReach] | None = None,
+    recompute: Recompute = "auto",
+    at_least: int | None = None,
+    subjects: str | None = None,
+    name: str | None = None,
+    comment: str = "",
+    expectations: tuple[Adds, ...] = (),
+) -> _ViewDecorator: ...
+@overload
+def materialized_view(
+    *,
+    name: str,
+    reads: Names,
+    keys: Names,
+    sql: str,
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    subject: str | None = None,
+    subject_at: str | None = None,
+    personal: Personal = (),
+    schema: str | None = None,
+    restricted: bool = False,
+    reach: Mapping[str, TimeReach] | None = None,
+    recompute: Recompute = "auto",
+    at_least: int | None = None,
+    subjects: str | None = None,
+    comment: str = "",
+    expectations: tuple[Adds, ...] = (),
+) -> MaterializedView[...]: ...
+def materialized_view(
+    *,
+    sql: str | None = None,
+    expectations: tuple[Adds, ...] = (),
+    personal: Personal = (),
+    reach: Mapping[str, TimeReach] | None = None,
+    **options: Any,
+) -> _ViewDecorator | MaterializedView[...]:
+    """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
+    found = {**options, **treated(personal), "reach": reach or {}}
+    if sql is None:
+        return _ViewDecorator(found, flattened(expectations))
+    declared = {**found, **of_text(sql, found)}
+    return _ViewDecorator(declared, flattened(expectations))(selecting(sql, found, "View"))
+
+
+@overload
+def temporary_view(*, reads: str, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView]: ...
+@overload
+def temporary_view(*, name: str, reads: str, sql: str, comment: str = "") -> TemporaryView: ...
+def temporary_view(
+    *, reads: str, name: str | None = None, sql: str | None = None, comment: str = ""
+) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
+    """Declare the decorated row-local transform as a view that is never stored: what reads it runs it. See `TemporaryView`.
+
+    sql: a text over the name that is read, instead of a function; then this gives the view itself.
+    """
+    if sql is not None:
+        options = {"name": name, "reads": reads}
+        module = of_text(sql, options)["declared_in"]
+        function = selecting(sql, options, "Temporary view")
+        return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
+
+    def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
+        return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)
+
+    return declare
+
+
+def calling_module() -> str:
+    """The module from which the function was called that calls this: where a declaration stands that has no function of its own."""
+    frame = inspect.currentframe()
+    outer = frame.f_back.f_back if frame and frame.f_back else None
+    while outer is not None and str(outer.f_globals.get("__name__", "")).startswith("sluice.declare"):
+        outer = outer.f_back
+    return str(outer.f_globals.get("__name__", "")) if outer else ""
+
+
+def of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What a text alone says of a declaration. Raises DeclarationError where it, or the name, is missing."""
+    if not sql.strip() or not options.get("name"):
+        raise DeclarationError(
+            "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
+        )
+    return {"sql": sql, "declared_in": calling_module(), "made_by": (meaning(sql),)}
+
+
+def selecting(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+    """The function that a text stands for. kind: of the declaration, for messages."""
+    owner = f"{kind} '{options['name']}'"
+    return query.transform(sql, names(options["reads"], "reads", owner), owner)
+
+
+def _complete(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:
+    name = options.get("name") or named
+    rows = of_rows(declared, f"{kind} '{name}'")
+    return {**options, "name": name, "expectations": rows, "table_expectations": of_table(declared)}
+
+
+def _undecorated(function: Callable[P, DataFrame] | Expected[P]) -> tuple[Callable[P, DataFrame], tuple[Declared, ...]]:
+    if isinstance(function, Expected):
+        return function.function, function.expectations
+    if isinstance(function, Dataset):
+        raise DeclarationError(f"'{function.name}' is declared twice: one of @table and @materialized_view is enough.")
+    return function, ()

@@ -1,0 +1,217 @@
+"""Tables and materialised views: a transform, and how its result is kept. `decorators` has the words that make them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
+
+from sluice.declare.datasets.time_reach import TimeReach, checked
+from sluice.declare.names import names, own_name, with_parents
+from sluice.declare.privacy import small_groups, treat
+from sluice.declare.privacy.treat import Treatment
+from sluice.declare.quality.expectations import Expectation, P
+from sluice.declare.quality.whole_table import TableExpectation
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Names = str | tuple[str, ...]
+Recompute = Literal["auto", "keys", "full"]
+OnErasure = Literal["delete", "anonymise"]
+Personal = Names | Mapping[str, Treatment | None]
+"""Columns with personal data; with a treatment, what becomes of each before it is stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(Generic[P]):
+    """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from.
+
+    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what
+    becomes of it before it is stored. restricted: it lies under SLUICE_RESTRICTED, not in the lake. sql: its text, where it was declared by one.
+    subject_at: of what time a row tells, as SQL over the columns that are stored; needed where the subject's identifiers change hands (`Link`).
+
+    own_personal: the personal columns that it declares itself; `personal` has those that it inherits by name, too.
+    place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. serves: the declared table that it
+    is kept for. made_by: what its fingerprint is of, functions and texts, where the function is not the user's own. declared_in: the
+    module that declares it.
+    """
+
+    name: str
+    function: Callable[P, DataFrame]
+    reads: tuple[str, ...]
+    keys: tuple[str, ...]
+    zorder_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    subject: str | None = None
+    subject_at: str | None = None
+    personal: tuple[str, ...] = ()
+    own_personal: tuple[str, ...] | None = field(default=None, compare=False)
+    treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
+    expectations: tuple[Expectation, ...] = ()
+    table_expectations: tuple[TableExpectation, ...] = ()
+    schema: str | None = None
+    restricted: bool = False
+    sql: str | None = None
+    comment: str = ""
+    declared_in: str = ""
+    place: str | None = None
+    serves: str | None = None
+    made_by: tuple[Callable[..., Any] | str, ...] = ()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs."""
+        return self.function(*args, **kwargs)
+
+    def __post_init__(self) -> None:
+        owner = f"Table '{self.name}'"
+        own_name(self.name, "Table")
+        for of in ("reads", "keys", "zorder_by", "partition_by", "personal"):
+            object.__setattr__(self, of, names(getattr(self, of), of, owner))
+        object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        if not self.reads or not self.keys:
+            raise DeclarationError(f"{owner}: reads and keys may not be empty.")
+        if self.sql is None and not self.made_by:
+            parameters = len(inspect.signature(self.function).parameters)
+            if parameters != len(self.reads):
+                raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
+        # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
+        for mistake in treat.mistakes(self.treatments, self.keys, self.subject if isinstance(self, Table) else None):
+            raise DeclarationError(f"{owner}: {mistake}")
+        hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
+        for of in ("zorder_by", "partition_by"):
+            used = sorted(name for name in getattr(self, of) if name.lower() in hidden)
+            if used:
+                raise DeclarationError(
+                    f"{owner}: {of} names the personal column '{used[0]}'; such a column must not lay out files."
+                )
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+    @property
+    def private(self) -> frozenset[str]:
+        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Dataset[P]):
+    """One row per key: the fold of the live deliveries of its source. The transform is row-local.
+
+    sequence_by: the column whose highest value wins among rows of one key; ties, and tables without one, go by content.
+    key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
+    apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
+    shape: what is made of a row after its verdict and its treatments, of a change log; row-local.
+    on_erasure: "anonymise" keeps the rows of whoever is erased, without their subject and their personal columns, which become NULL.
+    replayed_by: of which columns a replay takes all rows that have the values of an interval's; by default the keys. Of a change log the
+    keys of its target: a replay makes all changes of a thing anew, or its state would be by two codes.
+    """
+
+    sequence_by: str | None = None
+    key_in_one_file: bool = False
+    apply_as_deletes: str | None = None
+    shape: Callable[[DataFrame], DataFrame] | None = None
+    replayed_by: tuple[str, ...] = ()
+    on_erasure: OnErasure = "delete"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "replayed_by", self.replayed_by or self.keys)
+        if self.sequence_by in self.treatments:
+            raise DeclarationError(
+                f"Table '{self.name}': personal treats '{self.sequence_by}', which is its sequence_by: the order would be lost. "
+                "Let the transform give a second column of it."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaterializedView(Dataset[P]):
+    """Always equal to its transform over its inputs as they are, kept so by affected keys.
+
+    of_some: the transform over some of its inputs alone, in the order of `reads`, of a view that does not wait for those that are not
+    there yet; None for too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full" where it is not left to
+    the engine ("auto") which of both is cheaper.
+
+    at_least: of how many people a row must tell to be stored; subjects: the column of the transform's result that counts them, each once.
+    """
+
+    of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
+    reach: Mapping[str, TimeReach] = field(default_factory=dict, hash=False)
+    recompute: Recompute = "auto"
+    at_least: int | None = None
+    subjects: str | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs, without groups that are too small: whoever runs or recomputes the view gets no others."""
+        return small_groups.left_out(self.function(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        owner = f"View '{self.name}'"
+        for mistake in small_groups.mistakes(self.at_least, self.subjects, self.private):
+            raise DeclarationError(f"{owner}: {mistake}")
+        object.__setattr__(self, "reach", checked(self.reach, self.reads, owner))
+        if self.recompute not in get_args(Recompute):
+            raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
+
+    def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
+        """The view over those of its inputs that are there. None where it waits for another."""
+        known = set(present)
+        there = tuple(name for name in self.reads if name in known)
+        if there == self.reads:
+            return self
+        function = self.of_some(there) if self.of_some else None
+        reach = {name: one for name, one in self.reach.items() if name in there}
+        return replace(self, reads=there, function=function, reach=reach) if function else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporaryView:
+    """A row-local transform of a source, or of another temporary view, that is never stored: what reads it runs it.
+
+    It has no expectations: they belong to the tables that read it.
+    """
+
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    reads: tuple[str, ...]
+    comment: str = ""
+    declared_in: str = ""
+    sql: str | None = None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """What the transform makes of its input."""
+        return self.function(frame)
+
+    def __post_init__(self) -> None:
+        owner = f"Temporary view '{self.name}'"
+        own_name(self.name, "Temporary view")
+        object.__setattr__(self, "reads", names(self.reads, "reads", owner))
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        if len(self.reads) != 1:
+            raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+
+def with_private(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
+    """The dataset with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its making does."""
+    return replace(dataset, personal=tuple(sorted(set(dataset.personal) | inherited)))
+
+
+def treated(personal: Personal) -> dict[str, Any]:
+    """What `personal=` was given, as the fields `personal` and `treatments` of a dataset."""
+    if not isinstance(personal, Mapping):
+        return {"personal": personal, "treatments": {}}
+    return {"personal": tuple(personal), "treatments": {name: how for name, how in personal.items() if how is not None}}

@@ -1,0 +1,118 @@
+"""`@windowed`: a stateful stream of Spark, for those who want its windows, with what it leaves out counted and kept.
+
+A `@materialized_view` gives the same result and loses nothing; docs/streaming.md says when this is the better one nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from sluice.declare.datasets.tables import Dataset, Names, Personal, treated
+from sluice.declare.names import names
+from sluice.declare.pipeline import is_interval
+from sluice.declare.quality.expectations import P
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Output = Literal["append", "update", "complete"]
+OUTPUTS = ("append", "update", "complete")
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How late a row of an input may be: `delay` behind the latest instant of its column `time` that was seen before."""
+
+    time: str
+    delay: str
+
+    def __post_init__(self) -> None:
+        if not is_interval(self.delay):
+            raise DeclarationError(f"Watermark('{self.time}'): delay is an interval such as '10 minutes', not '{self.delay}'.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowed(Dataset[P]):
+    """A table that a stateful stream writes: what its transform makes of the new rows of its inputs, given as streams.
+
+    The transform is called with streams that have their watermarks already. output: append writes a row once it is final, update a row
+    whenever it changes, complete everything at each batch. watermarks: by input; none only where output is complete or update and
+    the state may grow with the keys. closes_when_idle: when no input had anything new for so long, the windows that are open are closed.
+    """
+
+    output: Output = "append"
+    watermarks: Mapping[str, Watermark] = field(default_factory=dict, hash=False)
+    closes_when_idle: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        owner = f"Stream '{self.name}'"
+        if self.output not in OUTPUTS:
+            raise DeclarationError(f"{owner}: output is one of {', '.join(OUTPUTS)}, not '{self.output}'.")
+        unknown = [name for name in self.watermarks if name not in self.reads]
+        if unknown:
+            raise DeclarationError(f"{owner}: watermark names '{unknown[0]}', which it does not read: {', '.join(self.reads)}.")
+        lacking = [name for name in self.reads if name not in self.watermarks]
+        if lacking and (self.output == "append" or len(self.reads) > 1):
+            raise DeclarationError(
+                f"{owner}: input '{lacking[0]}' has no watermark; without one nothing is ever final and the state grows for ever. "
+                f"Say watermark={{'{lacking[0]}': Watermark('time', '10 minutes')}}."
+            )
+        if len(self.reads) > 1 and self.output != "append":
+            raise DeclarationError(f"{owner}: a join of streams has output 'append'; a row that was joined never changes.")
+        if self.closes_when_idle is not None and not (is_interval(self.closes_when_idle) and self.watermarks):
+            raise DeclarationError(f"{owner}: closes_when_idle is an interval such as '1 hour', of a stream with a watermark.")
+
+    @property
+    def late(self) -> str:
+        """The name of the table that keeps the rows that came too late."""
+        return f"{self.name}_late"
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether rows can come too late: in output complete Spark takes all of them."""
+        return bool(self.watermarks) and self.output != "complete"
+
+
+def windowed(
+    *,
+    reads: Names,
+    keys: Names,
+    output: Output = "append",
+    watermark: Watermark | Mapping[str, Watermark] | None = None,
+    closes_when_idle: str | None = None,
+    zorder_by: Names = (),
+    partition_by: Names = (),
+    subject: str | None = None,
+    personal: Personal = (),
+    restricted: bool = False,
+    name: str | None = None,
+    comment: str = "",
+) -> Callable[[Callable[P, DataFrame]], Windowed[P]]:
+    """Declare the decorated transform as a stateful stream. See `Windowed` and `Dataset`.
+
+    watermark: of the one input, or by input.
+    """
+    read = names(reads, "reads", "A @windowed")
+    given = watermark or {}
+    watermarks = dict.fromkeys(read, given) if isinstance(given, Watermark) else dict(given)
+
+    def declare(function: Callable[P, DataFrame]) -> Windowed[P]:
+        options: dict[str, Any] = {"zorder_by": zorder_by, "partition_by": partition_by, "subject": subject, **treated(personal)}
+        return Windowed(
+            name=name or function.__name__,
+            function=function,
+            reads=read,
+            keys=cast("tuple[str, ...]", keys),
+            output=output,
+            watermarks=watermarks,
+            closes_when_idle=closes_when_idle,
+            restricted=restricted,
+            comment=comment,
+            **options,
+        )
+
+    return declare

@@ -1,0 +1,1 @@
+"""What an erasure needs of declarations: links between identifiers, and nothing personal where it does not reach."""

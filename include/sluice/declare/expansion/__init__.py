@@ -1,0 +1,1 @@
+"""What declarations stand for: the tables and rules that are there because others were declared."""

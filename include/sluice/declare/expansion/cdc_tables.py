@@ -1,0 +1,212 @@
+"""The tables that an `auto_cdc` stands for: a change log for each feed, a log of its truncates, and the view over them that is the target."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.cdc import histories
+from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.cdc.change_log import Columns, Marked, Shaped, check, expectations, truncates_shaped
+from sluice.declare.cdc.histories import CHANGE, CONTENT, SEQUENCE
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+AnyDataset = Dataset[Any]
+_OF_LOG = ("keys", "sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "from_snapshots")
+"""What of a declaration decides which rows are in a log; with what follows, which are in the target."""
+_OF_TARGET = (
+    "reads",
+    *_OF_LOG,
+    "ignore_null_updates",
+    "stored_as_scd_type",
+    "track_history_column_list",
+    "track_history_except_column_list",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """The target as a function of its logs, in the order of `reads`. truncates: which of them hold truncates."""
+
+    declared: AutoCdc
+    reads: tuple[str, ...]
+    truncates: frozenset[str]
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """The target, of the logs as they are."""
+        given = dict(zip(self.reads, frames, strict=True))
+        changes = _together(self.declared, {name: frame for name, frame in given.items() if name not in self.truncates})
+        truncates = [given[name] for name in self.reads if name in self.truncates]
+        cdc = self.declared
+        left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
+        wanted = cdc.column_list or changes.columns
+        columns = [name for name in wanted if name in changes.columns and name not in left]
+        if cdc.from_snapshots:
+            tracked = _tracked(cdc, columns)
+            return histories.from_snapshots(changes, cdc.keys, columns, SEQUENCE, tracked, cdc.stored_as_scd_type)
+        ends = functools.reduce(lambda a, b: a.unionByName(b), truncates) if truncates else None
+        if cdc.stored_as_scd_type == 1:
+            return histories.scd1(changes, ends, cdc.keys, columns, cdc.ignore_null_updates)
+        return histories.scd2(changes, ends, cdc.keys, columns, _tracked(cdc, columns), cdc.ignore_null_updates)
+
+    def of_some(self, present: tuple[str, ...]) -> Callable[..., DataFrame] | None:
+        """The same over the logs that are there, in this order; None where none of them holds changes."""
+        return replace(self, reads=present) if set(present) - self.truncates else None
+
+
+def tables(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDataset]:
+    """The datasets that keep the target. private: by feed, the columns of its source with personal data."""
+    logs = [_log(cdc, feed, _named(cdc, feed, "snapshots" if cdc.from_snapshots else "changes")) for feed in cdc.reads]
+    ends = [_truncates(cdc, feed, _named(cdc, feed, "truncates")) for feed in cdc.reads if cdc.apply_as_truncates]
+    view = _target(cdc, Folded(declared=cdc, reads=_names([*logs, *ends]), truncates=frozenset(_names(ends))))
+    hidden = frozenset().union(*private.values(), cdc.personal, (cdc.subject,) if cdc.subject else ())
+    if hidden & set(cdc.sequence_by):
+        # What is made of a personal column is personal too.
+        logs = [replace(log, personal=(*log.personal, SEQUENCE)) for log in logs]
+        ends = [replace(log, personal=(SEQUENCE,)) for log in ends]
+        view = replace(view, personal=(*view.personal, *cdc.of_intervals))
+    return [*logs, *ends, view]
+
+
+def _target(cdc: AutoCdc, folded: Folded) -> MaterializedView[Any]:
+    return MaterializedView(
+        name=cdc.name,
+        function=folded,
+        reads=folded.reads,
+        keys=(*cdc.keys, *cdc.of_intervals[:1]),
+        zorder_by=cdc.zorder_by,
+        partition_by=cdc.partition_by,
+        subject=cdc.subject,
+        subject_at=cdc.subject_at,
+        personal=cdc.personal,
+        table_expectations=cdc.table_expectations,
+        schema=cdc.schema,
+        restricted=cdc.restricted,
+        comment=cdc.comment or f"Kept from the changes of {', '.join(cdc.reads)}.",
+        declared_in=cdc.declared_in,
+        made_by=(_meaning(cdc, _OF_TARGET),),
+        of_some=folded.of_some,
+    )
+
+
+def _names(logs: Iterable[AnyDataset]) -> tuple[str, ...]:
+    return tuple(log.name for log in logs)
+
+
+def of_table(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
+    """A table with `apply_as_deletes`, as a temporary view of its transform and a target of its changes."""
+    if table.sequence_by is None:
+        raise DeclarationError(
+            f"Table '{table.name}': apply_as_deletes needs sequence_by: which came first, a row or its deletion?"
+        )
+    if table.key_in_one_file:
+        raise DeclarationError(f"Table '{table.name}': key_in_one_file and apply_as_deletes exclude each other.")
+    rows = TemporaryView(
+        name=f"{table.name}__rows", function=table.function, reads=table.reads, declared_in=table.declared_in, sql=table.sql
+    )
+    shared = (
+        "name",
+        "keys",
+        "apply_as_deletes",
+        "subject",
+        "subject_at",
+        "personal",
+        "treatments",
+        "zorder_by",
+        "partition_by",
+        "schema",
+    )
+    given = {
+        of: getattr(table, of) for of in (*shared, "restricted", "expectations", "table_expectations", "comment", "declared_in")
+    }
+    return rows, AutoCdc(reads=(rows.name,), sequence_by=(table.sequence_by,), **given)
+
+
+def _log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
+    marked = _marked(cdc)
+    columns = Columns(
+        owner=cdc.owner, keys=cdc.keys, listed=cdc.column_list, left_out=cdc.except_column_list, of_several=len(cdc.reads) > 1
+    )
+    return Table(
+        **_kept(cdc, feed, name, f"The change log of {cdc.name}: one row a change."),
+        function=marked,
+        keys=(*cdc.keys, SEQUENCE, CHANGE, CONTENT),
+        replayed_by=cdc.keys,
+        subject=cdc.subject,
+        subject_at=cdc.subject_at,
+        personal=(*cdc.personal, CONTENT),
+        treatments=cdc.treatments,
+        expectations=expectations(cdc.expectations, marked),
+        shape=Shaped(columns=columns, subject=cdc.subject),
+    )
+
+
+def _truncates(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
+    return Table(
+        **_kept(cdc, feed, name, f"When all rows of {cdc.name} were gone."),
+        function=replace(_marked(cdc), only_truncates=True),
+        keys=(SEQUENCE,),
+        shape=truncates_shaped,
+    )
+
+
+def _kept(cdc: AutoCdc, feed: str, name: str, comment: str) -> dict[str, Any]:
+    kind, _, of = name.removeprefix(f"{cdc.name}_").partition("_")
+    return {
+        "name": name,
+        "reads": (feed,),
+        "restricted": cdc.restricted,
+        "comment": comment,
+        "declared_in": cdc.declared_in,
+        "place": f"{kind}/{cdc.name}" + (f"__{of}" if of else ""),
+        "serves": cdc.name,
+        "made_by": (_meaning(cdc, _OF_LOG),),
+    }
+
+
+def _marked(cdc: AutoCdc) -> Marked:
+    return Marked(
+        owner=cdc.owner,
+        keys=cdc.keys,
+        sequence_by=cdc.sequence_by,
+        deletes=cdc.apply_as_deletes,
+        truncates=cdc.apply_as_truncates,
+    )
+
+
+def _named(cdc: AutoCdc, feed: str, kind: str) -> str:
+    return f"{cdc.name}_{kind}" + (f"_{feed}" if len(cdc.reads) > 1 else "")
+
+
+def _together(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame:
+    """The changes of all feeds. A column that a feed has not is NULL in its changes. Raises DeclarationError where types differ."""
+    types: dict[str, tuple[str, Any]] = {}
+    for log, frame in logs.items():
+        for field in frame.schema:
+            of, kind = types.setdefault(field.name, (log, field.dataType))
+            if kind != field.dataType:
+                raise DeclarationError(
+                    f"{cdc.owner}: column '{field.name}' is {kind.simpleString()} in '{of}' and {field.dataType.simpleString()} in '{log}'; "
+                    "give it one type in all feeds."
+                )
+    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), logs.values())
+
+
+def _tracked(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
+    if len(cdc.reads) == 1:  # a column of another feed may not have come yet
+        check(cdc.owner, "track_history_column_list", cdc.track_history_column_list, columns)
+        check(cdc.owner, "track_history_except_column_list", cdc.track_history_except_column_list, columns)
+    if cdc.track_history_column_list:
+        return tuple(name for name in cdc.track_history_column_list if name in columns)
+    left: Iterable[str] = cdc.track_history_except_column_list or cdc.sequence_by
+    return tuple(name for name in columns if name not in (*cdc.keys, *left))
+
+
+def _meaning(cdc: AutoCdc, fields: Iterable[str]) -> str:
+    return repr([getattr(cdc, name) for name in fields])

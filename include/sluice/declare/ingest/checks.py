@@ -1,0 +1,101 @@
+"""What of a source can be known to be wrong without any data."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import TYPE_CHECKING
+
+from sluice.errors import DeclarationError, nearest
+
+if TYPE_CHECKING:
+    from sluice.declare.ingest.source import Source
+
+DATE_PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%j": r"\d{3}"}
+"""What a date in a path may be written with, as `strptime` reads it, and what each part looks like."""
+
+_CHOICES = {
+    "format": ("json", "csv", "parquet", "text", "binary"),
+    "redelivery": ("append", "replace"),
+    "schema_evolution": ("add_new_columns", "rescue", "fail_on_new_columns", "none"),
+    "clean_source": ("keep", "archive", "delete"),
+}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth")
+
+
+def amount(source: str, field: str, said: int | str) -> int:
+    """Bytes from 500000000 or "500m" (k, m, g, t: thousands). Raises DeclarationError."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(said).strip().lower())
+    if not found:
+        raise DeclarationError(f"Source '{source}': {field} is a number of bytes such as 500000000 or '500m', not '{said}'.")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def check(source: Source) -> None:
+    """Raises DeclarationError for the first thing that is wrong."""
+    mistake = _mistake(source)
+    if mistake:
+        raise DeclarationError(f"Source '{source.name}': {mistake}")
+    if source.date_in_path is not None:
+        _check_date_format(source.name, source.date_in_path)
+
+
+def _mistake(source: Source) -> str | None:
+    for field, known in _CHOICES.items():
+        said = getattr(source, field)
+        if said not in known:
+            return f"unknown {field} '{said}'.{nearest(str(said), known)}"
+    for field in _AT_LEAST_ONE:
+        if getattr(source, field) is not None and getattr(source, field) < 1:
+            return f"{field} is at least 1."
+    if source.path.startswith("/") or ".." in source.path.split("/"):
+        return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."
+    if len(source.delimiter) != 1 or len(source.quote) != 1:
+        return "delimiter and quote are one character each."
+    if source.date_in_path and source.dated_by:
+        return "date_in_path or dated_by says the date, not both."
+    if source.clean_after_days < 0:
+        return "clean_after_days is 0 or more."
+    if source.into == source.name:
+        return "into names the source itself."
+    said = next((name for name in ("domain", "subject_in", "subject_at") if getattr(source, name)), None)
+    if source.subject is None and said:
+        return f"{said} is said of a subject; say which column that is (subject=)."
+    if source.subject_in and not source.domain:
+        return "subject_in gives identifiers of which kind? Say it (domain=), as in domain='user_id'."
+    return _of_text(source) or _of_schema(source)
+
+
+def _of_text(source: Source) -> str | None:
+    try:
+        codecs.lookup(source.encoding)
+    except LookupError:
+        return f"unknown encoding '{source.encoding}'."
+    if source.multi_line and source.format != "json":
+        return "multi_line is for format 'json'; a CSV field may hold line ends anyway."
+    return None
+
+
+def _of_schema(source: Source) -> str | None:
+    if source.schema and source.schema_hints:
+        return "schema_hints are for a schema that is inferred; with schema= write the types there."
+    if source.format in ("text", "binary") and (source.schema or source.schema_hints):
+        return f"format '{source.format}' has a schema of its own."
+    if source.widen_types and not source.infer_types:
+        return "widen_types does nothing where every column is a STRING (infer_types=False)."
+    return None
+
+
+def _check_date_format(source: str, text: str) -> None:
+    parts = [part for part in ("%Y", "%m", "%d", "%H", "%j") if part in text]
+    unknown = [text[at : at + 2] for at, sign in enumerate(text) if sign == "%" and text[at : at + 2] not in DATE_PARTS]
+    if (
+        unknown
+        or len(set(parts)) != text.count("%")
+        or not {"%Y"} <= set(parts)
+        or not ({"%m", "%d"} <= set(parts) or "%j" in parts)
+    ):
+        raise DeclarationError(
+            f"Source '{source}': date_in_path '{text}' is no date format. Write it with %Y, %m and %d (or %j), and %H; each once."
+        )

@@ -1,0 +1,148 @@
+"""A source that is a Kafka topic, or several: its deliveries are ranges of offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import instant
+from sluice.declare.names import names
+from sluice.errors import DeclarationError, UsageError, nearest
+
+SCHEMA = (
+    "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, "
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT"
+)
+"""The bronze columns of every topic. timestamp_type: 0, the producer's time; 1, the time of the append; -1, the record has none."""
+
+_OF_BOTH = {
+    "name",
+    "comment",
+    "into",
+    "subject",
+    "domain",
+    "subject_in",
+    "subject_at",
+    "personal",
+    "dated_by",
+    "may_refresh",
+    "infer_types",
+    "widen_types",
+}
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_FIXED = {
+    "bootstrap.servers": "servers= says it",
+    "auto.offset.reset": "starting_offsets= says where to begin, on_lost_offsets= what to do where offsets are gone",
+    "enable.auto.commit": "the lake's ledger says how far reading came, no consumer group",
+    "enable.partition.eof": "ranges have ends of their own",
+    "isolation.level": "only what is committed is read",
+    "allow.auto.create.topics": "reading makes no topics",
+}
+_SECRET = re.compile(r"password|secret|\.pem\Z|jaas|token(?!\.endpoint)")
+
+StartingOffsets = str | Mapping[str, Mapping[int, int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSource(Source):
+    """Topics of a Kafka cluster. Broker addresses and a topic suffice: every record in bronze, as delivered, from the earliest on.
+
+    Bronze has the columns key, value (BINARY: nothing is decoded), headers, topic, partition, offset, timestamp and timestamp_type.
+    Of Source's options those that are not about files hold here: comment, into, subject, personal, dated_by (such as "timestamp")
+    and may_refresh (what the topic's retention still has is read again).
+
+    servers: bootstrap brokers, "host:port" with commas between. topics: by name; or topic_pattern: a regular expression that a
+    whole name matches. Topics and partitions that come later are found at the next run.
+    starting_offsets: where the source's first run begins: "earliest", "latest", an instant such as "2026-11-20T00:00Z" (the first
+    record that is not older), or {"topic": {partition: offset}}, and the earliest where it names none. A topic that is found later begins
+    at its earliest offset instead of "latest", a new partition at 0: what came between two runs is not skipped.
+    max_offsets_per_trigger: how many offsets a micro-batch takes at most, of all partitions together and in proportion to what waits
+    in each. Which offsets are the last is settled when a run begins.
+    on_lost_offsets: what happens where offsets that nobody has read are gone from the broker. "fail": the run fails and says which.
+    "take_earliest": they are in the ledger as missed, with the reason, and reading goes on behind them.
+    options: further properties of librdkafka, such as security.protocol. No secret is written here:
+    options_file names a file in SLUICE_SECRETS, mode 0600, with properties such as sasl.password, a "name=value" a line.
+    """
+
+    servers: str
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    starting_offsets: StartingOffsets = field(default="earliest", hash=False)
+    max_offsets_per_trigger: int = 1_000_000
+    on_lost_offsets: Literal["fail", "take_earliest"] = "fail"
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options_file: str | None = None
+
+    def __post_init__(self) -> None:
+        self._refuse_options_of_files()
+        object.__setattr__(self, "schema", SCHEMA)
+        super().__post_init__()
+        object.__setattr__(self, "topics", names(self.topics, "topics", f"KafkaSource '{self.name}'"))
+        mistake = self._mistake() or self._mistake_in_offsets() or self._mistake_in_options()
+        if mistake:
+            raise DeclarationError(f"KafkaSource '{self.name}': {mistake}")
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether it reads a topic of this name. A pattern does not match topics that Kafka keeps for itself."""
+        if self.topic_pattern is None:
+            return topic in self.topics
+        return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None
+
+    def _refuse_options_of_files(self) -> None:
+        plain: Any = Source(name=self.name, schema=SCHEMA)
+        for one in fields(Source):
+            said = getattr(self, one.name)
+            if one.name not in _OF_BOTH and said not in (one.default, getattr(plain, one.name)):
+                raise DeclarationError(f"KafkaSource '{self.name}': {one.name} is an option of files; leave it out.")
+
+    def _mistake(self) -> str | None:
+        if not self.servers or any(":" not in server for server in self.servers.split(",")):
+            return f"servers is 'host:port', with commas between several, not '{self.servers}'."
+        if bool(self.topics) == (self.topic_pattern is not None):
+            return "say topics= or topic_pattern=, one of the two."
+        for topic in self.topics:
+            if not _TOPIC.match(topic):
+                return (
+                    f"'{topic}' is no topic's name: letters, digits, '.', '_' and '-'. A regular expression is a topic_pattern."
+                )
+        try:
+            re.compile(self.topic_pattern or "")
+        except re.error as error:
+            return f"topic_pattern is no regular expression: {error}."
+        if self.max_offsets_per_trigger < 1:
+            return "max_offsets_per_trigger is at least 1."
+        known = ("fail", "take_earliest")
+        if self.on_lost_offsets not in known:
+            return f"unknown on_lost_offsets '{self.on_lost_offsets}'.{nearest(str(self.on_lost_offsets), known)}"
+        return None
+
+    def _mistake_in_offsets(self) -> str | None:
+        said = self.starting_offsets
+        if isinstance(said, str):
+            try:
+                if said not in ("earliest", "latest"):
+                    instant(said, "starting_offsets")
+            except UsageError:
+                return f"starting_offsets is 'earliest', 'latest', an instant or {{'topic': {{0: 23}}}}, not '{said}'."
+            return None
+        for topic, offsets in said.items():
+            if not self.subscribes(topic):
+                return f"starting_offsets names the topic '{topic}', which is not read.{nearest(topic, self.topics)}"
+            if not all(type(n) is int and n >= 0 for pair in offsets.items() for n in pair):
+                return f"starting_offsets of '{topic}' are partitions and offsets, whole numbers from 0, as in {{0: 23, 1: 0}}."
+        return None
+
+    def _mistake_in_options(self) -> str | None:
+        for name, value in self.options.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                return "options are texts, as in {'security.protocol': 'SASL_SSL'}."
+            if name in _FIXED:
+                return f"'{name}' is not for options: {_FIXED[name]}."
+            if _SECRET.search(name):
+                return f"'{name}' is a secret. Write it into a file in SLUICE_SECRETS and name that: options_file='kafka.properties'."
+        if self.options_file is not None and ("/" in self.options_file or self.options_file.startswith(".")):
+            return "options_file is the name of a file in SLUICE_SECRETS, without a folder."
+        return None

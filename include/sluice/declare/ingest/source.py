@@ -1,0 +1,127 @@
+"""A source: a folder that others deliver files into. Its bronze table has the source's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sluice.declare.ingest.checks import amount, check
+from sluice.declare.names import names, own_name, with_parents
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_OWN_SCHEMA = {"text": "value STRING", "binary": "content BINARY"}
+Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Deliveries of one kind of file. The name suffices: JSON lines in <landing>/<pipeline>/<name>/, every field a column.
+
+    What is read
+        format: "json" (one object a line), "csv", "parquet", "text" (a row a line, column `value`) or "binary" (a row a file,
+        column `content`). Files that end in .gz, .zst or .bz2 are decompressed. multi_line: JSON documents, each file one object,
+        an array of objects, or objects one after the other. delimiter, quote, header, encoding: of text. A CSV file without a header has columns
+        named by the schema, else _c0, _c1, ...
+        path: the folder below <landing>/<pipeline>/, by itself the source's name; it is searched with its sub-folders.
+        path_columns: `date=2026-11-20` in a path is a column `date` of its records.
+        most_bytes: a file that has more when it is decompressed is quarantined whole; also one that grows more than `most_growth` times.
+
+    What becomes of it
+        schema: DDL text or a StructType of the records' columns; None: inferred from the first deliveries, and it grows with further ones.
+        schema_hints: DDL of columns whose type is not to be inferred. infer_types=False: every column is a STRING, as delivered.
+        schema_evolution: what a field means that is no column yet. "add_new_columns" (by itself, without a schema): it becomes one, in
+        the same run, nested ones too. "rescue" (by itself, with a schema): it goes to _rescued_data. "fail_on_new_columns": the run fails before
+        it writes. "none": it is left out. widen_types: a column's type may grow (INT to BIGINT to DOUBLE, DATE to TIMESTAMP);
+        else, and for every other change, what does not fit goes to _rescued_data.
+        into: the source whose bronze table the records go into, instead of one of their own.
+        subject: the column that says whose record it is; personal: further columns with personal data. Neither gets into statistics.
+        domain: which kind of identifier the subject is, by itself the subject's name; sources of one domain know a person by the same values.
+        subject_in: where the subject stands in its column, as of a payload: SQL over the columns that gives the identifier, as in
+        subject="value", subject_in="get_json_object(CAST(value AS STRING), '$.user_id')", domain="user_id"; by topic with CASE topic WHEN.
+        subject_at: of what time a record tells, as SQL over its columns that gives a TIMESTAMP: needed where identifiers change hands (`Link`).
+        dated_by, date_in_path: the date of a record, as SQL over its columns, or of a delivery, as it stands in its file's path
+        ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill takes its interval by it; without either, by the time of delivery.
+        keep_for: how long a record stays, an interval such as "400 days": after it, its rows leave bronze, what was set aside of it, and every table
+        that is made of it, and do not come back. How old it is says subject_at, else dated_by; of what tells nothing, when it came.
+        may_refresh: bronze may be made anew from the landing folder, by `--mode refresh`.
+
+    Which files, and when
+        pattern: which names. ready_marker: files are read only when this stands beside them: "_SUCCESS" one a folder, "{name}.done" one
+        a file. include_existing_files: whether files count that were there before the source's first run. allow_overwrites: whether a
+        file that comes again is a delivery; redelivery says what it means: "append": more records. "replace": the latest version
+        of the file stands, whole, by modification time, then content; the earlier ones are superseded.
+        max_files_per_trigger, max_bytes_per_trigger: how much a micro-batch takes at most, at least one file; bytes as 500000000 or "500m".
+        clean_source: what becomes of a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
+        <landing>/<pipeline>/_archive/) or "delete".
+    """
+
+    name: str
+    format: Literal["json", "csv", "parquet", "text", "binary"] = "json"
+    path: str = ""
+    comment: str = ""
+    pattern: str = "*"
+    multi_line: bool = False
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool = True
+    encoding: str = "utf-8"
+    path_columns: bool = True
+    most_bytes: int | str = "10g"
+    most_growth: int = 1000
+    schema: str | StructType | None = None
+    schema_hints: str | None = None
+    infer_types: bool = True
+    schema_evolution: Evolution | None = None
+    widen_types: bool = False
+    into: str | None = None
+    subject: str | None = None
+    domain: str = ""
+    subject_in: str | None = None
+    subject_at: str | None = None
+    personal: tuple[str, ...] = ()
+    date_in_path: str | None = None
+    dated_by: str | None = None
+    keep_for: str | None = None
+    may_refresh: bool = False
+    ready_marker: str | None = None
+    include_existing_files: bool = True
+    allow_overwrites: bool = True
+    redelivery: Literal["append", "replace"] = "append"
+    max_files_per_trigger: int = 1000
+    max_bytes_per_trigger: int | str | None = None
+    clean_source: Literal["keep", "archive", "delete"] = "keep"
+    clean_after_days: float = 30.0
+
+    def __post_init__(self) -> None:
+        own_name(self.name, "Source")
+        if self.schema is not None and not isinstance(self.schema, str):
+            object.__setattr__(self, "schema", self.schema.toDDL())
+        object.__setattr__(self, "path", self.path or self.name)
+        if not self.subject_in:  # whose refusal says what is missing
+            object.__setattr__(self, "domain", self.domain or self.subject or "")
+        object.__setattr__(self, "personal", names(self.personal, "personal", f"Source '{self.name}'"))
+        object.__setattr__(self, "most_bytes", amount(self.name, "most_bytes", self.most_bytes))
+        if self.max_bytes_per_trigger is not None:
+            object.__setattr__(
+                self, "max_bytes_per_trigger", amount(self.name, "max_bytes_per_trigger", self.max_bytes_per_trigger)
+            )
+        if self.schema_evolution is None:
+            object.__setattr__(self, "schema_evolution", "rescue" if self.ddl else "add_new_columns")
+        check(self)
+
+    @property
+    def private(self) -> frozenset[str]:
+        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
+
+    @property
+    def table(self) -> str:
+        """The name of the bronze table that its records go into."""
+        return self.into or self.name
+
+    @property
+    def ddl(self) -> str | None:
+        """The declared schema as DDL text; a format's own where it has one."""
+        return self.schema if isinstance(self.schema, str) else _OWN_SCHEMA.get(self.format)

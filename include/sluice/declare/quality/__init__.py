@@ -1,0 +1,1 @@
+"""Expectations on rows and on whole tables, and sets of rules kept as data."""

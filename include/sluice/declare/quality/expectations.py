@@ -1,0 +1,142 @@
+"""Expectations: SQL conditions over one row, and what becomes of a row that does not meet one."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeAlias, overload
+
+from sluice.declare.quality.whole_table import TableExpectation, not_reserved
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+P = ParamSpec("P")
+
+
+class Action(enum.Enum):
+    """What becomes of a row whose condition is false or NULL."""
+
+    WARN = "warn"
+    DROP = "drop"
+    QUARANTINE = "quarantine"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """A named condition, SQL over the columns of one row. NULL counts as not met, unless `null_ok`.
+
+    at_most: which share of a micro-batch's rows may fail it, as in 0.02; with more nothing of the batch is written and the run fails.
+    tags: by which rules of a set are chosen.
+    """
+
+    name: str
+    condition: str
+    action: Action
+    null_ok: bool = False
+    at_most: float | None = field(
+        default=None, repr=False
+    )  # the repr is part of the table's fingerprint, which is about its rows
+    tags: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.condition.strip():
+            raise DeclarationError("An expectation needs a name and a condition, as in @expect('positive', 'heartrate > 0').")
+        not_reserved(self.name)
+        if self.at_most is not None and not 0 <= self.at_most < 1:
+            raise DeclarationError(f"Expectation '{self.name}': at_most is a share of the rows, as in 0.02, not {self.at_most}.")
+        if self.at_most is not None and self.action is Action.FAIL:
+            raise DeclarationError(f"Expectation '{self.name}': with at_most, use @expect; @expect_or_fail lets no row fail.")
+
+
+Declared: TypeAlias = Expectation | TableExpectation
+
+
+@dataclass(frozen=True)
+class Expected(Generic[P]):
+    """A transform with expectations, waiting for the `@table` above it."""
+
+    function: Callable[P, DataFrame]
+    expectations: tuple[Declared, ...]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+        """What the transform makes of these inputs."""
+        return self.function(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Adds:
+    """A decorator that adds expectations to a transform; also what `expectations=` takes."""
+
+    expectations: tuple[Declared, ...]
+
+    @overload
+    def __call__(self, function: Expected[P]) -> Expected[P]: ...
+    @overload
+    def __call__(self, function: Callable[P, DataFrame]) -> Expected[P]: ...
+    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Expected[P]:
+        """The transform with these expectations, waiting for the `@table` above it."""
+        from sluice.declare.datasets.tables import Dataset
+
+        if isinstance(function, Dataset):
+            raise DeclarationError(f"@table must stand above @expect at '{function.name}'.")
+        if isinstance(function, Expected):
+            return Expected(function.function, (*self.expectations, *function.expectations))
+        return Expected(function, self.expectations)
+
+
+class _Expect:
+    """A decorator `@expect...(name, condition)` that adds one expectation to a transform."""
+
+    def __init__(self, action: Action) -> None:
+        self._action = action
+
+    def __call__(self, name: str, condition: str, *, null_ok: bool = False, at_most: float | None = None) -> Adds:
+        return Adds((Expectation(name=name, condition=condition, action=self._action, null_ok=null_ok, at_most=at_most),))
+
+
+class _ExpectAll:
+    """A decorator `@expect_all...({name: condition})` that adds several expectations with one action."""
+
+    def __init__(self, action: Action) -> None:
+        self._action = action
+
+    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | None = None) -> Adds:
+        if not isinstance(rules, Mapping) or not rules:
+            raise DeclarationError("@expect_all takes rules by name, as in {'positive': 'heartrate > 0'}.")
+        one = _Expect(self._action)
+        return Adds(tuple(e for n, c in rules.items() for e in one(n, c, null_ok=null_ok, at_most=at_most).expectations))
+
+
+expect = _Expect(Action.WARN)
+expect_or_drop = _Expect(Action.DROP)
+expect_or_quarantine = _Expect(Action.QUARANTINE)
+expect_or_fail = _Expect(Action.FAIL)
+expect_all = _ExpectAll(Action.WARN)
+expect_all_or_drop = _ExpectAll(Action.DROP)
+expect_all_or_quarantine = _ExpectAll(Action.QUARANTINE)
+expect_all_or_fail = _ExpectAll(Action.FAIL)
+
+
+def of_rows(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]:
+    """The expectations on single rows. Raises DeclarationError where two of any kind have one name."""
+    found = tuple(declared)
+    seen: set[str] = set()
+    for one in found:
+        if one.name in seen:
+            raise DeclarationError(f"{owner}: two expectations are named '{one.name}'.")
+        seen.add(one.name)
+    return tuple(one for one in found if isinstance(one, Expectation))
+
+
+def of_table(declared: Iterable[Declared]) -> tuple[TableExpectation, ...]:
+    """The expectations on the whole table."""
+    return tuple(one for one in declared if isinstance(one, TableExpectation))
+
+
+def flattened(given: Iterable[Adds]) -> tuple[Declared, ...]:
+    """What `expectations=` was given, as expectations."""
+    return tuple(one for adds in given for one in adds.expectations)

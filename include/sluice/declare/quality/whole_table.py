@@ -1,0 +1,174 @@
+"""Expectations on a table as a whole. They warn or fail and never touch a row: what they say depends on which batch came when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.declare.names import names
+from sluice.declare.pipeline import is_interval
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from sluice.declare.quality.expectations import Adds
+
+COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
+"""What is counted of a flow beside its rules, and what an alert may be on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableExpectation:
+    """What a table as a whole must meet. or_fail: the flow fails where it does not; otherwise it is counted and shown.
+
+    It is looked at after the flow wrote: a batch is not undone by it, but what reads the table is not run.
+    """
+
+    name: str
+    or_fail: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise DeclarationError(
+                "An expectation on a whole table needs a name first, as in @expect_unique('one_session', 'session_id')."
+            )
+        not_reserved(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unique(TableExpectation):
+    """No two rows have equal values in these columns; rows with a NULL among them do not count."""
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "columns", _names(self.columns, "columns", self.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCount(TableExpectation):
+    """The table has so many rows, or so many times the median of what its last runs left it with. None: no limit.
+
+    at_least, at_most: rows. least_times, most_times: of the median of the last `runs` runs that changed the table.
+    """
+
+    at_least: int | None = None
+    at_most: int | None = None
+    least_times: float | None = None
+    most_times: float | None = None
+    runs: int = 7
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at_least is self.at_most is self.least_times is self.most_times is None:
+            raise DeclarationError(f"Expectation '{self.name}': say at_least, at_most, least_times or most_times.")
+        for low, high in (("at_least", "at_most"), ("least_times", "most_times")):
+            least, most = getattr(self, low), getattr(self, high)
+            if any(limit is not None and limit < 0 for limit in (least, most)):
+                raise DeclarationError(f"Expectation '{self.name}': {low} and {high} are not negative.")
+            if least is not None and most is not None and least > most:
+                raise DeclarationError(f"Expectation '{self.name}': {low}={least} is more than {high}={most}.")
+        if self.runs < 1:
+            raise DeclarationError(
+                f"Expectation '{self.name}': runs is how many runs to look back at, 1 or more, not {self.runs}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fresh(TableExpectation):
+    """The latest value of a DATE or TIMESTAMP column is not older than `within`, an interval such as "2 days", at the end of the run.
+
+    A DATE is as old as its midnight (UTC). A table without any value is not fresh.
+    """
+
+    column: str
+    within: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.column:
+            raise DeclarationError(f"Expectation '{self.name}' names no column.")
+        if not is_interval(self.within):
+            raise DeclarationError(f"Expectation '{self.name}': within is an interval such as '2 days', not '{self.within}'.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class References(TableExpectation):
+    """Every value of the columns that has no NULL is in the columns `of_columns` of another table of the pipeline."""
+
+    columns: tuple[str, ...]
+    of: str
+    of_columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        found = _names(self.columns, "columns", self.name)
+        there = _names(self.of_columns, "of_columns", self.name)
+        object.__setattr__(self, "columns", found)
+        object.__setattr__(self, "of_columns", there)
+        if len(there) != len(found):
+            raise DeclarationError(
+                f"Expectation '{self.name}': columns and of_columns are pairs; it has {len(found)} and {len(there)}."
+            )
+
+
+def expect_unique(name: str, columns: str | tuple[str, ...], *, or_fail: bool = False) -> Adds:
+    """Expect the columns to identify a row of the whole table. See `Unique`."""
+    return _adds(Unique(name=name, or_fail=or_fail, columns=names(columns, "columns", f"Expectation '{name}'")))
+
+
+def expect_row_count(
+    name: str,
+    *,
+    at_least: int | None = None,
+    at_most: int | None = None,
+    least_times: float | None = None,
+    most_times: float | None = None,
+    runs: int = 7,
+    or_fail: bool = False,
+) -> Adds:
+    """Expect so many rows in the whole table. See `RowCount`."""
+    rule = RowCount(
+        name=name,
+        or_fail=or_fail,
+        at_least=at_least,
+        at_most=at_most,
+        least_times=least_times,
+        most_times=most_times,
+        runs=runs,
+    )
+    return _adds(rule)
+
+
+def expect_fresh(name: str, column: str, *, within: str, or_fail: bool = False) -> Adds:
+    """Expect recent rows in the whole table. See `Fresh`."""
+    return _adds(Fresh(name=name, or_fail=or_fail, column=column, within=within))
+
+
+def expect_references(
+    name: str, columns: str | tuple[str, ...], *, of: str, of_columns: str | tuple[str, ...] = (), or_fail: bool = False
+) -> Adds:
+    """Expect every row's columns to be found in another table. of_columns: there; by themselves named the same. See `References`."""
+    owner = f"Expectation '{name}'"
+    found = names(columns, "columns", owner)
+    there = names(of_columns, "of_columns", owner) or found
+    return _adds(References(name=name, or_fail=or_fail, columns=found, of=of, of_columns=there))
+
+
+def not_reserved(name: str) -> None:
+    """Raises DeclarationError for a name under which something else is counted: alerts and ledgers could not tell them apart."""
+    if name in COUNTED:
+        raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
+
+
+def _adds(rule: TableExpectation) -> Adds:
+    from sluice.declare.quality.expectations import Adds
+
+    return Adds((rule,))
+
+
+def _names(given: tuple[str, ...], field: str, name: str) -> tuple[str, ...]:
+    found = names(given, field, f"Expectation '{name}'")
+    if not found:
+        raise DeclarationError(f"Expectation '{name}': {field} names no column.")
+    return found

@@ -1,0 +1,1 @@
+"""What is declared as SQL text, transforms and schemas, taken apart without Spark."""

@@ -1,0 +1,84 @@
+"""What became of each delivery, counted from the committed tables: an attempt that crashed may have done half of it before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from pyspark.sql import functions as F
+
+from sluice.declare.ingest.source import Source
+from sluice.ingest import ledger
+from sluice.ingest.reading.examination import Examined
+from sluice.lake import tables
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+
+
+def outcomes(
+    workspace: Workspace,
+    source: Source,
+    examined: list[Examined],
+    suppressed: dict[int, int],
+    batch: int | None,
+    read: Mapping[int, int],
+) -> list[dict[str, object]]:
+    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine. read: where it is known."""
+    written = _counted(workspace, workspace.path(source.name), examined)
+    aside = _counted(workspace, workspace.quarantine(source.name), examined)
+    now = datetime.now(UTC)
+    found: list[dict[str, object]] = []
+    for item in examined:
+        delivery = item.delivery
+        rows, rescued = written.get(delivery.number, (0, 0))
+        quarantined, _ = aside.get(delivery.number, (0, 0))
+        # Rows that an earlier attempt committed count, whatever has become of the file since.
+        state = ledger.INGESTED if rows else ledger.QUARANTINED if quarantined and item.state == ledger.MISSED else item.state
+        accounted = rows + quarantined + suppressed.get(delivery.number, 0)
+        found.append({
+            "delivery": delivery.number,
+            "source": delivery.source,
+            "file": delivery.file,
+            "state": state,
+            # A file that is refused whole is read as one.
+            "read": read.get(delivery.number, accounted),
+            "rows": rows,
+            "rescued": rescued,
+            "quarantined": quarantined,
+            "suppressed": suppressed.get(delivery.number, 0),
+            # Of what was ingested, a reason says what is missing of it.
+            "reason": None if state == ledger.INGESTED != item.state else item.reason,
+            "header": source.delimiter.join(item.header) or None,
+            "modified_at": delivery.modified_at,
+            "sha256": delivery.sha256,
+            "batch": batch,
+            "run": workspace.run,
+            "recorded_at": now,
+        })
+    return found
+
+
+def _counted(workspace: Workspace, path: str, examined: list[Examined]) -> dict[int, tuple[int, int]]:
+    frame = tables.read(workspace.session, path)
+    numbers = [item.delivery.number for item in examined]
+    ours = frame.where(F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers))
+    rescued = F.count("_rescued_data") if "_rescued_data" in frame.columns else F.lit(0)
+    counted = ours.groupBy("_delivery").agg(F.count("*").alias("rows"), rescued.alias("rescued"))
+    return {row._delivery: (row["rows"], row.rescued) for row in counted.collect()}
+
+
+def count(report: FlowReport, outcomes: list[dict[str, object]]) -> None:
+    """Add the outcomes of a batch to the flow's report."""
+    report.batches += 1
+    report.deliveries += len(outcomes)
+    for outcome in outcomes:
+        rows, quarantined, suppressed = (int(str(outcome[name])) for name in ("rows", "quarantined", "suppressed"))
+        report.rows_in += rows + quarantined + suppressed
+        report.rows_out += rows
+        report.quarantined += quarantined
+        report.suppressed += suppressed
+        report.rescued += int(str(outcome["rescued"]))
+        if outcome["state"] == ledger.QUARANTINED:
+            report.quarantine_reasons[str(outcome["reason"])] += 1
+        elif quarantined:
+            report.quarantine_reasons["rows that do not fit"] += quarantined

@@ -1,0 +1,244 @@
+"""Taking deliveries into bronze: their records once, what does not fit aside, and what became of each.
+
+Quarantine is written first, then bronze, then the outcomes. Each step is safe to repeat; once bronze has a delivery, no attempt writes it
+again, and what is reported is counted from the committed tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.assembly import subjects
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.flows.bronze import accounting, widening
+from sluice.ingest import ledger
+from sluice.ingest.deliveries.listing import path_of
+from sluice.ingest.reading import contents, records
+from sluice.ingest.reading.examination import Delivery, Examined, examine
+from sluice.ingest.reading.records import Records
+from sluice.ingest.schema import evolution
+from sluice.ingest.schema.evolution import Columns
+from sluice.lake import commits, log, tables
+from sluice.lake.commits import Transaction
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.privacy import age, anonymised, suppression
+from sluice.quality import quarantine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Store = Callable[["DataFrame"], None]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known."""
+
+    examined: list[Examined]
+    read: dict[int, int] = field(default_factory=dict)
+    suppressed: dict[int, int] = field(default_factory=dict)
+
+
+def take(
+    workspace: Workspace, source: Source, examined: list[Examined], report: FlowReport, transaction: Transaction | None = None
+) -> None:
+    """Write the records of deliveries that were looked at, then their outcomes.
+
+    What bronze has of them already an earlier attempt has written, which then died: it is not written again, by whichever flow.
+    """
+    there = _written(workspace, source, examined)
+    before = [item for item in examined if item.delivery.number in there]
+    suppressed = _suppressed(workspace, source, before) if before else {}
+    rest = [item for item in examined if item.delivery.number not in there]
+    # The transaction's number is used up where an attempt of the batch has written.
+    once = None if before else transaction
+    bronze = workspace.path(source.name)
+
+    def store(rows: DataFrame) -> None:
+        widening.align(workspace, source, rows.schema)
+        commits.append(rows, bronze, once)
+
+    written = write(workspace, source, rest, store) if rest else Written([])
+    done = [*before, *written.examined]
+    outcomes = accounting.outcomes(
+        workspace, source, done, suppressed | written.suppressed, transaction.batch if transaction else None, written.read
+    )
+    ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
+    accounting.count(report, outcomes)
+
+
+def folder_of(workspace: Workspace, source: Source) -> Path:
+    """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
+    if isinstance(source, KafkaSource):
+        return workspace.settings.secret(source.options_file).parent if source.options_file else workspace.settings.secrets
+    return workspace.landing / source.path
+
+
+def delivery_of(row: Any, folder: Path) -> Delivery:
+    """A row of the deliveries table, read by Spark or without it."""
+    # PySpark gives instants without a zone, in the zone of the process, which is UTC.
+    at = row["modified_at"].astimezone(UTC) if row["modified_at"] else None
+    return Delivery(
+        row["delivery"], row["source"], row["file"], row["event"], path_of(folder, row["file"]), row["size"], at, row["sha256"]
+    )
+
+
+def _written(workspace: Workspace, source: Source, examined: list[Examined]) -> set[int]:
+    """Which of the deliveries bronze has rows of. New ones have higher numbers than any file's statistics, and nothing is read."""
+    path = workspace.path(source.name)
+    possible = sorted(log.covered(path, "_delivery", [item.delivery.number for item in examined]))
+    if not possible:
+        return set()
+    present = tables.read(workspace.session, path).where(F.col("_delivery").isin(possible)).select("_delivery").distinct()
+    return {row._delivery for row in present.collect()}
+
+
+def columns_of(workspace: Workspace, source: Source, anew: bool = False) -> Columns:
+    """The source's columns now. anew: as if nothing had been ingested yet."""
+    bronze = tables.read(workspace.session, workspace.path(source.name)).schema
+    return evolution.current(source, workspace.schemas(source.table), bronze, workspace.run, anew)
+
+
+def write(workspace: Workspace, source: Source, examined: list[Examined], store: Store, anew: bool = False) -> Written:
+    """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`. anew: their columns are found out anew."""
+    examined, found = read(workspace, source, examined, anew)
+    # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
+    numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
+    whole = _whole_files(workspace, examined)
+    try:
+        if found.frame is None:
+            _set_aside(workspace, source, whole, numbers)
+            return Written(examined, found.read)
+        kept, suppressed = without_erased(workspace, source, found.frame)
+        good, bad = _sizes(kept, found, some_left_out=bool(suppressed))
+        aside = _rows_aside(source, kept) if bad else None
+        both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
+        _set_aside(workspace, source, both, numbers)
+        if good:
+            store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"))
+        return Written(examined, found.read, suppressed)
+    finally:
+        found.release()
+
+
+def read(workspace: Workspace, source: Source, examined: list[Examined], anew: bool) -> tuple[list[Examined], Records]:
+    """The deliveries' records, read into the columns that all of them together have."""
+    columns = columns_of(workspace, source, anew)
+    log_ = workspace.schemas(source.table)
+    if not columns.settled:
+        some = evolution.sampled(examined)
+        news = records.sample(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
+        why = f"inferred from {len(some)} deliver{'y' if len(some) == 1 else 'ies'}"
+        columns = evolution.grown(columns, news, log_, workspace.run, why)
+    while True:
+        try:
+            found = records.read(workspace.session, columns.source, examined, columns.schema)
+        except records.Changed:
+            examined = examine(source, [item.delivery for item in examined])
+            continue
+        except records.Refused as refused:
+            examined = [_refused(item, refused.reasons.get(item.delivery.number)) for item in examined]
+            continue
+        try:
+            grown = evolution.grown(columns, found.news, log_, workspace.run)
+        except BaseException:
+            found.release()
+            raise
+        if grown.schema.equals(columns.schema):
+            return examined, found
+        found.release()
+        columns = grown
+
+
+def _refused(item: Examined, reason: str | None) -> Examined:
+    return replace(item, state=ledger.QUARANTINED, reason=reason) if reason else item
+
+
+def _sizes(kept: DataFrame, found: Records, some_left_out: bool) -> tuple[int, int]:
+    """How many records can stand in bronze and how many cannot."""
+    if not some_left_out:
+        return sum(found.read.values()) - found.problems, found.problems
+    sizes = {row.good: row["count"] for row in kept.groupBy(F.col("_problem").isNull().alias("good")).count().collect()}
+    return sizes.get(True, 0), sizes.get(False, 0)
+
+
+def _rows_aside(source: Source, kept: DataFrame) -> DataFrame:
+    bad = kept.where(F.col("_problem").isNotNull())
+    return quarantine.entries(bad, F.array("_problem"), F.col("_record"), records.subject_of(source, kept.columns))
+
+
+def _whole_files(workspace: Workspace, examined: list[Examined]) -> DataFrame | None:
+    refused = [item for item in examined if item.state == ledger.QUARANTINED]
+    if not refused:
+        return None
+    files = contents.of_files(workspace.session, refused)
+    nothing = F.lit(None).cast("string")
+    return quarantine.entries(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
+
+
+def _set_aside(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:
+    path = workspace.quarantine(source.name)
+    empty = tables.inline(workspace.session, [], quarantine.SCHEMA)
+    quarantine.replace(rows if rows is not None else empty, path, numbers, some=rows is not None)
+
+
+def _suppressed(workspace: Workspace, source: Source, examined: list[Examined]) -> dict[int, int]:
+    """What an earlier attempt, which wrote bronze and no outcomes, must have left out: counted again from the files."""
+    if source.subject is None or suppression.is_empty(workspace):
+        return {}
+    columns = columns_of(workspace, source)
+    found = records.read(workspace.session, columns.source, examined, columns.schema)
+    try:
+        return {} if found.frame is None else without_erased(workspace, source, found.frame)[1]
+    finally:
+        found.release()
+
+
+def without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+    """The records but those of erased people and those that are too old, and how many these are by delivery.
+
+    Where a table keeps facts without the person, an erased person's records stay as such.
+    """
+    kept, gone = _without_people(workspace, source, parsed)
+    return _without_old(workspace, source, kept, gone)
+
+
+def _without_old(workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]) -> tuple[DataFrame, dict[int, int]]:
+    declared = workspace.graph.sources[source.table]
+    before = age.oldest(declared)
+    if before is None:
+        return rows, gone
+    # Once for both uses: a record must not become too old between them.
+    old = F.coalesce(age.too_old(declared, rows, before), F.lit(False))
+    counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
+    if not counted:
+        return rows, gone
+    return rows.where(~old), {number: gone.get(number, 0) + counted.get(number, 0) for number in {*gone, *counted}}
+
+
+def _without_people(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+    if source.subject is None or suppression.is_empty(workspace):
+        return parsed, {}
+    subject = records.subject_of(source, parsed.columns)
+    at = suppression.instant(parsed, subjects.instant(source))
+    gone = suppression.only_suppressed(workspace, parsed, subject, source.domain, at).groupBy("_delivery").count().collect()
+    if not gone:
+        return parsed, {}
+    kept = suppression.without_suppressed(workspace, parsed, subject, source.domain, at)
+    if anonymised.of_source(workspace.graph, source):
+        # What cannot stand in bronze would be set aside as it came.
+        theirs = suppression.only_suppressed(workspace, parsed, subject, source.domain, at)
+        facts = anonymised.without_person(
+            theirs.where(F.col("_problem").isNull()), anonymised.hidden(workspace.graph, source) | {"_record"}
+        )
+        kept = kept.unionByName(facts, allowMissingColumns=True)
+        gone = theirs.where(F.col("_problem").isNotNull()).groupBy("_delivery").count().collect()
+    return kept, {row._delivery: row["count"] for row in gone}

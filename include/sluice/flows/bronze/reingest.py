@@ -1,0 +1,56 @@
+"""Replay in bronze: deliveries of an interval that were missed, refused as a whole or never taken are taken now, if they can be."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import Interval
+from sluice.flows.bronze import append, intake
+from sluice.flows.progress.streams import stop_if_requested
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import dates
+from sluice.ingest.deliveries.discovery import DELIVERED
+from sluice.ingest.deliveries.known import deliveries_now
+from sluice.ingest.reading.examination import examine
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+
+
+def run(workspace: Workspace, source: Source, interval: Interval, report: FlowReport) -> None:
+    """Take what the interval lacks. Beside the flow's checkpoint: its stream passes over deliveries that have an outcome."""
+    append.create(workspace, source)
+    folder = intake.folder_of(workspace, source)
+    judged = ledger.last_states(workspace.outcomes)
+    lacking = [row for row in of_interval(workspace, source, interval) if _is_lacking(judged.get(row["delivery"]))]
+    for start in range(0, len(lacking), source.max_files_per_trigger):
+        stop_if_requested(workspace)
+        examined = examine(
+            source, [intake.delivery_of(row, folder) for row in lacking[start : start + source.max_files_per_trigger]]
+        )
+        if isinstance(source, KafkaSource):
+            from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
+
+            examined = kafka.settled(source, examined, judged)
+        # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
+        changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
+        if changed:
+            workspace.note(f"bronze_{source.name}", [item.delivery.number for item in changed])
+            intake.take(workspace, source, changed, report)
+
+
+def of_interval(workspace: Workspace, source: Source, interval: Interval) -> list[dict[str, Any]]:
+    """The source's deliveries of an interval, oldest first, as rows of the deliveries table."""
+    found: list[dict[str, Any]] = [
+        row
+        for row in deliveries_now(workspace.deliveries)
+        if row["source"] == source.name and row["event"] == DELIVERED and isinstance(row["modified_at"], datetime)
+    ]
+    inside = [row for row in found if dates.of_file(source, row["file"], row["modified_at"]) in interval]
+    return sorted(inside, key=lambda row: int(row["delivery"]))
+
+
+def _is_lacking(outcome: tuple[str, str | None] | None) -> bool:
+    return outcome is None or outcome[0] in (ledger.MISSED, ledger.QUARANTINED)

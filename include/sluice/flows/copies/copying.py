@@ -1,0 +1,150 @@
+"""One table into a clone: a copy without personal columns, with stand-ins for those that tables are joined by; or a shallow clone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sluice.declare.datasets.tables import Dataset
+from sluice.errors import SluiceError
+from sluice.flows.copies import erased
+from sluice.flows.writing.difference import kept
+from sluice.lake import constraints, evaluation, log, versions
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import CHECKS, CONSTRAINT
+from sluice.lake.workspace import Workspace
+from sluice.privacy import stand_ins
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STATISTICS = "delta.dataSkippingStatsColumns"
+_PSEUDONYM_KEYS = "sluice.pseudonymKeys"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A version of a table, and where its clone goes. joining: personal columns of these names get stand-ins, others stay behind."""
+
+    source: str
+    version: int
+    target: str
+    dataset: Dataset[Any] | None
+    private: frozenset[str]
+    joining: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What of a table's columns is not as it was."""
+
+    left_out: list[str]
+    stand_ins: list[str]
+
+
+def without_stand_in(path: str, names: Sequence[str]) -> str:
+    """Of these columns of a table, one of a type that there are no stand-ins of, with its type; "" where all are fine."""
+    kinds = versions.columns(path)
+    return next((f"'{name}' ({kinds[name]})" for name in names if _kind(kinds.get(name, "")) not in stand_ins.TYPES), "")
+
+
+def copy(workspace: Workspace, asked: Asked, key: bytes, report: FlowReport) -> Made:
+    """Copy a table's rows without those of erased people. key: of the stand-ins, the same for all tables of a clone."""
+    session = workspace.session
+    evaluation.suit(session, [asked.source])
+    rows = session.read.format("delta").option("versionAsOf", asked.version).load(asked.source)
+    if asked.dataset is not None:
+        rows = erased.without(workspace, asked.dataset, rows, versions.committed_at(asked.source, asked.version))
+    made = _made(rows.schema, asked)
+    stays = [name for name in rows.columns if name not in made.left_out]
+    frame = stand_ins.applied(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
+    _create(workspace, asked, StructType([rows.schema[name] for name in stays]), made)
+    with kept(frame) as final:
+        _check_distinct(rows, final, made.stand_ins)
+        final.write.format("delta").mode("append").save(asked.target)
+        report.changed(final.count(), 0, 0)
+    if made.left_out or made.stand_ins:
+        report.notes.append(_said(made))
+    return made
+
+
+def shallow(workspace: Workspace, asked: Asked, report: FlowReport) -> Made:
+    """Let a table of its own reference the files of another as they are, with everything in them."""
+    workspace.session.sql(
+        f"CREATE TABLE delta.`{asked.target}` SHALLOW CLONE delta.`{asked.source}` VERSION AS OF {asked.version}"
+    )
+    comment = log.description(asked.source)
+    if comment:
+        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {constraints.literal(comment)}")
+    report.notes.append(f"references the files of version {asked.version}")
+    return Made([], [])
+
+
+def _made(schema: StructType, asked: Asked) -> Made:
+    """What becomes of the personal columns."""
+    # To Spark, upper and lower case are one.
+    private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
+    personal = [field for field in schema if field.name.lower() in private]
+    kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in stand_ins.TYPES]
+    return Made([field.name for field in personal if field.name not in kept_ones], kept_ones)
+
+
+def _create(workspace: Workspace, asked: Asked, schema: StructType, made: Made) -> None:
+    """A table as the source is: its properties, comments, constraints and partitions, but for those of what is not as it was."""
+    properties = log.properties(asked.source)
+    lost = {*made.left_out, *made.stand_ins}
+    checks = {name for name, text in properties.items() if name.startswith(CONSTRAINT) and _mentions(text, lost)}
+    ours = [name for name in filter(None, properties.get(CHECKS, "").split(",")) if f"{CONSTRAINT}{name}" not in checks]
+    changed = {
+        _STATISTICS: ",".join(name for name in properties.get(_STATISTICS, "").split(",") if name and name not in lost),
+        CHECKS: ",".join(ours),
+    }
+    builder = DeltaTable.createIfNotExists(workspace.session).location(asked.target).addColumns(schema)
+    builder = builder.comment(log.description(asked.source) or "")
+    if log.partitions(asked.source):
+        builder = builder.partitionedBy(*log.partitions(asked.source))
+    for name, value in properties.items():
+        if name not in checks and name != _PSEUDONYM_KEYS:
+            builder = builder.property(name, changed.get(name, value))
+    builder.execute()
+
+
+def _mentions(condition: str, columns: set[str]) -> bool:
+    words = {word.lower() for word in re.findall(r"\w+", condition)}
+    return any(column.lower() in words for column in columns)
+
+
+def _check_distinct(rows: DataFrame, final: DataFrame, names: Sequence[str]) -> None:
+    """Raises SluiceError where two values of an INT got one stand-in; wider types have room for all."""
+    small = [name for name in names if rows.schema[name].dataType.typeName() == "integer"]
+    if not small:
+        return
+    before, after = (_distinct(frame, small) for frame in (rows, final))
+    fewer = [name for name in small if before[name] != after[name]]
+    if fewer:
+        raise SluiceError(
+            f"Column '{fewer[0]}' is INT and has {before[fewer[0]]} values; two of them got one stand-in. Clone again, which makes others; "
+            "or make it a BIGINT in the transform."
+        )
+
+
+def _distinct(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
+    row = frame.agg(*(F.count_distinct(F.col(f"`{name}`")).alias(name) for name in names)).first()
+    return row.asDict() if row else {}
+
+
+def _said(made: Made) -> str:
+    parts = [f"without {', '.join(made.left_out)}"] if made.left_out else []
+    return "; ".join([*parts, *([f"stand-ins in {', '.join(made.stand_ins)}"] if made.stand_ins else [])])
+
+
+def _kind(text: str) -> str:
+    """A type as the log calls it: PrimitiveType("long") is long."""
+    found = re.fullmatch(r'PrimitiveType\("(\w+)"\)', text)
+    return found.group(1) if found else text

@@ -1,0 +1,120 @@
+"""One table into a release: without what is personal, with a pseudonym of the release's own for whom its rows are about.
+
+A pseudonym is made of the one that the suppression list knows a person by. So an erasure finds the person's rows in every release, and nobody's
+identifier has to be kept for it; and two releases cannot be joined by person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.privacy.treat import Hmac
+from sluice.errors import UsageError
+from sluice.flows.copies import erased
+from sluice.lake import log, tables
+from sluice.lake.releases import Release, new, swap
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import suppression, suppression_key
+from sluice.privacy.pseudonyms import with_pseudonym
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_KNOWN, _MADE = "_known_by", "_pseudonym"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What becomes of a table's columns. pseudonyms: by column the domain of its identifiers. left_out: those that are not released."""
+
+    pseudonyms: dict[str, str]
+    shown: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def columns_of(graph: Graph, dataset: Dataset[Any], names: list[str]) -> Columns:
+    """What would become of a table with these columns. Raises UsageError where it cannot be released."""
+    owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.of(graph, dataset, names)
+    small = isinstance(dataset, MaterializedView) and dataset.at_least
+    if dataset.restricted or dataset.serves:
+        raise UsageError(f"{owner} is not released: it is {'restricted' if dataset.restricted else 'kept for another table'}.")
+    if whose.unknown and not small:
+        raise UsageError(
+            f"{owner} is not released: its rows are of people ({', '.join(sorted(whose.unknown))}), and no column says whose, so that no erasure "
+            "would reach them. Release a table that has the subject, or a view that leaves out small groups (at_least=)."
+        )
+    pseudonyms = {column: domain for column, domain in whose.columns if column in names}
+    banded = {name for name, how in dataset.treatments.items() if not isinstance(how, Hmac)}
+    hidden = {name.lower() for name in dataset.private - banded} - {name.lower() for name in pseudonyms}
+    shown = tuple(name for name in names if name.lower() not in hidden and name not in PROVENANCE)
+    return Columns(pseudonyms, shown, tuple(name for name in names if name.lower() in hidden))
+
+
+def release(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[str, Any]:
+    """Write a table's rows of now, but those of erased people. Returns what the release says of it."""
+    path = workspace.path(dataset.name)
+    version = log.version(path)
+    rows = erased.without(workspace, dataset, tables.read(workspace.session, path, version))
+    chosen = columns_of(workspace.graph, dataset, rows.columns)
+    for column, domain in chosen.pseudonyms.items():
+        rows = (
+            _named(workspace, rows.drop(_KNOWN), F.col(f"`{column}`"), domain, into).withColumn(column, F.col(_MADE)).drop(_MADE)
+        )
+    count = _write(rows.select(*(F.col(f"`{name}`") for name in chosen.shown)), into, dataset.name)
+    return {
+        "version": version,
+        "rows": count,
+        "pseudonyms": chosen.pseudonyms,
+        "left_out": list(chosen.left_out),
+        "erased": [],
+    }
+
+
+def erase(workspace: Workspace, of: Release, table: str) -> int:
+    """Take everybody who is on the suppression list out of a table of a release. Returns how many rows went."""
+    path = str(of.folder / table)
+    rows = tables.read(workspace.session, path)
+    kept: DataFrame = rows
+    for column, domain in of.tables[table]["pseudonyms"].items():
+        people = _listed(workspace, domain, of)
+        kept = kept.join(F.broadcast(people), F.col(f"`{column}`") == F.col(_MADE), "left_anti")
+    gone = rows.count() - kept.count()
+    if gone:
+        _write(kept, of, table)
+    return gone
+
+
+def _write(rows: DataFrame, into: Release, table: str) -> int:
+    folder = new(into, table)
+    rows.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").save(str(folder))
+    state = log.state(str(folder))
+    swap(into, table)
+    return state.rows or 0 if state else 0
+
+
+def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
+    key = suppression_key.key(workspace.settings, workspace.suppression)
+    known = with_pseudonym(rows, key, domain, identifier, _KNOWN)
+    return _again(workspace, known, into)
+
+
+def _again(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
+    """The frame with the release's own pseudonym in the place of that of the suppression list."""
+    key = suppression_key.key(workspace.settings, workspace.suppression)
+    return with_pseudonym(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
+
+
+def _listed(workspace: Workspace, domain: str, of: Release) -> DataFrame:
+    """Who is on the list now, as the release calls them. Of an identifier that changed hands all rows go: a copy may lack the time."""
+    path = workspace.suppression
+    if suppression.is_empty(workspace):
+        return tables.inline(workspace.session, [], f"{_MADE} STRING")
+    listed = tables.read(workspace.session, path).where(F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)})))
+    standing = listed.where(F.col("lifted_at").isNull()) if "lifted_at" in listed.columns else listed
+    return _again(workspace, standing.select(F.col("pseudonym").alias(_KNOWN)).distinct(), of)

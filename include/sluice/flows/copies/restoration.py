@@ -1,0 +1,68 @@
+"""A table as it was at an earlier version, without those who were erased since: what differs is merged, in one commit.
+
+Delta's own RESTORE would bring the files of then back, with everybody in them, for whoever reads before they are taken out again. And
+its change feed is that of files. A merge of differences tells flows below exactly what differs, so that they follow.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.datasets.tables import Dataset
+from sluice.errors import SluiceError
+from sluice.flows.copies import erased
+from sluice.flows.progress import restored
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import kept, merge, operations
+from sluice.lake import constraints, evaluation, log, tables, versions
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import CONSTRAINT
+from sluice.lake.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def restore(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
+    """Let the table hold what it held at a version. The version must be readable and of the same columns.
+
+    Raises SluiceError where a constraint that it has now does not let the rows of then in.
+    """
+    session, path = workspace.session, workspace.path(dataset.name)
+    workspace.note(f"restore_{dataset.name}")
+    evaluation.suit(session, [path, path])
+    now = tables.read(session, path)
+    then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted(now.columns))
+    wanted = erased.without(workspace, dataset, then, versions.committed_at(path, version))
+    _check(workspace, dataset, wanted, version)
+    with kept(operations(wanted, now, dataset.keys)) as differing:
+        if differing.isEmpty():
+            report.notes.append(f"it is as it was at version {version}")
+            return
+        # The mark first: a table that lacks it would pass for one that holds all that was taken.
+        restored.mark(session, path, version, datetime.now(UTC))
+        changes = merge(session, path, differing, dataset.keys, targets.bounding(dataset, now.schema))
+    report.changed(changes.inserted, changes.updated, changes.deleted)
+    report.suppressed = 0 if wanted is then else then.count() - wanted.count()
+    report.notes.append(f"restored to version {version}")
+
+
+def _check(workspace: Workspace, dataset: Dataset[Any], wanted: DataFrame, version: int) -> None:
+    """The table itself would refuse the rows too, with a message that shows one."""
+    path = workspace.path(dataset.name)
+    found = {name.removeprefix(CONSTRAINT): text for name, text in log.properties(path).items() if name.startswith(CONSTRAINT)}
+    found |= {
+        f"{f.name} NOT NULL": f"`{f.name}` IS NOT NULL" for f in tables.read(workspace.session, path).schema if not f.nullable
+    }
+    bad = constraints.failing(wanted, found)
+    if bad:
+        name = max(bad, key=lambda one: bad[one])
+        raise SluiceError(
+            f"Table '{dataset.name}' has the constraint '{name}' now, which {bad[name]} rows of version {version} do not meet. "
+            f"Nothing was changed. Choose a later version; sluice history {workspace.pipeline}.{dataset.name} lists them."
+        )
+
+
+def _quoted(names: list[str]) -> list[str]:
+    return [f"`{name}`" for name in names]

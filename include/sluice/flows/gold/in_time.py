@@ -1,0 +1,186 @@
+"""How far in time a change reaches, as ranges: from the changed rows to the view's rows, and from those to the input's rows they need.
+
+A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. Where the changed row says a day and the view an
+instant, or the other way round, the whole day counts. Rows that say no time (NULL) are read always: what they touch has no bound.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.time_reach import TimeReach
+from sluice.declare.pipeline import duration
+from sluice.errors import DeclarationError, nearest
+from sluice.flows.writing.ranges import MOST, condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+Span = tuple[int, int]
+"""First and last day or microsecond since 1970-01-01, both inclusive."""
+Spans = tuple[Span, ...]
+
+_DAY = 86_400_000_000
+_HOUR = 3_600_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST = (date.min - _EPOCH.date()).days + 1
+_LAST = (date.max - _EPOCH.date()).days - 1
+_KINDS = ("date", "timestamp")
+_DAY_OF = re.compile(r"(?i)(?:to_date|date)\((?P<column>`?\w+`?)\)|cast\((?P<cast>`?\w+`?) as date\)")
+
+
+@dataclass(frozen=True)
+class InTime:
+    """One input's reach in a column of the view. expression: over the input, gives the changed row's day or instant d.
+
+    kind: of the view's column, date or timestamp. of: the kind that the expression gives. before, after: in days for a date, else in
+    microseconds: the view's column is from d - before to d + after.
+    """
+
+    column: str
+    expression: str
+    kind: str
+    of: str
+    before: int = 0
+    after: int = 0
+
+    @property
+    def tick(self) -> Column:
+        """Of a changed row: the day of d, or where the view has instants and the input too, its hour. NULL where d is."""
+        if self._daily:
+            return F.unix_date(F.expr(self.expression).cast("date")).cast("bigint")
+        micros = F.unix_micros(F.expr(self.expression))
+        # Exactly divisible first: a quotient of DOUBLEs could come out as the next hour's.
+        return ((micros - F.pmod(micros, F.lit(_HOUR))) / _HOUR).cast("bigint")
+
+    def touched(self, ticks: Iterable[int]) -> Spans:
+        """The view's days or microseconds that changes at these ticks touch."""
+        if self.kind == "date":
+            return merged((tick - self.before, tick + self.after) for tick in ticks)
+        size = _DAY if self._daily else _HOUR
+        return merged((tick * size - self.before, (tick + 1) * size - 1 + self.after) for tick in ticks)
+
+    def needed(self, spans: Spans) -> Column:
+        """Which of the input's rows the view's rows in these spans are made of; rows without a time among them."""
+        wide = merged((first - self.after, last + self.before) for first, last in spans)
+        if self.kind == "date" and self.of == "timestamp":
+            wide = tuple((first * _DAY, (last + 1) * _DAY - 1) for first, last in wide)
+        if self.kind == "timestamp" and self.of == "date":
+            wide = merged((first // _DAY, last // _DAY) for first, last in wide)
+        literal = literals(self.of, wide)
+        given = f"({self.expression})"
+        day = _DAY_OF.fullmatch(self.expression)
+        # Delta has counts of the NULLs of columns, not of their days; and a cast that fails is no NULL but an error.
+        nothing = f"{day['column'] or day['cast']} IS NULL" if day else f"{given} IS NULL"
+        return F.lit(True) if literal is None else F.expr(f"({condition(given, literal)} OR {nothing})")
+
+    @property
+    def _daily(self) -> bool:
+        return self.kind == "date" or self.of == "date"
+
+
+def merged(spans: Iterable[Span], most: int = MOST) -> Spans:
+    """The spans in order, those that meet made one; where they are too many, those with the smallest gaps, too."""
+    joined: list[Span] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    gaps = [(after[0] - before[1], position) for position, (before, after) in enumerate(itertools.pairwise(joined), 1)]
+    borders = [0, *sorted(position for _, position in sorted(gaps, reverse=True)[: most - 1]), len(joined)]
+    return tuple((joined[start][0], joined[end - 1][1]) for start, end in itertools.pairwise(borders) if end > start)
+
+
+def literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] | None:
+    """The spans as SQL literals; None where one lies outside the years 1 to 9999: then there is no bound."""
+    unit = 1 if kind == "date" else _DAY
+    if any(first // unit < _FIRST or last // unit > _LAST for first, last in spans):
+        return None
+    return tuple((_literal(kind, first), _literal(kind, last)) for first, last in spans)
+
+
+def within(column: str, kind: str, spans: Spans) -> Column:
+    """The condition that a view's column is in one of the spans, in words that Delta skips files by."""
+    literal = literals(kind, spans)
+    return F.lit(True) if literal is None else F.expr(condition(f"`{column}`", literal))
+
+
+def in_time(
+    view: MaterializedView[Any], inputs: Mapping[str, DataFrame], result: StructType, found: Mapping[str, Mapping[str, str]]
+) -> dict[str, InTime]:
+    """By input, its reach in time, of a view that declares one. inputs: frames with their columns; none of their rows is read.
+
+    found: by input, the expressions of the view's columns that bound it by themselves. An input without a declared reach that carries
+    the column so is bounded by it, and not widened. Raises DeclarationError where a reach does not fit the view or its input.
+    """
+    if not view.reach:
+        return {}
+    column = next(iter(view.reach.values())).column
+    kind = _kind_of(view, column, result)
+    reaches: dict[str, InTime] = {}
+    for name in view.reads:
+        declared = view.reach.get(name)
+        if declared is None and column in found[name]:
+            declared = TimeReach(column, input=found[name][column])
+        if declared is not None:
+            of = _kind_over(view, name, declared, inputs[name])
+            before, after = (_length(kind, interval) for interval in (declared.before, declared.after))
+            reaches[name] = InTime(column, declared.input, kind, of, before, after)
+    return reaches
+
+
+def _kind_of(view: MaterializedView[Any], column: str, result: StructType) -> str:
+    owner = f"View '{view.name}': reach names '{column}'"
+    if column not in result.names:
+        raise DeclarationError(f"{owner}, no column of it.{nearest(column, result.names)}")
+    kind = str(result[column].dataType.typeName())
+    if kind not in _KINDS:
+        raise DeclarationError(f"{owner}, which is {kind.upper()}. A reach in time is in a DATE or TIMESTAMP column.")
+    if column in view.private:
+        raise DeclarationError(f"{owner}, which is personal: its values would stand in query plans. Use a column that is not.")
+    return kind
+
+
+def _kind_over(view: MaterializedView[Any], name: str, reach: TimeReach, frame: DataFrame) -> str:
+    owner = f"View '{view.name}': its reach of '{name}'"
+    try:
+        given = F.expr(reach.input)
+        # As a condition, too: what is aggregated has a type, but is no row's.
+        kind = str(frame.where(given.isNotNull()).select(given).schema[0].dataType.typeName())
+    except PySparkException as error:
+        columns = ", ".join(frame.columns)
+        said = str(error).splitlines()[0].split(" SQLSTATE")[0]
+        raise DeclarationError(
+            f"{owner} cannot be written over it as {reach.input}: {said} Say input=, an expression over its columns: {columns}."
+        ) from None
+    if kind not in _KINDS:
+        raise DeclarationError(f"{owner}, {reach.input}, is {kind.upper()}. It must give a DATE or a TIMESTAMP.")
+    return kind
+
+
+def _length(kind: str, interval: str) -> int:
+    """In whole days for a date, a part of one counting as one; else in microseconds."""
+    exact = duration(interval) // timedelta(microseconds=1)
+    return -(-exact // _DAY) if kind == "date" else exact
+
+
+def _literal(kind: str, at: int) -> str:
+    if kind == "date":
+        return f"DATE'{_EPOCH.date() + timedelta(days=at)}'"
+    return f"TIMESTAMP'{(_EPOCH + timedelta(microseconds=at)).isoformat(' ', 'microseconds')}'"
+
+
+def union(spans: Sequence[Spans]) -> Spans:
+    """All of them."""
+    return merged(itertools.chain.from_iterable(spans))

@@ -1,0 +1,208 @@
+"""Which part of a view can a change of an input touch? Spark's optimiser is asked.
+
+A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input.
+The optimiser pushes a filter down to an input in just those cases. So an opaque filter on the view's column is optimised, and if it
+arrives right above every place where the input is read, always as the same expression over the input, that expression gives, for each
+changed row, the values of the view's column that it can touch. A column's name proves nothing.
+
+The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. A plain comparison would let the optimiser turn an outer join
+into an inner one first and so call columns bounding that are not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.errors import DeclarationError
+from sluice.flows.gold.in_time import InTime, in_time
+from sluice.flows.gold.total import total
+from sluice.flows.gold.truncation import truncated
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_MODULUS = 1_000_003
+_UNHASHED = ("map", "variant", "array", "struct")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
+
+    time: how far its changes reach in time, where the view declares a reach. Without both a change can touch every row of the view.
+    """
+
+    columns: Mapping[str, str]
+    time: InTime | None = None
+
+
+def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> dict[str, Reach]:
+    """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
+
+    Among the columns that bound a recompute the view's keys are taken, or others where no key is one. Raises DeclarationError where
+    an input is not used, or a declared reach in time does not fit.
+    """
+    asking = session.newSession()
+    asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
+    leaves = {name: _placeholder(asking, schema) for name, schema in inputs.items()}
+    result = view(*(leaves[name] for name in view.reads))
+    names = {_relation(leaf): name for name, leaf in leaves.items()}
+    unused = sorted(set(inputs) - _read(result._jdf.queryExecution().analyzed(), names).keys())
+    if unused:
+        raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
+    places = _read(result._jdf.queryExecution().optimizedPlan(), names)
+    bounding: dict[str, dict[str, str]] = {name: {} for name in inputs}
+    for position, field in enumerate(result.schema):
+        # Of a treated column the transform gives another value than the one that is stored.
+        if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
+            continue
+        for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
+            if expression is not None and _works(leaves[name], expression):
+                bounding[name][field.name] = expression
+    times = in_time(view, leaves, result.schema, bounding)
+    return {name: Reach(_preferred(view, columns), times.get(name)) for name, columns in bounding.items()}
+
+
+def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
+    keys = {key: columns[key] for key in view.keys if key in columns}
+    return keys or columns
+
+
+def _placeholder(session: SparkSession, schema: StructType) -> DataFrame:
+    # Not an empty local relation, which the optimiser would fold away together with what stands on it.
+    return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+
+
+def _relation(leaf: DataFrame) -> int:
+    return int(leaf._jdf.queryExecution().analyzed().rdd().id())
+
+
+def _arrivals(
+    result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
+) -> dict[str, str | None]:
+    """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not.
+
+    places: at how many places the plan without the filter reads each. A column that is a constant in one branch of a union decides the
+    filter there before anything is read: the branch is gone from the plan, and a change of what it reads can touch its rows all the same.
+    """
+    filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
+    found: dict[str, str | None] = {}
+    seen: Counter[str] = Counter()
+
+    def walk(plan: Any, conditions: list[Any]) -> None:
+        kind = plan.nodeName()
+        if kind == "Filter":
+            conditions = [*conditions, plan.condition()]
+        elif kind != "Project" and plan.children().size() > 0:
+            conditions = []
+        name = _input_of(plan, names)
+        if name is not None:
+            here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
+            found[name] = here if name not in found or found[name] == here else None
+            seen[name] += 1
+        for subquery in _all(plan.subqueries()):
+            walk(subquery, [])
+        for child in _all(plan.children()):
+            walk(child, conditions)
+
+    walk(filtered._jdf.queryExecution().optimizedPlan(), [])
+    return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < places[name]}
+
+
+def _read(plan: Any, names: Mapping[int, str]) -> Counter[str]:
+    """At how many places a plan reads each input."""
+    found: Counter[str] = Counter()
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        name = _input_of(one, names)
+        if name is not None:
+            found[name] += 1
+        waiting += [*_all(one.subqueries()), *_all(one.children())]
+    return found
+
+
+def _input_of(plan: Any, names: Mapping[int, str]) -> str | None:
+    return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
+
+
+def _all(sequence: Any) -> list[Any]:
+    """The members of a sequence of the JVM."""
+    return [sequence.apply(position) for position in range(sequence.size())]
+
+
+def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
+    """What is hashed in the probe's filter, as SQL over the input's columns; None where the condition holds no such filter."""
+    kind = condition.getClass().getSimpleName()
+    parts = condition.children()
+    if kind == "And":
+        return _hashed(parts.apply(0), modulus, leaf) or _hashed(parts.apply(1), modulus, leaf)
+    if kind != "EqualTo" or str(modulus) not in parts.apply(0).toString():
+        return None
+    remainder = parts.apply(0)
+    if remainder.getClass().getSimpleName() != "Pmod":
+        return None
+    hashed = remainder.children().apply(0)
+    if hashed.getClass().getSimpleName() != "Murmur3Hash" or hashed.children().size() != 1:
+        return None
+    if not condition.references().subsetOf(leaf.outputSet()):
+        return None
+    expression = hashed.children().apply(0)
+    text = _unqualified(expression)
+    return text if truncated(text) or total(expression) else None
+
+
+def _unqualified(expression: Any) -> str:
+    """The expression as SQL, its columns by their names alone: an alias that a transform gave an input is not known here."""
+    return str(_bare(expression).sql())
+
+
+def _bare(expression: Any) -> Any:
+    kind, children = expression.getClass().getSimpleName(), expression.children()
+    if kind == "AttributeReference":
+        nothing = expression.qualifier().take(0)
+        return expression.withQualifier(nothing)
+    if children.isEmpty():
+        return expression
+    if kind == "KnownNullable":
+        return _bare(children.apply(0))
+    if kind == "PreciseTimestampConversion":
+        return _written(expression, _bare(children.apply(0)))
+    # Of the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
+    bare = children.take(0)
+    for position in range(children.size()):
+        bare = bare.appended(_bare(children.apply(position)))
+    return expression.withNewChildren(bare)
+
+
+def _written(conversion: Any, child: Any) -> Any:
+    """What computes the start and end of a tumbling window is not to be written in SQL; two functions that say the same are.
+
+    Nothing else is: a session's start looks like its first event's instant, and the optimiser takes filters through the making of
+    sessions as if it were, which gives wrong ones (Spark 4.2).
+    """
+    known: Any = SparkContext._jvm
+    expressions = known.org.apache.spark.sql.catalyst.expressions
+    kinds = conversion.fromType().simpleString(), conversion.toType().simpleString()
+    if kinds == ("timestamp", "bigint"):
+        return expressions.UnixMicros(child)
+    written = expressions.MicrosToTimestamp(child) if kinds == ("bigint", "timestamp") else conversion
+    return written if truncated(written.sql()) else conversion
+
+
+def _works(leaf: DataFrame, expression: str) -> bool:
+    """Whether the expression can be written over the input; one that cannot is no bound, and the view is recomputed in full."""
+    try:
+        leaf.select(F.expr(expression))
+    except PySparkException:
+        return False
+    return True

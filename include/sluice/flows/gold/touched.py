@@ -1,0 +1,175 @@
+"""The part of a view that a batch of changes can touch: values of columns, and ranges of time."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.flows.gold import in_time, truncation
+from sluice.flows.gold.in_time import Spans
+from sluice.flows.gold.probe import Reach
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import kept
+from sluice.flows.writing.ranges import Limits, within
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+INPUT = "_input"
+_TICK = "_tick"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Rows of a view: those with one of these distinct values, which lie in these ranges, and in these spans of the reach's column.
+
+    values: None where no column bounds the changes. spans: None where time does not.
+    """
+
+    reach: Mapping[str, Reach]
+    values: DataFrame | None
+    ranges: Limits
+    spans: Spans | None
+    nullable: frozenset[str] = frozenset()
+    """The columns of which a value is NULL."""
+    distinct: int | None = None
+    """How many values there are."""
+
+    def of_input(self, name: str, frame: DataFrame) -> DataFrame:
+        """The rows of an input that the view's rows in scope are made of, and others."""
+        reach = self.reach[name]
+        if self.spans is not None and reach.time is not None:
+            frame = frame.where(reach.time.needed(self.spans))
+        return self._narrowed(frame, reach.columns)
+
+    def of_view(self, frame: DataFrame, made: bool = False) -> DataFrame:
+        """The rows in scope, of the view's table, or of what its transform made."""
+        time = self._time()
+        if made:
+            # What does not come out twice the same is not moved, and nothing is moved past it: the optimiser takes a condition on a
+            # session's start below the making of sessions, which are then of other events (Spark 4.2).
+            frame = frame.where(F.floor(F.rand()) == 0)
+        if self.spans is not None and time is not None:
+            frame = frame.where(in_time.within(time.column, time.kind, self.spans))
+        return self._narrowed(frame, {column: f"`{column}`" for column in frame.columns})
+
+    def limits(self) -> Limits:
+        """The ranges by column of the view, times among them."""
+        time = self._time()
+        spans = in_time.literals(time.kind, self.spans) if time is not None and self.spans is not None else None
+        return {**self.ranges, **({time.column: spans} if time is not None and spans is not None else {})}
+
+    def at_most(self, keys: Sequence[str]) -> int | None:
+        """How many rows of a view with these keys can be in scope: one for each value, or for each value and day. None: not known."""
+        time, days = self._time(), 1
+        if self.values is None or self.distinct is None:
+            return None
+        bound = {*self.values.columns}
+        if time is not None and self.spans is not None and time.kind == "date" and time.column in set(keys) - bound:
+            bound.add(time.column)
+            days = sum(last - first + 1 for first, last in self.spans)
+        return self.distinct * days if bound >= set(keys) else None
+
+    def _time(self) -> in_time.InTime | None:
+        return next((one.time for one in self.reach.values() if one.time is not None), None)
+
+    def _narrowed(self, frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+        """The frame's rows whose values of these columns, by expression, are in scope, NULLs being equal to each other."""
+        shared = [column for column in self.values.columns if column in columns] if self.values is not None else []
+        if self.values is None or not shared:
+            return frame
+        near = frame.where(within(self.ranges, columns) & truncation.near(self.ranges, columns))
+        values = self.values.select(*(F.col(f"`{column}`").alias(f"_touched_{column}") for column in shared))
+        if len(shared) < len(self.values.columns):
+            values = values.distinct()
+        pairs = {column: (F.expr(columns[column]), F.col(f"`_touched_{column}`")) for column in shared}
+        # A plain comparison where nothing is NULL: the other is hashed as two values a column.
+        conditions = [of.eqNullSafe(value) if name in self.nullable else of == value for name, (of, value) in pairs.items()]
+        return near.join(values, functools.reduce(lambda a, b: a & b, conditions), "left_semi")
+
+
+News = Mapping[str, Spans | None]
+"""By input that has changes in a batch, what they touch in time; None: no bound."""
+
+
+def stream(session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, Reach], limit: int) -> DataFrame:
+    """The names that changes of the inputs touch: _input, and per input a struct of the bounding columns' values and the time."""
+    frames = []
+    for name in sorted(reach):
+        reader = session.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", limit)
+        columns = [F.expr(expression).alias(column) for column, expression in reach[name].columns.items()]
+        columns += [time.tick.alias(_TICK)] if (time := reach[name].time) else []
+        values = [F.struct(*columns).alias(name)] if columns else []
+        frames.append(reader.load(paths[name]).select(F.lit(name).alias(INPUT), *values))
+    return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
+
+
+def news(changes: DataFrame, reach: Mapping[str, Reach]) -> News:
+    """What is to be known of a batch's changes beforehand: one pass."""
+    asked: list[Column] = []
+    timed = [name for name in reach if reach[name].time is not None]
+    for position, name in enumerate(reach):
+        ours = F.col(INPUT) == name
+        asked.append(F.count_if(ours).alias(f"rows_{position}"))
+        if name in timed:
+            tick = F.col(f"{name}.`{_TICK}`")
+            asked.append(F.collect_set(tick).alias(f"ticks_{position}"))
+            asked.append(F.count_if(ours & tick.isNull()).alias(f"nulls_{position}"))
+    row = changes.agg(*asked).first()
+    found: dict[str, Any] = row.asDict() if row else {}
+    result: dict[str, Spans | None] = {}
+    for position, name in enumerate(reach):
+        time = reach[name].time
+        if found[f"rows_{position}"]:
+            bounded = time is not None and not found[f"nulls_{position}"]
+            result[name] = time.touched(found[f"ticks_{position}"]) if time is not None and bounded else None
+    return result
+
+
+def unbounded(found: News, reach: Mapping[str, Reach]) -> list[str]:
+    """The inputs of whose changes every row of the view can be touched."""
+    return [name for name in sorted(found) if not reach[name].columns and found[name] is None]
+
+
+@contextmanager
+def scopes(view: MaterializedView[Any], changes: DataFrame, found: News, reach: Mapping[str, Reach]) -> Iterator[list[Scope]]:
+    """What the changes touch: inputs that are bounded by the same columns in one scope."""
+    passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
+    for name in sorted(found):
+        passes[tuple(sorted(reach[name].columns)), found[name] is not None].append(name)
+    with ExitStack() as stack:
+        yield [_scope(stack, view, changes, names, found, reach) for names in passes.values()]
+
+
+def _scope(
+    stack: ExitStack,
+    view: MaterializedView[Any],
+    changes: DataFrame,
+    names: Sequence[str],
+    found: News,
+    reach: Mapping[str, Reach],
+) -> Scope:
+    spans = [one for name in names if (one := found[name]) is not None]
+    time = in_time.union(spans) if spans else None
+    columns = sorted(reach[names[0]].columns)
+    if not columns:
+        return Scope(reach, None, {}, time)
+    of_each = [
+        changes.where(F.col(INPUT) == name).select(*(F.col(f"{name}.`{column}`").alias(column) for column in columns))
+        for name in names
+    ]
+    values = stack.enter_context(kept(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
+    bounding = targets.bounding(view, values.schema, columns)
+    # Asked even where no column has ranges: values that are there already, and counted, are few enough to be sent to every worker.
+    absent = [F.count_if(F.col(f"`{column}`").isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
+    row = values.agg(F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates()).first()
+    asked: dict[str, Any] = row.asDict() if row else {}
+    nullable = frozenset(column for position, column in enumerate(columns) if asked[f"_absent_{position}"])
+    return Scope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])

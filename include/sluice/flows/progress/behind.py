@@ -1,0 +1,78 @@
+"""Which flows have yet to read what a table was: as long as one has, the files of those versions must stay. Read without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from sluice.flows.progress import batches, checkpoints
+from sluice.flows.progress.continuity import HEARTBEATS
+from sluice.lake import log
+from sluice.lake.tables import RETENTION, duration
+from sluice.lake.workspace import Workspace
+
+_NO_DATA = (
+    "VACUUM",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "ADD CONSTRAINT",
+    "DROP CONSTRAINT",
+    "CHANGE COLUMN",
+    "ADD COLUMNS",
+)
+_NO_CHANGE = ("OPTIMIZE", "REORG")
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A flow that has yet to read a version of its input. at: when that was made (UTC)."""
+
+    flow: str
+    version: int
+    at: datetime | None
+
+    def __str__(self) -> str:
+        """In words, for a report."""
+        return f"the flow '{self.flow}' has not read version {self.version} yet; run it, and the files go with the next VACUUM"
+
+
+def of(workspace: Workspace, now: datetime) -> dict[str, list[Behind]]:
+    """By table, the flows that VACUUM would take files from: those that have yet to read what is older than the table's retention."""
+    found: dict[str, list[Behind]] = {}
+    for declared in (*workspace.graph.streams.values(), *workspace.graph.views.values()):
+        flow = f"{workspace.graph.layer(declared)}_{declared.name}"
+        for name, (version, whole) in _unread(workspace.checkpoints(flow), flow).items():
+            behind = _behind(workspace.path(name), flow, version, whole, now)
+            if behind is not None:
+                found.setdefault(name, []).append(behind)
+    return found
+
+
+def _unread(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
+    """By input, the first version that a flow has yet to take; and whether it was reading the table as a whole, and did not end."""
+    memory = checkpoints.remembered(folder, flow)
+    if memory is None or memory.get("reset"):
+        return {}  # it starts anew, from its inputs as they are then
+    place, inputs = Path(folder) / str(memory["identity"]), memory.get("inputs")
+    tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
+    done = any(path.name.isdigit() for path in (place / "commits").glob("*"))
+    unread = (
+        batches.unread(str(place), tables)
+        if done
+        else {name: end + 1 for name, end in batches.ends(str(place), 0, tables).items()}
+    )
+    return {name: (version, not done) for name, version in unread.items() if name != HEARTBEATS}
+
+
+def _behind(path: str, flow: str, version: int, whole: bool, now: datetime) -> Behind | None:
+    if not log.exists(path):
+        return None
+    keep = duration(log.properties(path).get(RETENTION, "interval 7 days"))
+    passed_over = _NO_DATA if whole else (*_NO_DATA, *_NO_CHANGE)
+    waiting = [
+        one for one in log.commits(path) if one["version"] >= version and not str(one["operation"]).startswith(passed_over)
+    ]
+    old = [one for one in waiting if one["at"] is not None and one["at"] + keep <= now]
+    return Behind(flow, int(old[-1]["version"]), old[-1]["at"]) if old else None

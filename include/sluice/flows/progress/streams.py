@@ -1,0 +1,96 @@
+"""Running a flow: a stream of names, triggered to take what is there now, a batch at a time, each in a session of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import StreamingQueryException
+
+from sluice.errors import SluiceError, StopRequested
+from sluice.flows.progress.checkpoints import Checkpoint
+from sluice.lake.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+OnBatch = Callable[[Workspace, "DataFrame", int], None]
+
+_CONTINUITY_ERRORS = (
+    "DELTA_SCHEMA_CHANGED",
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+    "DELTA_VERSION_NOT_FOUND",
+    "DELTA_VERSIONS_NOT_CONTIGUOUS",
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
+    "DELTA_MISSING_CHANGE_DATA",
+    "DELTA_LOG_FILE_NOT_FOUND",
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    "sources in the checkpoint offsets and now there are",
+)
+
+
+class ContinuityLost(SluiceError):
+    """The stream cannot go on from its checkpoint, now or ever; the flow must be rebased."""
+
+
+def run(
+    workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch: OnBatch, output: str = "append"
+) -> dict[str, Any] | None:
+    """Take everything that is there now, then end. Every read and write of a batch must go through the workspace it is given.
+
+    output: of a query with state, its output mode. Returns Spark's progress of the last batch; None where there was none.
+
+    Raises ContinuityLost where only a fresh checkpoint helps, and whatever on_batch raises.
+    """
+    raised: list[BaseException] = []
+
+    def batch(rows: DataFrame, number: int) -> None:
+        try:
+            stop_if_requested(workspace)
+            inside = workspace.within(rows.sparkSession)
+            inside.note(checkpoint.flow)
+            on_batch(inside, rows, number)
+        except BaseException as error:
+            # Raised again below, on this side. The JVM, which would log it with its frames, hears only that it happened; and of
+            # anything but an Exception it would not hear at all, and wait for ever.
+            raised.append(error)
+            raise RuntimeError("the batch failed") from None
+
+    query = (
+        frame.writeStream
+        .queryName(f"{workspace.pipeline}.{checkpoint.flow}")
+        .outputMode(output)
+        .foreachBatch(batch)
+        .option("checkpointLocation", checkpoint.path)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        cause = raised[-1] if raised else error
+        if any(mark in str(cause) for mark in _CONTINUITY_ERRORS):
+            raise ContinuityLost(_mark(str(cause))) from None
+        raise cause from None
+    return _last_batch(query)
+
+
+def stop_if_requested(workspace: Workspace) -> None:
+    """Raises StopRequested if somebody asked this run to stop."""
+    if workspace.places.stop_request(workspace.run).exists():
+        raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
+
+
+def _last_batch(query: StreamingQuery) -> dict[str, Any] | None:
+    """A trigger that found nothing has a progress, too, which is of no batch."""
+    found: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
+    ran = [progress for progress in found if "addBatch" in progress["durationMs"]]
+    return ran[-1] if ran else None
+
+
+def _mark(text: str) -> str:
+    return next(mark for mark in _CONTINUITY_ERRORS if mark in text)

@@ -1,0 +1,171 @@
+"""The silver flow: a table is the fold of the live deliveries of its source, one row a key.
+
+It streams outcomes and reads bronze as it is now. New rows are merged in: the highest sequence wins, then the content, never arrival.
+A maximum cannot be taken back, so when deliveries stop counting (superseded, discarded), the keys whose present row came from one of
+them are folded again from bronze.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.declare.ingest.source import Source
+from sluice.flows.progress import streams
+from sluice.flows.progress.checkpoints import current
+from sluice.flows.silver.aside import set_aside
+from sluice.flows.silver.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
+from sluice.flows.silver.scope import Scope, feeding, live_deliveries, outcomes_of, rows_of, scope_of
+from sluice.flows.silver.winners import precedence, winners
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import (
+    CONFLICT,
+    DELETE,
+    INSERT,
+    OPERATION,
+    UPDATE,
+    beside,
+    kept,
+    merge,
+    same,
+)
+from sluice.flows.writing.judgement import judge_and_ask
+from sluice.flows.writing.ranges import Limits, bounds, within
+from sluice.ingest.ledger import Outcome
+from sluice.lake import evaluation, log, tables
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import Shape
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.quality import verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ALL_FILES = 2**31 - 1
+
+
+def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
+    """Bring the table up to date. anew: a reason to fold everything again."""
+    source = workspace.graph.sources[table.reads[0]]
+    wanted = schema_of(workspace, table, source)
+    if wanted is None:
+        report.notes.append("its source has no record yet")
+        return
+    shape = targets.prepare(workspace, table, wanted, PROVENANCE, anew)
+    flow = f"{workspace.graph.layer(table)}_{table.name}"
+    checkpoint = current(workspace.checkpoints(flow), flow, {"outcomes": log.table_id(workspace.outcomes)}, anew=anew)
+    if checkpoint.rebased:
+        report.notes.append(f"folded anew: {checkpoint.rebased}")
+    elif targets.changed(workspace, table):
+        report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
+    reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", _ALL_FILES if checkpoint.rebased else 1000)
+
+    def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
+        everything = checkpoint.rebased is not None and number == 0
+        scope = Scope(everything=True) if everything else scope_of(inside, source, rows)
+        if scope != Scope():
+            fold(inside, table, source, scope, report, flow, shape if everything else None)
+        if everything:
+            targets.remember(inside, table)
+
+    ours = F.col("source").isin([one.name for one in feeding(workspace, source)])
+    streams.run(workspace, reader.load(workspace.outcomes).where(ours), checkpoint, on_batch)
+
+
+def fold(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    scope: Scope,
+    report: FlowReport,
+    flow: str,
+    shape: Shape | None = None,
+) -> None:
+    """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
+    workspace.note(flow, scope.fresh)
+    live = live_deliveries(workspace, source) if scope.everything else scope.fresh
+    path = workspace.path(table.name)
+    evaluation.suit(workspace.session, [path], rows_of(workspace, source, live))
+    target = tables.read(workspace.session, path)
+    bounding = targets.bounding(table, target.schema)
+    with kept(judged(workspace, table, source, live)) as rows:
+        asked = bounding.aggregates(where=verdicts.accepted(table.expectations))
+        quarantined, found = judge_and_ask(table, rows, report, asked)
+        good = accepted(table, rows)
+        check_one_file(table, good)
+        set_aside(workspace, table, source, rows, scope, quarantined)
+        if shape is not None:
+            report.replaced(targets.replace(winners(table, good), path, shape))
+            report.batches += 1
+            return
+        operations = _operations(workspace, table, source, scope, good, target, bounding.limits(found))
+        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True)
+    report.batches += 1
+    report.deliveries += len(scope.fresh)
+    report.changed(changes.inserted, changes.updated, changes.deleted)
+
+
+def _operations(
+    workspace: Workspace, table: AnyTable, source: Source, scope: Scope, good: DataFrame, target: DataFrame, limits: Limits
+) -> DataFrame:
+    """What to do to the table. limits: what the good rows are in."""
+    if scope.everything:
+        return differences(workspace, table, source, winners(table, good), target, F.lit(True))
+    dead = F.col("_delivery").isin(list(scope.dead))
+    # By the log first, which takes no Spark job.
+    held = log.covered(workspace.path(table.name), "_delivery", scope.dead) if scope.dead else set()
+    lost = target.where(dead)
+    if not held or lost.isEmpty():
+        new, again, retracting = winners(table, good), F.lit(False), False
+        old = target.where(within(limits))
+    else:
+        live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
+        others = of_keys(table, accepted(table, judged(workspace, table, source, live)), lost)
+        new, again, retracting = winners(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead)), True
+        old = target.where(within(bounds(new, targets.bounding(table, target.schema))) | dead)
+    ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
+    two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
+    return differences(workspace, table, source, new, old, again, two_files, retracting)
+
+
+def differences(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    new: DataFrame,
+    old: DataFrame,
+    again: Column,
+    two_files: Column | None = None,
+    retracting: bool = True,
+) -> DataFrame:
+    """What to do to the table's rows `old` so that it holds the rows `new`, one a key, with an operation for each that differs.
+
+    again: where the old row counts no more, and the new one takes its place or it goes; elsewhere the higher precedence wins.
+    two_files: where a row of another file is a conflict. retracting: whether `again` can be true of any row.
+    """
+    both = beside(new, old, table.keys)
+    content = [name for name in old.columns if name not in PROVENANCE]
+    equal = same([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
+    wins = precedence(table, "new", content) > precedence(table, "old", content)
+    operation = (
+        F
+        .when(F.col("old").isNull(), INSERT)
+        .when(F.col("new").isNull(), F.when(again, DELETE))
+        .when(F.lit(False) if two_files is None else two_files, CONFLICT)
+        .when((again | wins) & ~equal, UPDATE)
+    )
+    if retracting:
+        both = _with_files(workspace, both, outcomes_of(workspace, source))
+        # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
+        operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
+    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
+    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
+
+
+def _with_files(workspace: Workspace, both: DataFrame, outcomes: list[Outcome]) -> DataFrame:
+    known = tables.inline(workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING")
+    for side in ("new", "old"):
+        files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
+        both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
+    return both

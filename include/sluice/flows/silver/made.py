@@ -1,0 +1,99 @@
+"""The rows of a silver table as today's code makes them from bronze, with provenance and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError
+from sluice.flows.silver.provenance import carried
+from sluice.flows.silver.winners import normalised
+from sluice.flows.writing import enforced
+from sluice.flows.writing.difference import same
+from sluice.lake import log, tables
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import anonymised, treatments
+from sluice.quality import conditions, verdicts
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+AnyTable = Table[Any]
+_FEW = 100
+TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
+
+
+def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
+    """The table's columns: those of its transform and the provenance. None while a source without declared schema had no record."""
+    path = workspace.path(source.name)
+    if not log.exists(path):
+        return None
+    bronze = anonymised.seen_by(table, tables.read(workspace.session, path))
+    if not [name for name in bronze.columns if not name.startswith("_")]:
+        return None
+    rows = normalised(carried(table(bronze), table.name))
+    enforced.check(table, rows.schema)
+    conditions.check(workspace.session, table, rows.schema)
+    return in_order(stored(None, table, verdicts.with_verdict(rows, ())).drop(*verdicts.VERDICT).schema)
+
+
+def in_order(schema: StructType) -> StructType:
+    """The columns of a transform's result, with the provenance last."""
+    return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
+
+
+def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None) -> DataFrame:
+    """The transform's rows of these deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
+    low, high = (min(live), max(live)) if live else (0, 0)
+    everything = anonymised.seen_by(table, tables.read(workspace.session, workspace.path(source.name)))
+    bronze = everything.where(F.col("_delivery").between(low, high))
+    # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
+    made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
+    rows = normalised(_of_deliveries(workspace, made, live))
+    judged_rows = verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
+    return stored(workspace.settings, table, judged_rows)
+
+
+def _of_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Few numbers stand in the condition, which takes no Spark job; thousands of them would be slow to plan."""
+    if len(numbers) <= _FEW:
+        return rows.where(F.col("_delivery").isin(list(numbers)))
+    chosen = tables.inline(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+    return rows.join(F.broadcast(chosen), "_delivery", "left_semi")
+
+
+def stored(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
+    """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict comes last.
+
+    settings: None where only the columns matter.
+    """
+    rows = treatments.applied(settings, judged, table.treatments, f"Table '{table.name}'")
+    shaped = table.shape(rows) if table.shape else rows
+    return shaped.select(*in_order(shaped.drop(*verdicts.VERDICT).schema).names, *verdicts.VERDICT)
+
+
+def accepted(table: AnyTable, rows: DataFrame) -> DataFrame:
+    """Of rows with verdicts those that stay, without the verdict."""
+    return rows.where(verdicts.accepted(table.expectations)).drop(*verdicts.VERDICT)
+
+
+def of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
+    """The rows whose key is among the keys, NULLs being equal to each other. by: other columns than the table's keys."""
+    names = by or table.keys
+    condition = same([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
+    wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
+    return rows.alias("rows").join(wanted, condition, "left_semi")
+
+
+def check_one_file(table: AnyTable, good: DataFrame) -> None:
+    """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
+    if table.key_in_one_file:
+        keys = [F.col(f"`{key}`") for key in table.keys]
+        if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
+            raise SluiceError(TWO_FILES.format(table.name))

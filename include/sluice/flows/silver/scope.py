@@ -1,0 +1,90 @@
+"""What a batch of the silver flow is about: which deliveries of the files it names count now, and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sluice.declare.ingest.source import Source
+from sluice.ingest import ledger
+from sluice.lake.workspace import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a batch is about. fresh: deliveries whose rows are new and count; dead: deliveries of the same files that do not count.
+
+    everything: fold all live deliveries, and take out every row that none of them gives.
+    """
+
+    fresh: tuple[int, ...] = ()
+    dead: tuple[int, ...] = ()
+    everything: bool = False
+
+
+def scope_of(workspace: Workspace, source: Source, rows: DataFrame) -> Scope:
+    """What the outcomes of a batch touch: of their files, which deliveries count now and which do not.
+
+    source: the one that the bronze table is named after; the batch may be of any that feeds it.
+    """
+    touched = rows.select("delivery", "source", "file", "state").collect()
+    scopes = [_of_one(workspace, one, [row for row in touched if row.source == one.name]) for one in feeding(workspace, source)]
+    fresh, dead = ({delivery for scope in scopes for delivery in getattr(scope, of)} for of in ("fresh", "dead"))
+    return Scope(tuple(sorted(fresh)), tuple(sorted(dead)))
+
+
+def _of_one(workspace: Workspace, source: Source, rows: Sequence[Row]) -> Scope:
+    touched = [(row.delivery, row.file, row.state) for row in rows]
+    if not touched:
+        return Scope()
+    files = {file for _, file, _ in touched}
+    of_files = [outcome for outcome in ledger.of_source(workspace.outcomes, source.name) if outcome.file in files]
+    live = ledger.live(of_files, source.redelivery == "replace")
+    with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
+    # A discarded delivery lets an earlier one of its file count again.
+    discarded = any(state == ledger.DISCARDED for _, _, state in touched)
+    fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
+    return Scope(tuple(fresh), tuple(sorted(with_rows - live)))
+
+
+def outcomes_of(workspace: Workspace, source: Source) -> list[ledger.Outcome]:
+    """What became of each delivery that feeds a source's bronze table. Two sources may have files of one name; here they differ.
+
+    Read without Spark, whose jobs would take longer than the reading.
+    """
+    return [
+        replace(outcome, file=f"{one.name}/{outcome.file}")
+        for one in feeding(workspace, source)
+        for outcome in ledger.of_source(workspace.outcomes, one.name)
+    ]
+
+
+def rows_of(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
+    """How many rows bronze has of these deliveries, as they were counted; None where one was not."""
+    numbers = set(deliveries)
+    counts = {one.delivery: one.rows for one in outcomes_of(workspace, source) if one.delivery in numbers}
+    known = [counts.get(number) for number in numbers]
+    return None if None in known else sum(count for count in known if count)
+
+
+def feeding(workspace: Workspace, source: Source) -> tuple[Source, ...]:
+    """The sources whose records are in a source's bronze table."""
+    return workspace.graph.feeding(source.name)
+
+
+def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int] | None = None) -> list[int]:
+    """The deliveries that count now and have rows: of the files that these deliveries are of, or of all."""
+    numbers = None if of_files_with is None else set(of_files_with)
+    found: set[int] = set()
+    for one in feeding(workspace, source):
+        outcomes = ledger.of_source(workspace.outcomes, one.name)
+        if numbers is not None:
+            files = {outcome.file for outcome in outcomes if outcome.delivery in numbers}
+            outcomes = [outcome for outcome in outcomes if outcome.file in files]
+        with_rows = {outcome.delivery for outcome in outcomes if outcome.had_rows}
+        found |= ledger.live(outcomes, one.redelivery == "replace") & with_rows
+    return sorted(found)

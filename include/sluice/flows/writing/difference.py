@@ -1,0 +1,140 @@
+"""Bringing a table to what it should be, touching only what differs: no difference, no commit.
+
+The difference is made first and then merged. A MERGE that does the comparing rewrites every file with a match, equal or not. The
+merge's condition holds bounds of columns with statistics only, so that few files are read and no personal value gets into the history.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import functions as F
+
+from sluice.errors import SluiceError
+from sluice.flows.writing.ranges import Bounding, Limits, condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OPERATION = "_operation"
+DISTINCT = "_distinct_keys"
+INSERT, UPDATE, DELETE, CONFLICT = "I", "U", "D", "X"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How many rows a merge inserted, updated and deleted."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted or self.updated or self.deleted)
+
+
+def same(left: Sequence[Column], right: Sequence[Column]) -> Column:
+    """Whether two rows of columns are equal, NULLs being equal to each other."""
+    return functools.reduce(lambda a, b: a & b, (x.eqNullSafe(y) for x, y in zip(left, right, strict=True)))
+
+
+def beside(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """New and old rows of a key beside each other: structs `new` and `old`, NULL where there is none."""
+    # In one order: a column that came later stands last in the table, and where the transform has it in its result. One that the
+    # transform gives no more is NULL in new rows, until the table is made anew.
+    given = {
+        one.name: F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType) for one in old.schema
+    }
+    left = new.select(F.struct(*(column.alias(name) for name, column in given.items())).alias("new"))
+    right = old.select(F.struct(*_quoted(old.columns)).alias("old"))
+    condition = same([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
+    return left.join(right, condition, "full_outer")
+
+
+def operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """What to do to rows `old` so that they are the rows `new`, one a key: the columns of `old`, with an operation for each that differs."""
+    both = beside(new, old, keys)
+    equal = same([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
+    operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
+    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
+    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
+
+
+def merge(
+    session: SparkSession,
+    path: str,
+    operations: DataFrame,
+    keys: Sequence[str],
+    bounding: Bounding,
+    conflict: str = "",
+    unique: bool = False,
+) -> Changes:
+    """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
+
+    Raises SluiceError where a key comes twice, and with the text `conflict` where an operation is X. unique: a key cannot come twice,
+    as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
+    """
+    with kept(operations) as kept_operations:
+        counted, limits = _counted(kept_operations, keys, bounding, conflict, unique)
+        if not counted:
+            return counted
+        near = [condition(f"t.`{name}`", ranges) for name, ranges in limits.items()]
+        on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
+        values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
+        merging = DeltaTable.forPath(session, path).alias("t").merge(kept_operations.alias("s"), on)
+        if counted.deleted:
+            merging = merging.whenMatchedDelete(f"s.{OPERATION} = '{DELETE}'")
+        if counted.updated:
+            merging = merging.whenMatchedUpdate(f"s.{OPERATION} = '{UPDATE}'", set=dict(values))
+        if counted.inserted:
+            merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
+        merging.execute()
+        return counted
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame computed once: what is counted is then what is written."""
+    persisted = frame.persist()
+    try:
+        yield persisted
+    finally:
+        persisted.unpersist()
+
+
+def _counted(
+    operations: DataFrame, keys: Sequence[str], bounding: Bounding, conflict: str, unique: bool
+) -> tuple[Changes, Limits]:
+    """How many operations of each kind, and the ranges that they are in: one pass."""
+    kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
+    distinct = F.count("*").alias(DISTINCT) if unique else distinct_keys(keys)
+    asked = [*kinds, F.count("*").alias("rows"), distinct, *bounding.aggregates()]
+    row = operations.agg(*asked).first()
+    found: dict[str, Any] = row.asDict() if row else {}
+    if found["is_X"]:
+        raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
+    refuse_repeated(found["rows"], found[DISTINCT], keys)
+    return Changes(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
+
+
+def distinct_keys(keys: Sequence[str]) -> Column:
+    """An aggregate, named DISTINCT: how many keys there are, NULLs being equal to each other."""
+    return F.count_distinct(F.struct(*_quoted(keys))).alias(DISTINCT)
+
+
+def refuse_repeated(rows: int, distinct: int, keys: Sequence[str]) -> None:
+    """Raises SluiceError where so many rows have fewer keys."""
+    if rows != distinct:
+        raise SluiceError(
+            f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
+            "Declare keys that are unique in the result. The table was not changed."
+        )
+
+
+def _quoted(names: Sequence[str]) -> list[Column]:
+    return [F.col(f"`{name}`") for name in names]

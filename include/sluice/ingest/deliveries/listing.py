@@ -1,0 +1,155 @@
+"""What lies in a source's landing folder now. Others write into that folder: nothing there is changed, and no link is followed.
+
+Not looked at: names that start with a dot or an underscore (files and folders), names that end as files end which are still being
+written, the ready markers themselves, and whatever is neither a file nor a folder nor a link.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from sluice.declare.ingest.source import Source
+from sluice.errors import UsageError
+
+DELIVERED = "delivered"
+PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
+"""How names end, letter case apart, of files that are still being written."""
+
+_NAME = "{name}"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+
+
+class LandedFile(NamedTuple):
+    """A file, a link, or a folder that cannot be listed, as it lies in a landing folder now.
+
+    file: below the source's folder, as `as_text`; path: where it is; modified: its modification time in microseconds since 1970; event: what a
+    discovery makes of it.
+    """
+
+    file: str
+    path: str
+    size: int
+    modified: int
+    event: str = DELIVERED
+
+    @property
+    def modified_at(self) -> datetime:
+        """Its modification time, to the microsecond, UTC."""
+        return _EPOCH + timedelta(microseconds=self.modified)
+
+
+def modified(path: str | os.PathLike[str]) -> tuple[int, datetime]:
+    """A file's size in bytes and its modification time; of a link, its own. Raises FileNotFoundError."""
+    found = os.lstat(path)
+    return found.st_size, _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
+
+
+def as_text(file: str) -> str:
+    r"""A file's name as the tables keep it: a byte that is no UTF-8 is written as \xff."""
+    if file.isascii():
+        return file
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def path_of(folder: Path, file: str) -> Path:
+    """Where the file lies that the tables call so."""
+    path = folder / file
+    if "\\x" not in file or os.path.lexists(path):
+        return path
+    raw = re.sub(_ESCAPED.pattern.encode(), lambda found: bytes([int(found.group(1), 16)]), file.encode())
+    return folder / os.fsdecode(raw)
+
+
+class NoLandingFolder(UsageError):
+    """A source's landing folder is not there."""
+
+
+def folder_of(source: Source, landing: Path) -> Path:
+    """The source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError where it leaves the landing folder by a link."""
+    folder = landing / source.path
+    if not folder.is_dir():
+        raise NoLandingFolder(
+            f"Source '{source.name}' has no landing folder {folder}. Create it and put files there, or run: sluice land {landing.name}"
+        )
+    if not folder.resolve().is_relative_to(landing.resolve()):
+        raise UsageError(
+            f"Source '{source.name}': its folder {folder} is a link that leaves the landing folder {landing}. "
+            "Put the files below the landing folder, mount them there, or set SLUICE_LANDING."
+        )
+    return folder
+
+
+def listing(source: Source, landing: Path) -> Iterator[LandedFile]:
+    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `folder_of` does."""
+    root = str(folder_of(source, landing))
+    wanted, ready = _wanted(source), _ready(source)
+    waiting = [""]
+    while waiting:
+        below = waiting.pop()
+        entries = _entries(root, below)
+        if entries is None:
+            yield _landed(root, below)
+            continue
+        names = {entry.name for entry in entries} if source.ready_marker else set()
+        for entry in entries:
+            name = entry.name
+            if name[0] in "._" or name.lower().endswith(PARTIAL):
+                continue
+            link = entry.is_symlink()
+            if not link and entry.is_dir(follow_symlinks=False):
+                waiting.append(f"{below}{name}/")
+                continue
+            # A link to a folder is one delivery: it would not be right to pass over all that is in there in silence.
+            to_folder = link and entry.is_dir()
+            if to_folder or (wanted(name) and ready(name, names) and (link or entry.is_file(follow_symlinks=False))):
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield LandedFile(as_text(below + name), entry.path, found.st_size, found.st_mtime_ns // 1000)
+
+
+def _entries(root: str, below: str) -> list[os.DirEntry[str]] | None:
+    """What is in a folder; nothing of one that has gone; None where it may not be listed."""
+    try:
+        with os.scandir(f"{root}/{below}") as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        if not below:
+            raise UsageError(f"The landing folder {root} cannot be listed: {error.strerror}.") from None
+        return None
+
+
+def _landed(root: str, below: str) -> LandedFile:
+    path = f"{root}/{below.rstrip('/')}"
+    found = os.lstat(path)
+    return LandedFile(as_text(below.rstrip("/")), path, found.st_size, found.st_mtime_ns // 1000)
+
+
+def _wanted(source: Source) -> Callable[[str], object]:
+    """Whether a name fits the source's pattern and is no ready marker."""
+    fits = re.compile(fnmatch.translate(source.pattern)).match if source.pattern != "*" else bool
+    marker = source.ready_marker
+    if marker is None:
+        return fits
+    before, named, after = marker.partition(_NAME)
+    if not named:
+        return lambda name: name != marker and fits(name)
+    return lambda name: not (name.startswith(before) and name.endswith(after)) and fits(name)
+
+
+def _ready(source: Source) -> Callable[[str, set[str]], bool]:
+    """Whether a file may be read, by its name and the names beside it."""
+    marker = source.ready_marker
+    if marker is None:
+        return lambda name, beside: True
+    return lambda name, beside: marker.replace(_NAME, name) in beside

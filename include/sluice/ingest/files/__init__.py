@@ -1,0 +1,1 @@
+"""From a delivered file to its bytes: decompressed, decoded, within limits."""

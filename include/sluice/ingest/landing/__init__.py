@@ -1,0 +1,1 @@
+"""What is changed in landing folders: files cleaned away, records taken out."""

@@ -1,0 +1,145 @@
+"""Cleaning a landing folder: files whose ingestion was committed are archived or deleted after a while, where the source says so.
+
+That a file was cleaned is committed before it is touched: one that is killed in between is taken up again by the next run, and a file
+that its producer puts back as it was is no new delivery.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sluice.declare.ingest.source import Source
+from sluice.ingest import ledger
+from sluice.ingest.deliveries.known import CLEANED, Known, latest
+from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, listing
+
+ARCHIVE = "_archive"
+"""The folder below a pipeline's landing folder that archived files go into; no source looks into it."""
+
+_IN_FRONT, _BEHIND = re.compile(r"\A(\d+\.){1,2}"), re.compile(r"(\.\d+){1,2}\Z")
+_PACKED = (".gz", ".zst", ".bz2")
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What was done. files: how many were archived or deleted. failed: how many could not be, by why."""
+
+    files: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+
+    def notes(self, source: Source) -> list[str]:
+        """In words, for a run's report."""
+        what = "archived" if source.clean_source == "archive" else "deleted"
+        said = [f"{self.files} files {what}"] if self.files else []
+        return said + [f"{count} files could not be {what}: {why}" for why, count in sorted(self.failed.items())]
+
+
+def clean(source: Source, landing: Path, deliveries: str, outcomes: str, run: str) -> Cleaned:
+    """Archive or delete the files of a source that are due, and note it in the deliveries table. landing: the pipeline's landing folder.
+
+    Due is a file whose last delivery is ingested since `clean_after_days`, and that is as it was then. To be called under the lease.
+    """
+    if source.clean_source == "keep":
+        return Cleaned()
+    known = latest(deliveries, outcomes)
+    before = datetime.now(UTC) - timedelta(days=source.clean_after_days)
+    ingested = _ingested(outcomes, source.name, before)
+    due = [(file, number) for file, number in _unchanged(source, landing, known) if number in ingested]
+    fresh = [
+        {"source": source.name, "file": file.file, "event": CLEANED, "size": file.size, "modified_at": file.modified_at}
+        for file, _ in due
+        if known.of(source.name)[file.file].event == DELIVERED
+    ]
+    ledger.append_numbered(deliveries, [fresh], known.last, run)
+    remove = _archive(source, landing) if source.clean_source == "archive" else _delete
+    failed: Counter[str] = Counter()
+    for file, number in due:
+        try:
+            remove(file, number)
+        except FileNotFoundError:  # changed or gone since it was listed
+            continue
+        except OSError as error:
+            failed[error.strerror or type(error).__name__] += 1
+    return Cleaned(len(due) - sum(failed.values()), failed)
+
+
+def _unchanged(source: Source, landing: Path, known: Known) -> Iterator[tuple[LandedFile, int]]:
+    """Files that are as the ledger knows them, each with the number of its delivery; of one that should be gone already, 0."""
+    seen = known.of(source.name)
+    for file in listing(source, landing):
+        last = seen.get(file.file)
+        if last is not None and (last.size, last.modified) == (file.size, file.modified):
+            if last.event == CLEANED:
+                yield file, 0
+            elif last.event == DELIVERED:
+                yield file, last.delivery
+
+
+def _ingested(outcomes: str, source: str, before: datetime) -> set[int]:
+    """The source's deliveries that were ingested before an instant and still count as such; and 0."""
+    found = ledger.columns(outcomes, ["delivery", "source", "state", "recorded_at"]).sort_by("recorded_at")
+    last = {}
+    rows = (found[name].to_pylist() for name in ("delivery", "source", "state", "recorded_at"))
+    for number, of, state, at in zip(*rows, strict=True):
+        if of == source:
+            last[number] = (state, at)
+    return {0, *(number for number, (state, at) in last.items() if state == ledger.INGESTED and at <= before)}
+
+
+def _delete(file: LandedFile, number: int) -> None:
+    _check(file)
+    Path(file.path).unlink()
+
+
+def _archive(source: Source, landing: Path) -> Callable[[LandedFile, int], None]:
+    root = landing / source.path
+
+    def move(file: LandedFile, number: int) -> None:
+        _check(file)
+        path = Path(file.path)
+        target = landing / ARCHIVE / source.path / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(_free(target, number))
+
+    return move
+
+
+def names_of(archived: str) -> tuple[str, str, str]:
+    """The name of an archived file, and what it was called before it got a number: in front, or behind as it once was."""
+    return archived, _IN_FRONT.sub("", archived), _BEHIND.sub("", archived)
+
+
+def readable(archived: Path) -> Path:
+    """Where an archived file lies from now on. A number behind the name, as it once was, hid that it is compressed: it is put in front."""
+    number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
+    if number is None or not name.lower().endswith(_PACKED) or archived.is_symlink():
+        return archived
+    target = _free(archived.with_name(name), int(number[0].split(".")[1]))
+    try:
+        return archived.rename(target)
+    except FileNotFoundError:  # gone since it was listed
+        return archived
+
+
+def _free(target: Path, number: int) -> Path:
+    """Where nothing lies yet: the target, else its name with the delivery's number, else with a further one.
+
+    In front of the name, whose end says how the file is to be read.
+    """
+    if not os.path.lexists(target):
+        return target
+    names = [f"{number}.{target.name}", *(f"{number}.{further}.{target.name}" for further in range(1, 10_000))]
+    return next(path for name in names if not os.path.lexists(path := target.with_name(name)))
+
+
+def _check(file: LandedFile) -> None:
+    """Raises FileNotFoundError where the file is not as it was when it was listed."""
+    found = os.lstat(file.path)
+    if (found.st_size, found.st_mtime_ns // 1000) != (file.size, file.modified):
+        raise FileNotFoundError

@@ -1,0 +1,133 @@
+"""Taking records out of landed and archived files: each is written anew beside itself and put in its place at once.
+
+The ledger hears of it, so that the file is not taken for a new delivery, and a journal makes both one step: whoever comes next, before
+any discovery, brings to its end what a killed erasure had begun. The journal holds names of files, sizes and hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sluice.declare.ingest.source import Source
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import known
+from sluice.ingest.formats import without
+
+MARK = ".rewritten.part"
+"""How the names of files end that are being written; none of them is listed as delivered."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A file and what takes its place. part: None where the file goes as a whole. known: whether the ledger knows it as it was.
+
+    size, modified (microseconds since 1970): of the file as it was; new_size, sha256: of what takes its place.
+    """
+
+    source: str
+    file: str
+    path: str
+    part: str | None
+    known: bool
+    size: int
+    modified: int
+    new_size: int | None = None
+    sha256: str | None = None
+
+
+def prepare(source: Source, file: str, path: Path, gone: Collection[int] | None, is_known: bool) -> Rewritten:
+    """Write a file anew beside itself, without the records of these numbers; None: it is to go as a whole.
+
+    Its modification time stays, and its mode. Raises Unreadable, and OSError where it has changed meanwhile or cannot be written.
+    """
+    size, modified = _as_it_is(path)
+    if gone is None or source.format == "binary":
+        return Rewritten(source.name, file, str(path), None, is_known, size, modified)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
+    try:
+        without.write(source, path, gone, part)
+        shutil.copystat(path, part)
+        with part.open("rb") as written:
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
+            os.fsync(written.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    grown = part.stat().st_size
+    return Rewritten(source.name, file, str(path), str(part), is_known, size, modified, grown, digest)
+
+
+def put(journals: Path, deliveries: str, files: Sequence[Rewritten], run: str) -> int:
+    """Put prepared files in their places and tell the ledger. Returns how many were; one that was changed meanwhile stays as it is."""
+    if not files:
+        return 0
+    journals.mkdir(parents=True, exist_ok=True)
+    journal = journals / f"{uuid.uuid4().hex}.json"
+    partial = journal.with_suffix(".part")
+    with partial.open("w", encoding="utf-8") as written:
+        json.dump([asdict(one) for one in files], written)
+        written.flush()
+        os.fsync(written.fileno())
+    partial.replace(journal)
+    return _finish(journal, deliveries, run)
+
+
+def finish(journals: Path, deliveries: str, run: str) -> int:
+    """Bring to its end what a killed erasure had begun. To be called before any discovery. Returns how many files it was."""
+    return sum(_finish(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
+
+
+def _finish(journal: Path, deliveries: str, run: str) -> int:
+    files = [Rewritten(**one) for one in json.loads(journal.read_text(encoding="utf-8"))]
+    waiting = [one for one in files if _is_as_it_was(one)]
+    _tell(deliveries, [one for one in waiting if one.known], run)
+    for one in waiting:
+        if one.part is None:
+            Path(one.path).unlink()
+        elif Path(one.part).exists():
+            Path(one.part).replace(one.path)
+    for one in files:
+        if one.part is not None:  # of a file that its producer has written again since
+            Path(one.part).unlink(missing_ok=True)
+    journal.unlink()
+    return len(waiting)
+
+
+def _tell(deliveries: str, files: Sequence[Rewritten], run: str) -> None:
+    """Note what the files are from now on; what is noted is not noted again."""
+    before = known.latest(deliveries)
+    told = {(row["source"], row["file"], row["event"], row["sha256"]) for row in ledger.rows(deliveries)}
+    rows = []
+    for one in files:
+        event = known.CLEANED if one.part is None else known.REWRITTEN
+        if (one.source, one.file, event, one.sha256) not in told:
+            at = _EPOCH + timedelta(microseconds=one.modified)
+            size = one.size if one.part is None else one.new_size
+            row: dict[str, Any] = {"source": one.source, "file": one.file, "event": event, "size": size, "modified_at": at}
+            rows.append({**row, "sha256": one.sha256})
+    ledger.append_numbered(deliveries, [rows], before.last, run)
+
+
+def _is_as_it_was(one: Rewritten) -> bool:
+    try:
+        there = _as_it_is(Path(one.path)) == (one.size, one.modified)
+    except FileNotFoundError:
+        return False
+    # A file that was put in place already may have the size of before.
+    return there and (one.part is None or Path(one.part).exists())
+
+
+def _as_it_is(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_size, found.st_mtime_ns // 1000

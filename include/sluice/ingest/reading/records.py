@@ -1,0 +1,183 @@
+"""The records of deliveries as a frame: read by Arrow, here where they are few, by Spark's workers where they are many.
+
+A frame of records has the source's columns and those of `RESERVED` but `_corrupt`, and two more: `_problem`, why a record cannot
+stand in bronze (NULL where it can), and `_record`, its text as delivered, where it cannot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError
+from sluice.ingest.deliveries.discovery import modified
+from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.reading.blocks import heard, of_delivery
+from sluice.ingest.reading.examination import Examined
+from sluice.ingest.reading.workers import NEWS, REFUSED, bins_of, place_of, rows_schema, why, work
+from sluice.ingest.values import types
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HERE = 32_000_000
+"""Up to so many bytes of text are read in this process: their rows stand in the plan, and no Python worker has to start."""
+
+
+class Changed(SluiceError):
+    """A file was changed while it was read. Looked at again, it is missed, and the change is a delivery of its own."""
+
+
+class Refused(SluiceError):
+    """Files that looked well cannot be read. reasons: by delivery."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__("; ".join(f"delivery {number}: {reason}" for number, reason in reasons.items()))
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Records:
+    """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
+
+    news: what the records have that the columns have not, as `types.grown` takes it.
+    """
+
+    frame: DataFrame | None = None
+    read: Counter[int] = field(default_factory=Counter)
+    problems: int = 0
+    news: pa.StructType = field(default_factory=lambda: pa.struct([]))
+    release: Callable[[], object] = lambda: None
+
+
+def read(session: SparkSession, source: Source, examined: list[Examined], columns: pa.Schema) -> Records:
+    """Read the records of the deliveries that can be read. columns: the source's, without Sluice's own.
+
+    Raises Changed, Refused. The caller releases what it got.
+    """
+    readable = [item for item in examined if item.state == "ingested" and not item.empty]
+    if not readable:
+        return Records()
+    few = sum(item.text_bytes for item in readable) <= HERE
+    try:
+        found = (_here if few else _by_workers)(session, source, readable, columns)
+    except Refused:
+        _refuse_changed(readable)
+        raise
+    try:
+        _refuse_changed(readable)
+    except Changed:
+        found.release()
+        raise
+    return found
+
+
+def sample(source: Source, examined: list[Examined], columns: pa.Schema, most_bytes: int) -> pa.StructType:
+    """What the first records of the first deliveries have that the columns have not. Reads at most about so many bytes of text."""
+    news: pa.StructType = pa.struct([])
+    for item in examined:
+        if item.state != "ingested" or item.empty or most_bytes <= 0:
+            continue
+        # What cannot be read to its end is refused when all of it is read.
+        with contextlib.suppress(Unreadable, OSError):
+            for block in of_delivery(source, place_of(item), columns):
+                news = types.merged(news, block.news)
+                most_bytes -= block.rows.nbytes
+                if most_bytes <= 0:
+                    break
+    return news
+
+
+def subject_of(source: Source, columns: Sequence[str]) -> Column:
+    """The subject's key of a record, as text: from its column, from what did not fit, from a text that could not be read; else NULL."""
+    if source.subject is None:
+        return F.lit(None).cast("string")
+    pattern = f'"{source.subject}"\\s*:\\s*"?([^",}}\\s]+)'
+    in_column = [F.expr(source.subject_in or f"`{source.subject}`").cast("string")] if source.subject in columns else []
+    if source.subject_in:
+        return F.coalesce(*in_column, F.lit(None).cast("string"))
+    return F.coalesce(
+        *in_column,
+        F.get_json_object("_rescued_data", f"$.{source.subject}"),
+        F.nullif(F.regexp_extract("_record", pattern, 1), F.lit("")),
+    )
+
+
+def _here(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
+    read: Counter[int] = Counter()
+    blocks, news, problems = [], [], 0
+    for item in readable:
+        try:
+            for block in of_delivery(source, place_of(item), columns):
+                blocks.append(block.rows)
+                news.append(block.news)
+                read[item.delivery.number] += block.rows.num_rows
+                problems += block.rows.num_rows - block.rows["_problem"].null_count
+        except (Unreadable, OSError) as error:
+            raise Refused({item.delivery.number: why(error)}) from None
+    everything = pa.concat_tables([
+        rows_schema(columns).empty_table(),
+        *(block.select(rows_schema(columns).names) for block in blocks),
+    ])
+    if not everything.num_rows:
+        return Records(read=read)
+    frame = session.createDataFrame(everything, _spark_schema(columns))
+    return Records(_stamped(frame), read, problems, reduce(types.merged, news, pa.struct([])))
+
+
+def _by_workers(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
+    bins = bins_of(readable)
+    share = partial(work, source, bins, columns)
+    schema = _spark_schema(columns).add(NEWS.name, "string")
+    frame = session.range(0, len(bins), 1, len(bins)).mapInArrow(share, schema).persist(StorageLevel.MEMORY_AND_DISK)
+    by_delivery = frame.groupBy("_delivery").agg(
+        F.count("*").alias("read"),
+        F.count("_problem").alias("problems"),
+        # In the order of the records: of names that differ in letter case the first becomes the column.
+        F.array_sort(F.collect_list(F.when(F.col(NEWS.name).isNotNull(), F.struct("_row", NEWS.name)))).alias("news"),
+        F.max(F.when(F.col("_row") == REFUSED, F.col("_problem"))).alias("refused"),
+    )
+    counted = sorted(by_delivery.collect(), key=lambda row: row._delivery)
+    refused = {row._delivery: row.refused for row in counted if row.refused}
+    if refused:
+        frame.unpersist()
+        raise Refused(refused)
+    news = [heard(first._news) for row in counted for first in row.news]
+    return Records(
+        _stamped(frame.drop(NEWS.name)),
+        Counter({row._delivery: row["read"] for row in counted}),
+        sum(row.problems for row in counted),
+        reduce(types.merged, news, pa.struct([])),
+        frame.unpersist,
+    )
+
+
+def _spark_schema(columns: pa.Schema) -> StructType:
+    return from_arrow_schema(rows_schema(columns))
+
+
+def _stamped(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("_ingested_at", F.current_timestamp())
+
+
+def _refuse_changed(readable: list[Examined]) -> None:
+    """A file that is another now may have been read half: nothing of the batch is written."""
+    for item in readable:
+        delivery = item.delivery
+        try:
+            same = delivery.size is None or modified(delivery.path) == (delivery.size, delivery.modified_at)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise Changed(f"Delivery {delivery.number} of '{delivery.source}' was changed while it was read.")

@@ -1,0 +1,1 @@
+"""Which columns a source's records have, and how they grow."""

@@ -1,0 +1,147 @@
+"""Which columns the records of a source are read into, and how they grow with what is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError
+from sluice.ingest.schema import schema_log
+from sluice.ingest.values import types
+from sluice.ingest.values.columns import RESERVED
+from sluice.lake import tables
+
+if TYPE_CHECKING:
+    from sluice.ingest.reading.examination import Examined
+
+SAMPLE_FILES = 100
+SAMPLE_BYTES = 16_000_000
+"""Of how much, at most, the types of a source's first columns are inferred: so many files, so many bytes of text."""
+_AS_IT_WAS = "as the table was before there was a schema log: all text"
+
+
+class NewColumns(SluiceError):
+    """Fields came that are no columns, and the source says that the run then fails."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The source as it is read, and its columns as Arrow has them, without Sluice's own. settled: types have been inferred before."""
+
+    source: Source
+    schema: pa.Schema
+    settled: bool
+
+    def spark(self) -> StructType:
+        """The columns as Spark has them."""
+        return from_arrow_schema(self.schema)
+
+
+def current(source: Source, folder: str, bronze: StructType | None, run: str, anew: bool = False) -> Columns:
+    """The columns now. folder: of the schema log; bronze: the table's columns; anew: as if nothing had been ingested yet."""
+    grows = source.schema_evolution == "add_new_columns"
+    logged = None if anew or (source.ddl and not grows) else schema_log.latest(folder)
+    there = StructType([field for field in bronze or () if field.name not in RESERVED])
+    if source.ddl:
+        declared = tables.columns(source.ddl)
+        schema = _as_grown(declared, logged.columns(), source) if logged else declared
+        return Columns(source, _arrow(schema), settled=True)
+    if logged is None and there.fields and not anew:
+        # Their types were not inferred: what came was kept as text, and is.
+        schema_log.write(folder, there, run, _AS_IT_WAS)
+        logged = schema_log.latest(folder)
+    if logged is None:
+        return Columns(source, _arrow(_hints(source)), settled=False)
+    if schema_log.versions(folder)[0].why == _AS_IT_WAS:
+        source = replace(source, infer_types=False, widen_types=False)
+    return Columns(source, _arrow(_and(logged.columns(), _hints(source))), settled=True)
+
+
+def grown(columns: Columns, news: pa.StructType, folder: str, run: str, why: str = "") -> Columns:
+    """The columns with what was found beside them, as the source declares it, in the schema log where they changed.
+
+    Raises NewColumns where the source says that a run with new fields fails.
+    """
+    source = columns.source
+    unknown = list(_unknown(columns.schema, news))
+    if unknown and source.schema_evolution == "fail_on_new_columns":
+        raise NewColumns(
+            f"Source '{source.name}': no column yet: {_listed(unknown)}, and schema_evolution is 'fail_on_new_columns'. "
+            "Nothing of the batch was written. Add them to the schema, or let them be added or rescued."
+        )
+    if source.schema_evolution != "add_new_columns":
+        news = _known_only(columns.schema, news)
+    schema = types.grown(columns.schema, news, source, _arrow(_hints(source)))
+    if schema.equals(columns.schema) and (columns.settled or not schema.names):
+        return columns
+    schema_log.write(folder, from_arrow_schema(schema), run, why or _change(columns.schema, schema))
+    return Columns(source, schema, settled=True)
+
+
+def sampled(examined: list[Examined]) -> list[Examined]:
+    """The deliveries that a first schema is inferred from."""
+    return [item for item in examined if item.state == "ingested" and not item.empty][:SAMPLE_FILES]
+
+
+def _hints(source: Source) -> StructType:
+    return tables.columns(source.schema_hints) if source.schema_hints else StructType()
+
+
+def _and(schema: StructType, more: StructType) -> StructType:
+    """The schema and those columns of the other that it lacks."""
+    names = {name.lower() for name in schema.names}
+    return StructType([*schema, *(field for field in more if field.name.lower() not in names)])
+
+
+def _as_grown(declared: StructType, logged: StructType, source: Source) -> StructType:
+    """The declared columns and those that came since; what grew below a declared one, or was widened, is as it is in the log."""
+    since = {field.name: field for field in logged}
+    grew = [field.name in since and (isinstance(field.dataType, StructType) or source.widen_types) for field in declared]
+    return _and(StructType([since[f.name] if new else f for f, new in zip(declared, grew, strict=True)]), logged)
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _unknown(schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = "") -> Iterator[str]:
+    """The fields of the news that the schema has not, nested ones by their path."""
+    known = {field.name: field.type for field in schema}
+    for field in news:
+        if field.name not in known:
+            yield within + field.name
+        elif pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name]):
+            yield from _unknown(known[field.name], field.type, f"{within}{field.name}.")
+
+
+def _known_only(schema: pa.Schema | pa.StructType, news: pa.StructType) -> pa.StructType:
+    known = {field.name: field.type for field in schema}
+    kept = []
+    for field in news:
+        if field.name not in known:
+            continue
+        nested = pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name])
+        kept.append(field.with_type(_known_only(known[field.name], field.type)) if nested else field)
+    return pa.struct(kept)
+
+
+def _change(before: pa.Schema, after: pa.Schema) -> str:
+    added = list(_unknown(before, pa.struct(list(after))))
+    widened = [
+        field.name
+        for field in before
+        if not pa.types.is_struct(field.type) and not after.field(field.name).type.equals(field.type)
+    ]
+    said = [f"{what}: {_listed(names)}" for what, names in (("new", added), ("widened", widened)) if names]
+    return "; ".join(said) or "inferred"
+
+
+def _listed(names: list[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"fields {', '.join(names[:most])}{more}" if len(names) > 1 else f"the field {names[0]}"

@@ -1,0 +1,1 @@
+"""Kafka as deliveries: the cluster asked, and ranges of offsets reckoned."""

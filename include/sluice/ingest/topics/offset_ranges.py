@@ -1,0 +1,194 @@
+"""Ranges of offsets: what a topic delivers. Which there are is reckoned here from what the broker and the ledger say; nobody is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.errors import UsageError
+
+DELIVERED, GONE = "delivered", "vanished"
+_FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
+
+Partition = tuple[str, int]
+"""A topic and the number of one of its partitions."""
+
+
+class LostOffsets(UsageError):
+    """Offsets that nobody has read are gone from the broker. Exit code 2: trying again does not bring them back."""
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from `start` up to, but not including, `until`.
+
+    topic_id: of the topic that had them, as the broker tells it apart from a later one of the same name; "" where it does not.
+    modified_at: when they were discovered, UTC. event: GONE where the topic is there no more, or is another one: what came after
+    `start` is lost.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    until: int
+    topic_id: str = ""
+    modified_at: datetime | None = None
+    event: str = DELIVERED
+
+    @property
+    def file(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.topic}/{self.partition}/{self.start}-{self.until}"
+
+    @property
+    def size(self) -> int | None:
+        """How many bytes these are no broker says."""
+        return None
+
+    @property
+    def offsets(self) -> int:
+        """How many there are; of a compacted topic, or one with transactions, fewer are records."""
+        return self.until - self.start
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Columns of the deliveries table. sha256 holds the topic's id: it says whose offsets these are."""
+        return {
+            "file": self.file,
+            "event": self.event,
+            "size": None,
+            "modified_at": self.modified_at,
+            "sha256": self.topic_id or None,
+        }
+
+
+def of_file(file: str) -> OffsetRange:
+    """The range that the ledger calls so. Raises ValueError."""
+    found = _FILE.match(file)
+    if not found:
+        raise ValueError("not a range of offsets")
+    return OffsetRange(found[1], int(found[2]), int(found[3]), int(found[4]))
+
+
+def positions(rows: Iterable[tuple[str, str, str | None]]) -> dict[Partition, OffsetRange]:
+    """By partition, the last range that the ledger has. rows: file, event and sha256 of a source's deliveries, oldest first."""
+    found: dict[Partition, OffsetRange] = {}
+    for file, event, topic_id in rows:
+        last = of_file(file)
+        found[last.topic, last.partition] = last._replace(event=event, topic_id=topic_id or "")
+    return found
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the broker says of the topics that a source reads. ids: by topic. ends: behind the last offset that is committed.
+
+    starts: where partitions begin that the ledger does not know; known ones need none.
+    """
+
+    ids: Mapping[str, str]
+    earliest: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+    starts: Mapping[Partition, int]
+
+
+@dataclass(frozen=True)
+class News:
+    """What a discovery would find. batches: the ranges of each micro-batch. unread: by partition, the first offset that nobody has discovered."""
+
+    batches: list[list[OffsetRange]]
+    unread: dict[Partition, int] = field(default_factory=dict)
+
+
+def news(source: KafkaSource, standing: Standing, known: Mapping[Partition, OffsetRange], now: datetime) -> News:
+    """The ranges behind those that the ledger knows, up to the ends. A partition that is new gets one, be it empty: it says where reading began.
+
+    Raises LostOffsets where offsets that nobody has read are gone, unless the source goes on without them; then these are ranges, too.
+    """
+    losses: list[tuple[OffsetRange, str]] = []
+    fresh: list[OffsetRange] = []
+    firsts: list[OffsetRange] = []
+    for partition in sorted(standing.ends):
+        begin, lost = _begin(partition, standing, known.get(partition))
+        losses += lost
+        topic, number = partition
+        found = OffsetRange(topic, number, begin, max(begin, standing.ends[partition]), standing.ids.get(topic, ""))
+        if found.offsets:
+            fresh.append(found)
+        elif partition not in known or any(one.event == GONE for one, _ in lost):
+            firsts.append(found)
+    losses += [_gone(last) for partition, last in sorted(known.items()) if _is_gone(source, partition, last, standing)]
+    if losses and source.on_lost_offsets == "fail":
+        raise LostOffsets(refusal(source, [why for _, why in losses]))
+    batches = cut(fresh, source.max_offsets_per_trigger)
+    before = [one for one, _ in losses] + firsts
+    if before:
+        batches = [before + batches[0], *batches[1:]] if batches else [before]
+    dated = [[one._replace(modified_at=now) for one in batch] for batch in batches]
+    return News(dated, {(one.topic, one.partition): one.start for one in fresh})
+
+
+def refusal(source: KafkaSource, losses: Sequence[str]) -> str:
+    """What an error says of lost offsets, with the remedy."""
+    more = f" And {len(losses) - 1} more partitions." if len(losses) > 1 else ""
+    return (
+        f"Source '{source.name}': {losses[0]}.{more} These records are lost to the lake. To go on behind them, and have them in the ledger as "
+        "missed, declare on_lost_offsets='take_earliest'. So that it does not come again: run more often, or raise the topic's retention.ms."
+    )
+
+
+def cut(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
+    """The ranges in parts, so that each list has `most` offsets together, the last what is left; each partition gets its share of a list."""
+    left = [one for one in ranges if one.offsets]
+    lists: list[list[OffsetRange]] = []
+    while left:
+        taken = _shares([one.offsets for one in left], most)
+        lists.append([one._replace(until=one.start + n) for one, n in zip(left, taken, strict=True) if n])
+        moved = (one._replace(start=one.start + n) for one, n in zip(left, taken, strict=True))
+        left = [one for one in moved if one.offsets]
+    return lists
+
+
+def _shares(sizes: Sequence[int], most: int) -> list[int]:
+    """Of each size the part in proportion, whole numbers that come to `most` together, or to all where that is less."""
+    total = sum(sizes)
+    if total <= most:
+        return list(sizes)
+    shares = [size * most // total for size in sizes]
+    by_rest = sorted(range(len(sizes)), key=lambda n: (-(sizes[n] * most % total), n))
+    for n in by_rest[: most - sum(shares)]:
+        shares[n] += 1
+    return shares
+
+
+def _begin(partition: Partition, standing: Standing, last: OffsetRange | None) -> tuple[int, list[tuple[OffsetRange, str]]]:
+    """Where to read on, and what is lost before that."""
+    topic, number = partition
+    earliest, end, topic_id = standing.earliest[partition], standing.ends[partition], standing.ids.get(topic, "")
+    if last is None:
+        begin = standing.starts[partition]
+    elif last.event == GONE and not (last.topic_id and last.topic_id == topic_id):
+        begin = earliest
+    elif (last.topic_id and topic_id and last.topic_id != topic_id) or end < last.until:
+        why = f"topic '{topic}', partition {number}: the next offset is {last.until}, but the topic was made anew, or cut off, and ends at {end}"
+        return earliest, [(last._replace(start=last.until, event=GONE), why)]
+    else:
+        begin = last.until
+    if begin >= earliest:
+        return begin, []
+    gap = OffsetRange(topic, number, begin, earliest, topic_id)
+    return earliest, [
+        (gap, f"topic '{topic}', partition {number}: the next offset is {begin}, the broker's earliest is {earliest}")
+    ]
+
+
+def _is_gone(source: KafkaSource, partition: Partition, last: OffsetRange, standing: Standing) -> bool:
+    return partition not in standing.ends and last.event != GONE and source.subscribes(partition[0])
+
+
+def _gone(last: OffsetRange) -> tuple[OffsetRange, str]:
+    why = f"topic '{last.topic}', partition {last.partition}: the next offset is {last.until}, and the broker has no such partition any more"
+    return last._replace(start=last.until, event=GONE), why

@@ -1,0 +1,138 @@
+"""What is new in the topics of a source: ranges of offsets, found by asking the broker once; and whether reading them comes too late soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.interval import Interval, instant
+from sluice.errors import UsageError, nearest
+from sluice.ingest import ledger
+from sluice.ingest.topics import offset_ranges
+from sluice.ingest.topics.broker import Broker, Kept
+from sluice.ingest.topics.offset_ranges import GONE, News, OffsetRange, Partition, Standing
+
+NEAR = 0.8
+"""Which part of its topic's retention an unread record may have lived before Sluice warns."""
+
+
+def arrivals(source: KafkaSource, deliveries: str, within: Interval | None = None) -> list[OffsetRange]:
+    """The ranges that came to a source, in the order in which they get their numbers. deliveries: the table.
+
+    within: nothing comes unless now, when these are discovered, is in this interval. Raises LostOffsets, Unreachable, and UsageError
+    for a topic that is not there.
+    """
+    now = datetime.now(UTC)
+    if within is not None and now not in within:
+        return []
+    return [one for batch in news(source, known(source, deliveries), now).batches for one in batch]
+
+
+def news(source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime) -> News:
+    """What a discovery would find now. last: of `known`. Errors as of `arrivals`."""
+    broker = Broker(source)
+    kept = broker.kept()
+    _check_topics(source, kept, last)
+    earliest, ends = {one: state.earliest for one, state in kept.items()}, {one: state.end for one, state in kept.items()}
+    starts = _starts(source, broker, [one for one in kept if one not in last], last, kept)
+    ids = {topic: state.topic_id for (topic, _), state in kept.items()}
+    return offset_ranges.news(source, Standing(ids, earliest, ends, starts), last, now)
+
+
+def known(source: KafkaSource, deliveries: str) -> dict[Partition, OffsetRange]:
+    """By partition, the last range of a source in the deliveries table at that path."""
+    return offset_ranges.positions((row["file"], row["event"], row["sha256"]) for row in _rows(source, deliveries))
+
+
+def warnings(source: KafkaSource, deliveries: str, outcomes: str) -> list[str]:
+    """Which partitions have records that are not in bronze and will be deleted soon. The tables at these paths. Raises Unreachable."""
+    unread = _unread(source, deliveries, outcomes)
+    if not unread:
+        return []
+    broker, now = Broker(source), int(time.time() * 1000)
+    late: list[str] = []
+    for topic, milliseconds in broker.retention(topic for topic, _ in unread).items():
+        mine = [partition for partition in unread if partition[0] == topic]
+        young = broker.first_since(mine, now - int(NEAR * milliseconds))
+        ends = broker.ends(mine)
+        old = [one for one in mine if unread[one] < ends.get(one, 0) and _is_before(unread[one], young.get(one))]
+        if old:
+            late.append(_warning(source, old[0], unread[old[0]], milliseconds, len(old) - 1))
+    return late
+
+
+def _rows(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:
+    found = ledger.columns(deliveries, ["delivery", "source", "file", "event", "sha256"]).sort_by("delivery").to_pylist()
+    return [row for row in found if row["source"] == source.name]
+
+
+def _check_topics(source: KafkaSource, partitions: Iterable[Partition], last: Mapping[Partition, OffsetRange]) -> None:
+    here = {topic for topic, _ in partitions}
+    for topic in source.topics:
+        if topic not in here and not any(topic == one for one, _ in last):
+            raise UsageError(f"Source '{source.name}': Kafka at {source.servers} has no topic '{topic}'.{nearest(topic, here)}")
+
+
+def _starts(
+    source: KafkaSource,
+    broker: Broker,
+    fresh: list[Partition],
+    last: Mapping[Partition, OffsetRange],
+    kept: Mapping[Partition, Kept],
+) -> dict[Partition, int]:
+    """Where partitions begin that the ledger does not know."""
+    said, topics = source.starting_offsets, {topic for topic, _ in last}
+    grown = [partition for partition in fresh if partition[0] in topics]
+    others = [partition for partition in fresh if partition[0] not in topics]
+    starts = dict.fromkeys(grown, 0) | {partition: kept[partition].earliest for partition in others}
+    if not isinstance(said, str):
+        named = {(topic, number): offset for topic, offsets in said.items() for number, offset in offsets.items()}
+        starts |= {partition: named[partition] for partition in others if partition in named}
+        for topic, number in others:
+            if starts[topic, number] > kept[topic, number].end:
+                raise UsageError(
+                    f"Source '{source.name}': starting_offsets says {starts[topic, number]} for topic '{topic}', partition {number}, "
+                    f"which ends at {kept[topic, number].end}. Name an offset up to that."
+                )
+    elif said == "latest":
+        starts |= {} if last else {partition: kept[partition].end for partition in others}
+    elif said != "earliest":
+        milliseconds = int(instant(said, "starting_offsets").timestamp() * 1000)
+        found = broker.first_since(others, milliseconds)
+        starts |= {one: kept[one].end if (offset := found.get(one)) is None else offset for one in others}
+    return starts
+
+
+def _unread(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partition, int]:
+    """By partition, the first offset that is not in bronze, of those that the ledger knows."""
+    done = set(ledger.columns(outcomes, ["delivery"])["delivery"].to_pylist())
+    found: dict[Partition, int] = {}
+    waiting: set[Partition] = set()
+    for row in _rows(source, deliveries):
+        one = offset_ranges.of_file(row["file"])
+        partition = (one.topic, one.partition)
+        if row["event"] == GONE:
+            found.pop(partition, None)
+            waiting.discard(partition)
+        elif row["delivery"] in done and partition not in waiting:
+            found[partition] = one.until
+        elif partition not in waiting:
+            found[partition] = one.start
+            waiting.add(partition)
+    return found
+
+
+def _is_before(offset: int, young: int | None) -> bool:
+    return young is None or offset < young
+
+
+def _warning(source: KafkaSource, partition: Partition, offset: int, milliseconds: int, others: int) -> str:
+    more = f" and {others} more of its partitions" if others else ""
+    hours = milliseconds / 3_600_000
+    kept = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} hours"
+    return (
+        f"Source '{source.name}': topic '{partition[0]}', partition {partition[1]}{more}: offset {offset} is not read yet and has lived "
+        f"{NEAR:.0%} of the topic's retention ({kept}); then it is deleted. Run more often, or raise retention.ms."
+    )

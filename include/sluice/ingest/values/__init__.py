@@ -1,0 +1,1 @@
+"""Values and types: what a text says exactly, what a type holds, and the text of what does not fit."""

@@ -1,0 +1,140 @@
+"""A value of JSON into a type: what of it the type holds exactly, and what is left over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sluice.ingest.values import conversion, rescue, types
+from sluice.ingest.values.conversion import MISFIT
+from sluice.ingest.values.json_values import Constant, Integer, Real
+
+
+class Nothing:
+    """The type of NOTHING."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = Nothing()
+"""What is left over of a value that fits."""
+
+Fit = Callable[[Any], tuple[Any, Any]]
+"""From a value that is not null to what the column takes, and what is left over: NOTHING, or a value of JSON."""
+
+
+def fit_for(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
+    """The way into a type.
+
+    as_text: STRING takes whatever comes, as its JSON text (infer_types=False). drops_unknown: fields that a struct has not are
+    left out (schema_evolution="none"). Of a struct the members that fit stay; a list or map fits as a whole or not at all.
+    """
+    if pa.types.is_struct(type):
+        return _struct(type, as_text, drops_unknown)
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return _whole(list, _list(fit_for(type.value_type, as_text, drops_unknown)))
+    if pa.types.is_map(type):
+        named = conversion.is_text(type.key_type)
+        return _whole(dict if named else (), _map(fit_for(type.item_type, as_text, drops_unknown)))
+    scalar = _as_text if as_text and conversion.is_text(type) else _scalar(type)
+
+    def fit(value: Any) -> tuple[Any, Any]:
+        found = scalar(value)
+        return (None, value) if found is MISFIT else (found, NOTHING)
+
+    return fit
+
+
+def observed(left: Any, type: pa.DataType | None) -> pa.DataType:
+    """The type of what is left over. type: the column's; None: there is none. Text that a date did not hold has the type that it says."""
+    if type is not None and pa.types.is_struct(type) and isinstance(left, dict):
+        known = {field.name: field.type for field in type}
+        return pa.struct([(name, observed(left[name], known.get(name))) for name in left if may_grow(name, known, False)])
+    if type is not None and pa.types.is_date(type) and isinstance(left, str):
+        return types.of_text(left)
+    return types.of_json(left)
+
+
+def may_grow(name: str, known: Mapping[str, object], top: bool) -> bool:
+    """Whether a field of that name is a column, or could become one: not if it is one but for letter case. top: not below a struct."""
+    return name in known or (types.is_name(name, top) and name.lower() not in _lower(tuple(known)))
+
+
+@lru_cache(maxsize=256)
+def _lower(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+def _struct(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
+    fits = {field.name: fit_for(field.type, as_text, drops_unknown) for field in type}
+    spellings = {name.lower() for name in fits}
+
+    def fit(value: Any) -> tuple[Any, Any]:
+        if not isinstance(value, dict):
+            return None, value
+        kept, left = {}, {}
+        for name, member in value.items():
+            if member is None:
+                continue
+            if name in fits:
+                kept[name], over = fits[name](member)
+            else:
+                over = NOTHING if drops_unknown and name.lower() not in spellings else member
+            if over is not NOTHING:
+                left[name] = over
+        return kept, left or NOTHING
+
+    return fit
+
+
+def _whole(kind: Any, items: Callable[[Any], Any]) -> Fit:
+    def fit(value: Any) -> tuple[Any, Any]:
+        found = items(value) if isinstance(value, kind) else MISFIT
+        return (None, value) if found is MISFIT else (found, NOTHING)
+
+    return fit
+
+
+def _list(fit: Fit) -> Callable[[Any], Any]:
+    def items(value: list[Any]) -> Any:
+        found = [(None, NOTHING) if item is None else fit(item) for item in value]
+        return MISFIT if any(left is not NOTHING for _, left in found) else [kept for kept, _ in found]
+
+    return items
+
+
+def _map(fit: Fit) -> Callable[[Any], Any]:
+    def items(value: dict[str, Any]) -> Any:
+        found = [(name, *((None, NOTHING) if item is None else fit(item))) for name, item in value.items()]
+        unfit = any(left is not NOTHING for _, _, left in found) or conversion.encodable("".join(value)) is MISFIT
+        return MISFIT if unfit else [(name, kept) for name, kept, _ in found]
+
+    return items
+
+
+def _as_text(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return conversion.encodable(value)
+    if kind is Integer or kind is Real:
+        return str(value)
+    return MISFIT if kind is Constant else rescue.text(value)
+
+
+def _scalar(type: pa.DataType) -> Callable[[Any], Any]:
+    """From a value to that of a type without parts, or MISFIT. Numbers come from numbers, all else from strings."""
+    if pa.types.is_boolean(type):
+        return lambda value: value if isinstance(value, bool) else MISFIT
+    if pa.types.is_signed_integer(type):
+        return lambda value: conversion.integer(value, type) if isinstance(value, Integer) else MISFIT
+    if pa.types.is_decimal(type):
+        return lambda value: conversion.decimal(value, type) if isinstance(value, (Integer, Real)) else MISFIT
+    if pa.types.is_floating(type):
+        parsed = conversion.double if pa.types.is_float64(type) else conversion.single
+        return lambda value: parsed(value) if isinstance(value, (Integer, Real)) else MISFIT
+    parse = conversion.parser(type)
+    return lambda value: parse(value) if value.__class__ is str else MISFIT

@@ -1,0 +1,173 @@
+"""Types of what is delivered, and how a schema grows with it. Types are Arrow's; their names in SQL are in capitals here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.declare.ingest.source import Source
+from sluice.ingest.values import conversion
+from sluice.ingest.values.columns import RESERVED, column_names
+from sluice.ingest.values.json_values import Constant, Integer, Real, Repeated
+
+DEEPEST = 30
+"""Levels of nesting that a column may have. What lies deeper is rescued."""
+
+_LONGEST = 255
+_BIGINT, _DOUBLE, _STRING, _NULL = pa.int64(), pa.float64(), pa.string(), pa.null()
+_LARGE = pa.decimal128(38, 0)
+_MOMENT = pa.timestamp("us", tz="UTC")
+_ORDERS = ((pa.int8(), pa.int16(), pa.int32(), _BIGINT, _LARGE, _DOUBLE), (pa.float32(), _DOUBLE), (pa.date32(), _MOMENT))
+_TEXTS = (_BIGINT, _LARGE, _DOUBLE, pa.bool_(), pa.date32(), _MOMENT)
+
+
+def of_json(value: Any, level: int = 0) -> pa.DataType:
+    """The type of a JSON value. NULL for null and for what no number is: NaN, infinities.
+
+    value: of `json_values.parse` or of `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies deeper
+    than `DEEPEST` is STRING, which does not hold it. Members whose name cannot be a column's are left out.
+    """
+    if type(value) is str:
+        return _STRING
+    if value is None or isinstance(value, Constant):
+        return _NULL
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, (Integer, int)):
+        return _of_integer(str(value))
+    if isinstance(value, (Real, float)):
+        return _NULL if conversion.double(str(value)) is conversion.MISFIT else _DOUBLE
+    if level >= DEEPEST:
+        return _STRING
+    if isinstance(value, (dict, Repeated)):
+        members = value.items() if isinstance(value, dict) else value.first().items()
+        return pa.struct(
+            _fields([pa.field(name, of_json(member, level + 1)) for name, member in members if is_name(name, False)])
+        )
+    element = _NULL
+    for item in value:
+        element = merged(element, of_json(item, level + 1))
+    return pa.list_(element)
+
+
+def of_text(text: str) -> pa.DataType:
+    """The least type that holds a CSV cell or a value in a path exactly. NULL for "", STRING for what is nothing else."""
+    if not text:
+        return _NULL
+    return next(
+        (type for type in _TEXTS if conversion.of_text(text, type) is not conversion.MISFIT and _says(text, type)), _STRING
+    )
+
+
+def merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The least type for values of both: of numbers the wider one, of a date and a time TIMESTAMP, of structs the fields of both.
+
+    STRING where there is none. BIGINT and DOUBLE give DOUBLE: an integer that is no double is then rescued.
+    """
+    return a if a is b else _merged(a, b)
+
+
+def grown(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Schema | None = None) -> pa.Schema:
+    """The schema with what is new, as the source has its types; the same schema if nothing may be added.
+
+    news: of `Parsed`. hints: the columns of schema_hints. Added are unknown fields with a valid name that were more than null; a known
+    column's type changes only where the source has widen_types. Fields that differ in letter case only are one, the first.
+    """
+    fields = _with(list(schema), list(news), source, {field.name: field.type for field in hints or ()})
+    return pa.schema(fields, schema.metadata)
+
+
+@lru_cache(maxsize=4096)
+def is_name(name: str, reserved: bool = True) -> bool:
+    """Whether a field of that name can be a column. reserved: names that Sluice uses itself cannot; below a struct they can."""
+    own = not reserved and name.lower() in RESERVED
+    return 0 < len(name) <= _LONGEST and (own or column_names([name]) == [name])
+
+
+def _of_integer(digits: str) -> pa.DataType:
+    if conversion.integer(digits, _BIGINT) is not conversion.MISFIT:
+        return _BIGINT
+    return _LARGE if len(digits.lstrip("-")) <= _LARGE.precision else _STRING
+
+
+def _says(text: str, type: pa.DataType) -> bool:
+    """Whether the text has that type and not only fits it: 1.0 is no integer, a date no time."""
+    if pa.types.is_decimal(type):
+        return text.lstrip("-").isdigit()
+    return not (pa.types.is_floating(type) and text.lstrip("-").isdigit() and text not in ("-0",))
+
+
+@lru_cache(maxsize=4096)
+def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    if a == b or pa.types.is_null(b):
+        return a
+    if pa.types.is_null(a):
+        return b
+    if pa.types.is_struct(a) and pa.types.is_struct(b):
+        return pa.struct(_fields([*a, *b]))
+    if pa.types.is_list(a) and pa.types.is_list(b):
+        return pa.list_(merged(a.value_type, b.value_type))
+    for order in _ORDERS:
+        if a in order and b in order:
+            return order[max(order.index(a), order.index(b))]
+    return _STRING
+
+
+def _fields(fields: list[pa.Field]) -> list[pa.Field]:
+    """One field a name, letter case apart, in the order in which they were first seen: the first spelling that was ever more than null."""
+    found: dict[str, pa.Field] = {}
+    for field in fields:
+        known = found.setdefault(field.name.lower(), field)
+        if known.name == field.name:
+            found[field.name.lower()] = known.with_type(merged(known.type, field.type))
+        elif pa.types.is_null(known.type):
+            found[field.name.lower()] = field
+    return list(found.values())
+
+
+def _with(
+    known: list[pa.Field], news: list[pa.Field], source: Source, hints: dict[str, pa.DataType], top: bool = True
+) -> list[pa.Field]:
+    found = {field.name.lower(): field for field in known}
+    for field in news:
+        there = found.get(field.name.lower())
+        if there is None and is_name(field.name, reserved=top):
+            kind = hints.get(field.name) or _fresh(field.type, source)
+            if kind is not None:
+                found[field.name.lower()] = pa.field(field.name, kind)
+        elif there is not None and there.name == field.name:
+            found[field.name.lower()] = there.with_type(_changed(there.type, field.type, source))
+    return list(found.values())
+
+
+def _fresh(type: pa.DataType, source: Source) -> pa.DataType | None:
+    """The type of a new field; None: nothing was in it yet but null, or nothing with a valid name."""
+    if pa.types.is_struct(type):
+        fields = _with([], list(type), source, {}, top=False)
+        return (pa.struct(fields) if source.infer_types else _STRING) if fields else None
+    if pa.types.is_list(type):
+        element = _fresh(type.value_type, source)
+        return element and (pa.list_(element) if source.infer_types else _STRING)
+    if pa.types.is_null(type):
+        return None
+    return type if source.infer_types else _STRING
+
+
+def _changed(known: pa.DataType, seen: pa.DataType, source: Source) -> pa.DataType:
+    """A known column's type after something that it did not hold."""
+    if pa.types.is_struct(known) and pa.types.is_struct(seen):
+        return pa.struct(_with(list(known), list(seen), source, {}, top=False))
+    if pa.types.is_list(known) and pa.types.is_list(seen):
+        element = known.value_field
+        return pa.list_(element.with_type(_changed(element.type, seen.value_type, source)))
+    return next((type for holds, type in _WIDER if source.widen_types and holds(known, seen)), known)
+
+
+_WIDER: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], pa.DataType], ...] = (
+    (lambda known, seen: pa.types.is_signed_integer(known) and known != _BIGINT and seen == _BIGINT, _BIGINT),
+    (lambda known, seen: pa.types.is_signed_integer(known) and seen == _DOUBLE, _DOUBLE),
+    (lambda known, seen: known == pa.date32() and pa.types.is_timestamp(seen), _MOMENT),
+)

@@ -1,0 +1,85 @@
+"""Releasing tables: a numbered, de-identified copy of how they are now, for those who may not read the lake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.erasure import requests
+from sluice.errors import SluiceError, UsageError, nearest
+from sluice.lake import log, releases
+from sluice.lake.releases import Release
+from sluice.runs import job
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from sluice.lake.report import FlowReport
+    from sluice.lake.workspace import Workspace
+
+STAGE = "release"
+
+
+def release(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
+    """Release these tables as they are now, under the pipeline's lease. Raises UsageError for one that cannot be released.
+
+    Raises SluiceError where requests to erase people wait: they would be in the copy.
+    """
+    chosen = [_releasable(settings, graph, name) for name in dict.fromkeys(names)]
+    if requests.waiting(settings, graph.pipeline.name):
+        raise SluiceError(
+            f"Erasure requests of '{graph.pipeline.name}' wait; a release is made after them. "
+            f"Run: sluice run {graph.pipeline.name} --stage propagate_deletions"
+        )
+    made: list[Release] = []
+
+    def work(workspace: Workspace) -> list[FlowReport]:
+        return _written(workspace, chosen, made)
+
+    job.under_lease(settings, graph, job.Request(graph.pipeline.name, STAGE, STAGE, wait=wait), work)
+    return made[0]
+
+
+def _releasable(settings: Settings, graph: Graph, name: str) -> Dataset[Any]:
+    from sluice.flows.copies import released
+
+    known = [one.name for one in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()) if not one.serves]
+    if name not in known:
+        raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest(name, known)}")
+    path, declared = graph.location(settings, name), graph[name]
+    if not log.exists(path):
+        raise SluiceError(f"Table '{graph.pipeline.name}.{name}' has not been made yet. Run: sluice run {graph.pipeline.name}")
+    assert isinstance(declared, Dataset)
+    released.columns_of(graph, declared, log.columns(path))
+    return declared
+
+
+def _written(workspace: Workspace, chosen: Sequence[Dataset[Any]], made: list[Release]) -> list[FlowReport]:
+    from sluice.declare.assembly import subjects
+    from sluice.flows.copies import released
+    from sluice.lake.report import FlowReport
+
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    into = releases.begin(
+        workspace.settings, workspace.pipeline, {"pipeline": workspace.pipeline, "at": at, "run": workspace.run}
+    )
+    made.append(into)
+    reports = []
+    with releases.writable(into):
+        for dataset in chosen:
+            report = FlowReport(flow=dataset.name, layer=STAGE)
+            workspace.note(f"release_{into.number}")
+            whose = subjects.of(workspace.graph, dataset, log.columns(workspace.path(dataset.name)))
+            # Before there is a row of it: an erasure must know of a table that was half written.
+            into.tables[dataset.name] = {"pseudonyms": {}, "erased": [], "rows": 0, "of_people": True}
+            releases.keep(into)
+            told = released.release(workspace, dataset, into)
+            into.tables[dataset.name] = {**told, "of_people": bool(whose.columns or whose.unknown)}
+            releases.keep(into)
+            report.changed(told["rows"], 0, 0)
+            report.seconds = round(time.monotonic() - report.started, 2)
+            reports.append(report)
+    return reports

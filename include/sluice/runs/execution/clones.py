@@ -1,0 +1,62 @@
+"""What a clone of a pipeline's tables says of itself, and what runs in it: views alone. Read without a JVM."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.windowed import Windowed
+from sluice.errors import UsageError
+from sluice.runs import modes
+from sluice.settings import Settings
+
+COPY, SHALLOW = "copy", "shallow"
+_RUN_IN_CLONES = ("optimize", "vacuum")
+
+
+def of(settings: Settings, pipeline: str) -> dict[str, Any] | None:
+    """What the lake of the settings was cloned from. None where it is no clone."""
+    try:
+        found: dict[str, Any] = json.loads(file(settings, pipeline).read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def file(settings: Settings, pipeline: str) -> Path:
+    """Where a clone says what it is."""
+    return Path(settings.bookkeeping(pipeline)) / "clone.json"
+
+
+def check(settings: Settings, graph: Graph, stage: str) -> None:
+    """Raises UsageError for a stage that a clone has nothing for: it has no deliveries, and bronze and silver stay as they were cloned."""
+    pipeline = graph.pipeline.name
+    clone = of(settings, pipeline)
+    if clone is None:
+        return
+    able = [one for one in modes.names(graph) if _of_views(graph, one) or one in _RUN_IN_CLONES]
+    if stage not in able:
+        raise UsageError(
+            f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
+            f"cloned; only views are brought up to date. Run: sluice run {pipeline} --stage {able[0]}"
+        )
+    hidden = [view.name for view in graph.views.values() if view.restricted and graph.layer(view) == stage]
+    if hidden and str(settings.restricted) == clone["restricted"]:
+        raise UsageError(
+            f"'{hidden[0]}' is restricted, and would be written where {clone['from']} has it. "
+            f"Set SLUICE_RESTRICTED to a folder of the clone's own."
+        )
+
+
+def left_out(settings: Settings, pipeline: str) -> frozenset[str]:
+    """The names of columns that a clone leaves out of some table. None in a lake that is no clone."""
+    clone = of(settings, pipeline) or {"tables": {}}
+    return frozenset(name for table in clone["tables"].values() for name in table["left_out"])
+
+
+def _of_views(graph: Graph, stage: str) -> bool:
+    declared = [one for one in graph if graph.layer(one) == stage]
+    return bool(declared) and all(isinstance(one, MaterializedView | Windowed) for one in declared)

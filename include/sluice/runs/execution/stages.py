@@ -1,0 +1,264 @@
+"""What each stage of a run does: the layers, then deletions, file layout, the removal of old files, and the proof that all is well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import Interval
+from sluice.erasure.steps import landing
+from sluice.erasure.steps.erasing import NotFollowed
+from sluice.erasure.subjects import handover
+from sluice.errors import SluiceError, UsageError
+from sluice.flows import stateful
+from sluice.flows.bronze import append, reingest
+from sluice.flows.gold import view
+from sluice.flows.progress import streams
+from sluice.flows.quarantine import settlement
+from sluice.flows.silver import fold, refold
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import discovery
+from sluice.ingest.landing import cleaning
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs.execution import deletions, in_clone, table_rules, vacuuming, verifying
+from sluice.runs.modes import concerned, names
+from sluice.runs.status import stale
+from sluice.upkeep import optimize
+
+Flow = Callable[[Workspace, FlowReport], None]
+_SIDE_BY_SIDE = 3
+
+
+@dataclass(frozen=True)
+class Failed(Exception):
+    """Flows of a stage that failed, with the reports of all. errors: by flow."""
+
+    reports: list[FlowReport]
+    errors: dict[str, BaseException]
+
+
+def run(
+    workspace: Workspace,
+    stage: str,
+    tables: Sequence[str] = (),
+    judged: bool = True,
+    verified: Sequence[str] | None = None,
+    due: Callable[[Source | Dataset[Any]], bool] = lambda item: True,
+    requests: Sequence[str] = (),
+) -> list[FlowReport]:
+    """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
+
+    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at. verified: the tables
+    that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
+    when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all.
+    """
+    if stage == deletions.STAGE:
+        inside = workspace.as_increment()
+        done, failing = deletions.run(inside, lambda: _layers_above_bronze(inside), requests)
+        if failing:
+            raise Failed(done, failing)
+        return done
+    if stage == "optimize":
+        return _optimized(workspace)
+    if stage == "vacuum":
+        return vacuuming.run(workspace)
+    if stage == verifying.STAGE:
+        compared, differing = verifying.run(workspace, verified)
+        if differing:
+            raise Failed(compared, differing)
+        return compared
+    chosen = concerned(workspace.graph, workspace.mode, tables)
+    first = stage == names(workspace.graph)[0]
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    if first:
+        settlement.finish(workspace)
+        errors |= _discover(workspace, chosen)
+        reports += [FlowReport(flow=name, layer=stage) for name in errors]
+    levels = _levels(workspace.graph, stage)
+    for level in handover.first(workspace, levels) if first else levels:
+        able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and due(item)]
+        flows = [(item, _flow(workspace, item, chosen)) for item in able]
+        try:
+            reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
+        except Failed as failed:
+            reports += failed.reports
+            errors |= failed.errors
+        if first:
+            handover.close(workspace, [item.name for item, _ in flows])
+    if judged:
+        errors |= table_rules.of_others(workspace, [report for report in reports if report.flow not in errors])
+    if errors:
+        raise Failed(reports, errors)
+    if first:
+        _clean(workspace, reports)
+        for report in reports:
+            report.notes += _waited_for(workspace, report.flow)
+    return reports
+
+
+def _optimized(workspace: Workspace) -> list[FlowReport]:
+    reports = []
+    for declared in workspace.graph:
+        if workspace.graph.table_of(declared.name) == declared.name and log.exists(workspace.path(declared.name)):
+            streams.stop_if_requested(workspace)
+            reports.append(optimize.table(workspace, declared))
+    return reports
+
+
+def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
+    """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way.
+
+    Nor must a flow that fails: whoever reads its table reads it as it is. Raises NotFollowed at the end, with all that failed.
+    """
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    for layer in names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]:
+        for level in _levels(workspace.graph, layer):
+            flows = [(item, flow) for item in level if (flow := _flow(workspace, item, set()))]
+            try:
+                reports += _side_by_side(workspace, layer, flows, judged=False)
+            except Failed as failed:
+                reports += failed.reports
+                errors |= failed.errors
+    if errors:
+        raise NotFollowed(reports, errors)
+    return reports
+
+
+def _discover(workspace: Workspace, chosen: set[str]) -> dict[str, SluiceError]:
+    """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all."""
+    every = workspace.mode != "replay"
+    sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
+    for source in sources:
+        _refuse_moved(workspace, source)
+    refused: dict[str, SluiceError] = {}
+    discovery.discover(sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused)
+    ledger.create(workspace.outcomes, ledger.OUTCOMES)
+    if refused and len(refused) == len(sources):
+        raise next(iter(refused.values()))
+    return refused
+
+
+def _waited_for(workspace: Workspace, flow: str) -> list[str]:
+    source = workspace.graph.sources.get(flow)
+    if source is None or isinstance(source, KafkaSource) or (workspace.landing / source.path).is_dir():
+        return []
+    return [f"there is no landing folder {workspace.landing / source.path} yet"]
+
+
+def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
+    """Archive or delete what has been ingested, where sources say so.
+
+    Before that, landed files lose the records of erased people that came again with them: in an archive nobody would look for these.
+    """
+    if any(source.clean_source == "archive" for source in workspace.graph.sources.values()):
+        try:
+            reports += landing.again(workspace.as_increment())
+        except SluiceError as error:
+            raise Failed([*reports, FlowReport(flow="landing", layer=deletions.STAGE)], {"landing": error}) from None
+    for report in reports:
+        source = workspace.graph.sources.get(report.flow)
+        if source is not None:
+            cleaned = cleaning.clean(source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run)
+            report.notes += cleaned.notes(source)
+
+
+def _refuse_moved(workspace: Workspace, source: Source) -> None:
+    """Raises UsageError where a source had a table of its own: its earlier records are there, and would not be read with the others."""
+    own = workspace.settings.table_path(workspace.pipeline, workspace.graph.layer(source), source.name)
+    if source.into and log.exists(own):
+        raise UsageError(
+            f"Source '{source.name}' goes into '{source.into}', but bronze has a table '{source.name}' with its earlier records. "
+            "Give the source another name, and it is read from the first file on."
+        )
+
+
+def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
+    """The layer's declarations in groups that do not read each other, and of which no two write one table."""
+    levels: list[list[Source | Dataset[Any]]] = []
+    place: dict[str, int] = {}
+    for item in graph.in_layer(layer):
+        # What goes into the table of another source follows it, and those that went into it before.
+        before = [one.name for one in graph.feeding(item.name)] if isinstance(item, Source) else item.reads
+        place[item.name] = max((place[name] + 1 for name in before if name in place), default=0)
+        while len(levels) <= place[item.name]:
+            levels.append([])
+        levels[place[item.name]].append(item)
+    return levels
+
+
+def _side_by_side(
+    workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]], judged: bool
+) -> list[FlowReport]:
+    reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
+    errors: dict[str, BaseException] = {}
+
+    def work(position: int) -> None:
+        item, flow = items[position]
+        # A session of its own: what marks a flow's commits is set on the session.
+        mine = workspace.within(workspace.session.newSession())
+        mine.note(item.name)
+        try:
+            flow(mine, reports[position])
+            if judged and isinstance(item, Dataset):
+                table_rules.of_itself(mine, item, reports[position])
+        except Exception as error:
+            errors[item.name] = error
+
+    with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
+        list(pool.map(lambda position: timed(workspace, reports[position], lambda: work(position)), range(len(items))))
+    if errors:
+        raise Failed(reports, errors)
+    return reports
+
+
+def timed(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
+    """Do a flow's work and note its seconds and the versions of its table before and after."""
+    path = workspace.path(report.flow)
+    started = time.monotonic()
+    report.version_before = log.version(path)
+    work()
+    report.version_after = log.version(path)
+    report.seconds = round(time.monotonic() - started, 2)
+
+
+def _flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
+    """What to do to a table in this run's mode; None where the run is not about it. Views follow their inputs, in a replay too."""
+    anew = "refresh" if workspace.mode == "refresh" and item.name in chosen else None
+    interval = workspace.interval
+    if isinstance(item, MaterializedView):
+        view_ = item
+        return in_clone.following(workspace, lambda workspace, report: view.run(workspace, view_, report, anew))
+    if isinstance(item, Windowed):
+        stream = item
+        return in_clone.staying(workspace, lambda workspace, report: stateful.run(workspace, stream, report, anew))
+    if interval is not None:
+        return _replay(workspace, item, interval) if item.name in chosen else None
+    if isinstance(item, Source):
+        source = item
+        return lambda workspace, report: append.run(workspace, source, report, anew)
+    table: Any = item
+    return lambda workspace, report: fold.run(workspace, table, report, anew)
+
+
+def _replay(workspace: Workspace, item: Source | Dataset[Any], interval: Interval) -> Flow:
+    if isinstance(item, Source):
+        source = item
+        return lambda workspace, report: reingest.run(workspace, source, interval, report)
+    table: Any = item
+
+    def completes(extent: Interval | None) -> bool:
+        return stale.after(workspace.settings, workspace.graph, table, interval, extent) == []
+
+    return lambda workspace, report: refold.run(workspace, table, interval, report, completes)

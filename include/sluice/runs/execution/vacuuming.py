@@ -1,0 +1,37 @@
+"""The stage `vacuum`: files that no version needs any more go, and with them the bytes of erased people whose time has come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sluice.erasure import physical
+from sluice.flows.progress import behind, streams
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.upkeep import vacuum
+
+
+def run(workspace: Workspace) -> list[FlowReport]:
+    """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
+
+    Raises StopRequested between two tables, where somebody asked for it.
+    """
+    now = datetime.now(UTC)
+    lagging = behind.of(workspace, now)
+    reports = []
+    for name, path in workspace.tables().items():
+        if log.exists(path):
+            streams.stop_if_requested(workspace)
+            reports.append(vacuum.table(workspace, name, path, lagging.get(name, ())))
+    finished = {report.flow: report for report in physical.finish(workspace, now)}
+    return [_both(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
+
+
+def _both(first: FlowReport, second: FlowReport | None) -> FlowReport:
+    """What was done to a table in two steps of a stage, as one report."""
+    if second is not None:
+        first.deleted += second.deleted
+        first.notes += [note for note in second.notes if note not in first.notes]
+        first.version_after = second.version_after
+    return first

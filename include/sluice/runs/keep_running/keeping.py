@@ -1,0 +1,235 @@
+"""Keeping a pipeline running: one process with one warm session, which holds the lease and looks again and again.
+
+Each look is what a triggered run does, with the same flows and the same checkpoints; so one may follow the other at any time. It is no
+endless query a flow: new columns, tables that were made anew and the order of the layers are seen at each look. What has nothing new
+costs no Spark job and no row in the run ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError, StopRequested
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs import job, modes, summary
+from sluice.runs.execution import clones, stages, verifying
+from sluice.runs.keep_running.news import News
+from sluice.runs.status import kept_running
+from sluice.settings import Settings
+
+UPKEEP = 3600.0
+"""Seconds from one upkeep to the next: every flow looks, whatever is new; tables are optimised, vacuumed, and one is verified."""
+
+FAILURES = 5
+"""How often in a row a flow may fail before the process ends."""
+
+_LONGEST_PAUSE = 300.0
+_LOOK_FOR_STOP = 0.2
+
+
+@dataclass(frozen=True)
+class Round:
+    """A look that did something. reports: of the stages; errors: why flows failed; again: seconds until the first of them is tried again."""
+
+    number: int
+    seconds: float
+    reports: list[dict[str, Any]]
+    errors: dict[str, str] = field(default_factory=dict)
+    failures: int = 0
+    again: float = 0.0
+
+
+@dataclass
+class _Failing:
+    """A flow that failed: how often in a row, why, and when (monotonic) it is tried again."""
+
+    times: int
+    why: str
+    until: float
+
+
+def keep(
+    settings: Settings,
+    graph: Graph,
+    asked: job.Request,
+    every: float,
+    heard: Callable[[Round], None],
+    begun: Callable[[], None] = lambda: None,
+    upkeep: float = UPKEEP,
+) -> int:
+    """Keep a pipeline running until somebody asks it to stop. Returns how many looks did something.
+
+    asked: the run, its stage being the only one wanted, or "" for all. every: seconds. heard: is given each look that did something.
+    begun: is called once the lease is held. Raises SluiceError where a flow failed too often in a row.
+    """
+    for stage in [asked.stage] if asked.stage else modes.names(graph):
+        clones.check(settings, graph, stage)
+    with job.leased(settings, graph, asked, kept_running=True) as workspace:
+        begun()
+        keeper = Keeper(workspace, asked, every, upkeep)
+        span = kept_running.Span(settings, asked.pipeline)
+        did = 0
+        while not keeper.is_to_stop():
+            started = time.monotonic()
+            round_ = keeper.look()
+            if round_ is not None:
+                did += 1
+                heard(round_)
+                keeper.give_up()
+            if (round_ is None or not round_.errors) and not keeper.is_to_stop() and not asked.stage:
+                span.looked()
+            keeper.wait(started + every)
+        span.write()
+        return did
+
+
+class Keeper:
+    """Looks at a pipeline again and again, under the lease, in one session. Arguments as of `keep`."""
+
+    def __init__(self, workspace: Workspace, asked: job.Request, every: float, upkeep: float) -> None:
+        self._workspace, self._asked, self._every, self._upkeep = workspace, asked, every, upkeep
+        self._news = News(workspace)
+        self._layers = [asked.stage] if asked.stage else modes.names(workspace.graph)[: len(workspace.graph.pipeline.layers)]
+        self._first = modes.names(workspace.graph)[0]
+        self._failing: dict[str, _Failing] = {}
+        self._next_upkeep = time.monotonic() + upkeep
+        self._number = 0
+        self._reports: list[dict[str, Any]] = []
+        self._errors: dict[str, str] = {}
+
+    def is_to_stop(self) -> bool:
+        """Whether somebody asked this run to stop."""
+        return self._workspace.places.stop_request(self._workspace.run).exists()
+
+    def wait(self, until: float) -> None:
+        """Until that time (monotonic), or until somebody asks to stop."""
+        while (left := until - time.monotonic()) > 0 and not self.is_to_stop():
+            time.sleep(min(left, _LOOK_FOR_STOP))
+
+    def look(self) -> Round | None:
+        """Take what is new. None where nothing was, or nothing of it concerned any table."""
+        started = time.monotonic()
+        self._number += 1
+        self._reports, self._errors = [], {}
+        with suppress(StopRequested):  # what was done before counts, and the caller sees the request
+            self._take()
+        if not self._reports and not self._errors:
+            return None
+        failing = [self._failing[name] for name in self._errors]
+        again = min((one.until for one in failing), default=0.0) - time.monotonic() if failing else 0.0
+        most = max((one.times for one in failing), default=0)
+        return Round(self._number, time.monotonic() - started, self._reports, self._errors, most, again)
+
+    def give_up(self) -> None:
+        """Raises SluiceError where a flow failed too often in a row."""
+        for name, one in self._failing.items():
+            if one.times >= FAILURES:
+                raise SluiceError(
+                    f"'{name}' failed {one.times} times in a row, so nothing is kept running any more; the last time: {one.why}"
+                )
+
+    def _take(self) -> None:
+        whole = self._asked.stage == ""
+        upkeep = whole and time.monotonic() >= self._next_upkeep
+        if upkeep:
+            self._news.forget()
+        for layer in self._layers:
+            if self._due(layer):
+                self._stage(layer, self._waits)
+        if whole and self._news.deletions_wait() and self._may("propagate_deletions"):
+            self._stage("propagate_deletions")
+        if upkeep:
+            self._next_upkeep = time.monotonic() + self._upkeep
+            done = self._news.up_to_date()
+            for stage in modes.AFTER_LAYERS:
+                if stage != "propagate_deletions":
+                    self._stage(stage)
+            self._news.leave_out(done)
+
+    def _due(self, layer: str) -> bool:
+        """Whether a stage has anything to do."""
+        if not self._may(layer):
+            return False
+        items = self._workspace.graph.in_layer(layer)
+        due = any([self._waits(item) for item in items])
+        sources = [item for item in items if isinstance(item, Source) and self._may(item.name)]
+        return due or (layer == self._first and self._news.arrived(sources))
+
+    def _waits(self, item: Source | Dataset[Any]) -> bool:
+        # What must be met before anything comes after it is met, or nothing does.
+        failing = [one.name for one in self._workspace.graph if one.name in self._failing and isinstance(one, Dataset)]
+        blocked = any(item.name in self._workspace.graph.below(name) for name in failing)
+        return not blocked and self._may(item.name) and self._news.waits(item)
+
+    def _may(self, name: str) -> bool:
+        """Whether it is time to try again what failed."""
+        return name not in self._failing or time.monotonic() >= self._failing[name].until
+
+    def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = lambda item: True) -> None:
+        """Run a stage, and note what it did. Raises StopRequested."""
+        if self.is_to_stop():
+            raise StopRequested("stopped on request, between two stages")
+        errors: dict[str, BaseException] = {}
+        found: list[FlowReport] = []
+
+        def work() -> list[FlowReport]:
+            try:
+                found.extend(stages.run(self._workspace, stage, due=due))
+            except stages.Failed as failed:
+                found.extend(failed.reports)
+                errors.update(failed.errors)
+                raise stages.Failed([one for one in found if _did(one) or one.flow in errors], errors) from None
+            return [one for one in found if _did(one) or stage == verifying.STAGE]
+
+        try:
+            report = job.recorded(self._workspace, replace(self._asked, stage=stage), work)
+            self._reports += [report] if report["flows"] else []
+        except stages.Failed as failed:
+            self._reports.append(
+                summary.of_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
+            )
+        except StopRequested:
+            raise
+        except Exception as error:
+            errors[stage] = error
+        self._note(stage, found, errors)
+
+    def _note(self, stage: str, reports: Sequence[FlowReport], errors: Mapping[str, BaseException]) -> None:
+        """Remember which flows have taken what they were asked about, and which are to be tried again. Raises StopRequested."""
+        # Other stages report of tables, too, whose flows they do not run.
+        for report in reports if stage in self._layers else ():
+            if report.flow not in errors:
+                self._news.took(report.flow)
+                self._failing.pop(report.flow, None)
+        if not errors:
+            self._failing.pop(stage, None)
+        if self.is_to_stop() and any(isinstance(error, StopRequested) for error in errors.values()):
+            raise StopRequested("stopped on request, at a batch boundary")
+        for name, error in errors.items():
+            if self._may(name):  # a source that cannot be looked at is told of by every discovery
+                times = self._failing[name].times + 1 if name in self._failing else 1
+                pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
+                self._failing[name] = _Failing(times, job.reason(error), time.monotonic() + pause)
+                self._errors[name] = self._failing[name].why
+
+
+def _did(report: FlowReport) -> bool:
+    """Whether a flow did anything that is worth a row in the run ledger."""
+    counts = (
+        report.deliveries,
+        report.rows_in,
+        report.rows_out,
+        report.quarantined,
+        report.dropped,
+        report.suppressed,
+        report.late,
+    )
+    return report.committed or any(counts)

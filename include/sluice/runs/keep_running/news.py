@@ -1,0 +1,147 @@
+"""What is new for each flow since it last looked, told by the tables' logs and the landing folders, without Spark.
+
+A process that is kept running asks this all the time. So of a table whose log's folder has not changed nothing is read, and of the
+delivery ledger only what was appended since.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.source import Source
+from sluice.declare.pipeline import duration
+from sluice.erasure import asking, requests
+from sluice.errors import SluiceError
+from sluice.ingest.deliveries import discovery
+from sluice.lake import log
+from sluice.lake.workspace import Workspace
+from sluice.runs.status import changes
+from sluice.runs.status.positions import Position
+
+Item = Source | Dataset[Any]
+Marks = tuple[str | None, ...]
+_TICK = 0.1
+"""Seconds: a folder that changed so lately may change again without another time."""
+
+
+class News:
+    """What the flows of a pipeline have looked at. It is asked by the one process that holds the lease."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._logs: dict[str, tuple[tuple[int, int] | None, str | None]] = {}
+        self._taken: dict[str, Marks] = {}
+        self._looked: dict[str, Marks] = {}
+        self._quiet_since: dict[str, float] = {}
+        self._known: tuple[Marks, discovery.Known] | None = None
+        self._requests: tuple[int, int] | None = None
+
+    def waits(self, item: Item) -> bool:
+        """Whether a flow's inputs have anything that it has not taken; of one that never took anything, True."""
+        now, before = self._standing(item), self._taken.get(item.name)
+        self._looked[item.name] = now
+        if before is not None and now != before and isinstance(item, Source | Table) and not self._concerned(item, before, now):
+            self._taken[item.name] = before = now
+        if now != before:
+            self._quiet_since[item.name] = time.monotonic()
+            return True
+        return self._is_to_close(item)
+
+    def took(self, name: str) -> None:
+        """A flow has taken what it was last asked about."""
+        if name in self._looked:
+            self._taken[name] = self._looked[name]
+
+    def up_to_date(self) -> list[Item]:
+        """The flows for which nothing waits."""
+        return [item for item in self._workspace.graph if self._standing(item) == self._taken.get(item.name)]
+
+    def leave_out(self, items: list[Item]) -> None:
+        """What was committed just now has no row that is new to these flows."""
+        for item in items:
+            self._taken[item.name] = self._standing(item)
+
+    def forget(self) -> None:
+        """Let every flow look again."""
+        self._taken.clear()
+
+    def arrived(self, sources: list[Source]) -> bool:
+        """Whether a discovery would note anything of these sources, or could not look at one."""
+        known = self._of_ledger()
+        try:
+            return any(any(discovery.arrivals(source, self._workspace.landing, known, None)) for source in sources)
+        except SluiceError:
+            return True  # the discovery will say it
+
+    def deletions_wait(self) -> bool:
+        """Whether there is a request of erasure that was not carried out, or there may be one among what was delivered."""
+        if asking.waits(self._workspace.settings, self._workspace.graph):
+            return True
+        folder = Path(self._workspace.settings.bookkeeping(self._workspace.pipeline, "erasure_requests"))
+        state = _state(folder)
+        if state is None or state == self._requests:
+            return False
+        waiting = bool(requests.waiting(self._workspace.settings, self._workspace.pipeline))
+        if not waiting and not _young(state):
+            self._requests = state
+        return waiting
+
+    def _standing(self, item: Item) -> Marks:
+        if isinstance(item, Source):
+            return (self._mark(self._workspace.deliveries),)
+        if isinstance(item, Table):
+            return (self._mark(self._workspace.outcomes),)
+        return tuple(self._mark(self._workspace.path(name)) for name in item.reads)
+
+    def _concerned(self, item: Source | Table[Any], before: Marks, now: Marks) -> bool:
+        """Whether what was appended to the ledger since is of the sources that the flow takes."""
+        graph, workspace = self._workspace.graph, self._workspace
+        path = workspace.deliveries if isinstance(item, Source) else workspace.outcomes
+        names = {item.name} if isinstance(item, Source) else {one.name for one in graph.feeding(item.reads[0])}
+        (was,), (is_now,) = before, now
+        if was is None or is_now is None or was.rpartition(":")[0] != is_now.rpartition(":")[0]:
+            return True
+        try:
+            appended = changes.since(path, Position(int(was.rpartition(":")[2]) + 1))
+            return any(row["source"] in names for row in changes.rows(path, appended, ["source"]))
+        except changes.Lost:
+            return True
+
+    def _is_to_close(self, item: Item) -> bool:
+        """Whether a stream has been quiet for as long as it takes to close its windows; once."""
+        if not isinstance(item, Windowed) or item.closes_when_idle is None or item.name not in self._quiet_since:
+            return False
+        if time.monotonic() - self._quiet_since[item.name] < duration(item.closes_when_idle).total_seconds():
+            return False
+        del self._quiet_since[item.name]
+        return True
+
+    def _of_ledger(self) -> discovery.Known:
+        marks = (self._mark(self._workspace.deliveries), self._mark(self._workspace.outcomes))
+        if self._known is None or self._known[0] != marks:
+            self._known = (marks, discovery.latest(self._workspace.deliveries))
+        return self._known[1]
+
+    def _mark(self, path: str) -> str | None:
+        state = _state(Path(path) / "_delta_log")
+        known = self._logs.get(path)
+        if known is None or state is None or known[0] != state:
+            known = self._logs[path] = (None if _young(state) else state, log.mark(path))
+        return known[1]
+
+
+def _state(folder: Path) -> tuple[int, int] | None:
+    """What changes with the names in a folder; None where it is not there."""
+    try:
+        found = folder.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _young(state: tuple[int, int] | None) -> bool:
+    return state is not None and time.time() - state[1] / 1e9 < _TICK

@@ -1,0 +1,1 @@
+"""Who may write into a lake: one process a pipeline at a time, and none that is older than the lake's layout."""

@@ -1,0 +1,99 @@
+"""The lease: one writer a pipeline at a time.
+
+Two drivers that commit to one Delta table on a local disk can lose commits in silence. So the JVM that commits holds an operating
+system's lock for as long as it lives. POSIX locks belong to a process and a file: opening and closing the file once more would drop
+the lock, so the lock file is opened once and holds nothing; who holds it stands in a file beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sluice.errors import LeaseHeld, StopRequested, UsageError
+from sluice.runs.lease import holder
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_AGAIN = 0.5
+
+
+@contextmanager
+def held(
+    settings: Settings, session: SparkSession, pipeline: str, run: str, wait: float, kept_running: bool = False
+) -> Iterator[None]:
+    """Hold a pipeline's lease. wait: how many seconds to wait for it. kept_running: told to others, who need not wait for such a holder.
+
+    Raises LeaseHeld, saying by whom it is held, and StopRequested where somebody asks this run to stop while it waits.
+    """
+    if "://" in settings.lake:
+        raise UsageError(
+            f"The lake {settings.lake} is on an object store, where commits of two drivers get lost. Use a local disk."
+        )
+    remedy = "Run again when it has ended, or give --wait SECONDS."
+
+    def in_vain(found: holder.Holder) -> bool:
+        if settings.stop_request(pipeline, run).exists():
+            raise StopRequested("stopped on request, before the lease was free; nothing was done")
+        return found.kept_running and not settings.stop_request(pipeline, found.run).exists()
+
+    folder = Path(settings.bookkeeping(pipeline))
+    with held_at(folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running):
+        yield
+
+
+@contextmanager
+def held_at(
+    folder: Path,
+    session: SparkSession,
+    run: str,
+    wait: float,
+    what: str,
+    remedy: str,
+    pipeline: str | None = None,
+    in_vain: Callable[[holder.Holder], bool] = lambda found: False,
+    kept_running: bool = False,
+) -> Iterator[None]:
+    """Hold the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether nobody need wait for a holder.
+
+    Raises LeaseHeld as `held` does, and what in_vain raises.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    jvm: Any = session._jvm
+    file = jvm.java.io.RandomAccessFile(str(folder / "lease.lock"), "rw")
+    try:
+        until = time.monotonic() + wait
+        while _try(file) is None:
+            found = holder.described(folder)
+            if time.monotonic() >= until or (found is not None and in_vain(found)):
+                raise LeaseHeld(_refusal(found, what, remedy, pipeline))
+            time.sleep(_LOOK_AGAIN)
+        mine = holder.describe(folder, run, kept_running)
+        try:
+            yield
+        finally:
+            holder.ends(folder, mine)
+    finally:
+        file.close()
+
+
+def _refusal(found: holder.Holder | None, what: str, remedy: str, pipeline: str | None) -> str:
+    if found is None:
+        return f"{what} is being written by another job. {remedy}"
+    return found.held(what, pipeline) if found.kept_running else f"{found.held(what)} {remedy}"
+
+
+def _try(file: Any) -> Any:
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return file.getChannel().tryLock()
+    except Py4JJavaError as error:
+        if "OverlappingFileLockException" in str(error.java_exception.getClass().getName()):
+            return None
+        raise

@@ -1,0 +1,85 @@
+"""What was committed to a table after a stream's position: the versions that changed rows, read from its log without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from sluice.lake import log
+from sluice.runs.status.positions import Position
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A version that changed rows. at: when it was committed (UTC). files: those that a stream has to read, below the table."""
+
+    version: int
+    at: datetime | None
+    files: tuple[str, ...]
+    bytes: int
+
+
+class Lost(Exception):
+    """The log, or a file that it names, is not there any more: a stream cannot go on from the position."""
+
+
+def since(path: str, position: Position, feed: bool = False) -> list[Change]:
+    """The versions from a position on that changed rows, oldest first. feed: as the change data feed tells them. Raises Lost."""
+    latest = log.version(path)
+    if latest is None:
+        return []
+    return [change for version in range(position.version, latest + 1) if (change := _change(path, version, position, feed))]
+
+
+def rows(path: str, changes: list[Change], columns: list[str]) -> list[Row]:
+    """The rows that these versions appended to a table. Meant for small ones. Raises Lost."""
+    found: list[Row] = []
+    for file in (file for change in changes for file in change.files):
+        try:
+            found += pq.ParquetFile(Path(path) / file).read(columns=columns, use_threads=False).to_pylist()
+        except FileNotFoundError:
+            raise Lost(file) from None
+    return found
+
+
+def _change(path: str, version: int, position: Position, feed: bool) -> Change | None:
+    at: datetime | None = None
+    changed: list[tuple[str, int]] = []
+    fed: list[tuple[str, int]] = []
+    for kind, action in _actions(path, version):
+        if kind == "commitInfo" and "timestamp" in action:
+            at = datetime.fromtimestamp(action["timestamp"] / 1000, UTC)
+        elif kind == "cdc":
+            fed.append(_file(action))
+        elif kind in (("add", "remove") if feed else ("add",)) and action.get("dataChange"):
+            changed.append(_file(action))
+    # Where a version has change files, the feed is these alone.
+    files = fed if feed and fed else changed
+    left = files[position.taken :] if version == position.version and not position.snapshot else files
+    if not left:
+        return None
+    if feed and any(not (Path(path) / name).exists() for name, _ in left):
+        raise Lost(f"a file of version {version}")
+    return Change(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
+
+
+def _actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
+    try:
+        text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
+    except FileNotFoundError:
+        raise Lost(f"version {version}") from None
+    for line in text.splitlines():
+        yield from json.loads(line).items()
+
+
+def _file(action: Row) -> tuple[str, int]:
+    return unquote(str(action["path"])), int(action.get("size") or 0)

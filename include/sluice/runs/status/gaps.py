@@ -1,0 +1,94 @@
+"""Gaps: time for which the schedule had a run that never came or failed, told by the run ledger without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.interval import Interval, merged
+from sluice.errors import DeclarationError
+from sluice.runs import ledger
+from sluice.runs.ledger import Row
+from sluice.runs.status import kept_running
+from sluice.settings import Settings
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A range of scheduled intervals without a run that succeeded. failed: for all or part of it there was a run, and it failed."""
+
+    interval: Interval
+    failed: bool
+    missing: bool
+
+    @property
+    def why(self) -> str:
+        """What became of its runs."""
+        return " or ".join([*(["never ran"] if self.missing else []), *(["failed"] if self.failed else [])])
+
+    def command(self, pipeline: str) -> str:
+        """The backfill that closes it, by whole days."""
+        last = self.interval.end - timedelta(microseconds=1)
+        return f"sluice backfill {pipeline} --from {self.interval.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
+
+
+def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Gap]:
+    """The gaps since the first scheduled interval in the run ledger, in order.
+
+    The latest interval that has ended counts once a run for it has failed: until the next one its run may still come or be retried.
+    """
+    now = now or datetime.now(UTC)
+    rows = [row for row in ledger.runs(settings, graph.pipeline.name) if row["interval_start"] is not None]
+    scheduled = [_interval(row) for row in rows if row["mode"] == "increment"]
+    if not scheduled:
+        return []
+    outcomes = list(_outcomes(rows, graph))
+    done = merged(interval for interval, state in outcomes if state == "done")
+    failed = merged(interval for interval, state in outcomes if state == "failed")
+    before, last = _ends(graph, now)
+    end = last if any(one.end >= last for one in failed) else before
+    first = min(interval.start for interval in scheduled)
+    if first >= end:
+        return []
+    open_ones = Interval(first, end).without(merged([*done, *kept_running.intervals(settings, graph)]))
+    return [Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merged(open_ones)]
+
+
+def _outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
+    """For each run its interval, and what became of it: done (every flow of every layer), failed, or begun."""
+    flows = {declared.name: graph.layer(declared) for declared in graph}
+    runs: dict[str, list[Row]] = {}
+    first: dict[str, datetime] = {}
+    for row in rows:
+        if flows.get(row["flow"]) == row["stage"]:
+            runs.setdefault(row["run"], []).append(row)
+            first.setdefault(row["flow"], row["started_at"])
+    for mine in runs.values():
+        # A task that was retried has a row for each attempt; the last one counts.
+        states = {row["flow"]: row["state"] for row in mine}
+        # Tables that were declared later do not make the earlier runs incomplete.
+        began = min(row["started_at"] for row in mine)
+        expected = {flow for flow, at in first.items() if at <= began} | {mine[0]["flow"]}
+        complete = expected <= set(states) and {flows[flow] for flow in states} == set(flows.values())
+        yield _interval(mine[-1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
+
+
+def _ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:
+    """When the last two scheduled intervals ended, the latest last."""
+    schedule = graph.pipeline.schedule
+    if not croniter.is_valid(schedule):
+        raise DeclarationError(
+            f"Pipeline '{graph.pipeline.name}': schedule '{schedule}' is no cron expression such as '0 2 * * *'."
+        )
+    ticks = croniter(schedule, now + timedelta(microseconds=1))
+    last: datetime = ticks.get_prev(datetime)
+    before: datetime = ticks.get_prev(datetime)
+    return before, last
+
+
+def _interval(row: Row) -> Interval:
+    return Interval(row["interval_start"], row["interval_end"])

@@ -1,0 +1,63 @@
+"""When a pipeline was kept running: remembered, since its schedule has no runs for that time."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.interval import Interval
+from sluice.settings import Settings
+
+_WRITE_AFTER = timedelta(minutes=1)
+
+
+class Span:
+    """The time for which one process has kept a pipeline running, so far. To be used under the pipeline's lease."""
+
+    def __init__(self, settings: Settings, pipeline: str) -> None:
+        self._file = _file(settings, pipeline)
+        self._before = _read(self._file)
+        self._start = datetime.now(UTC)
+        self._last = self._written = self._start
+
+    def looked(self) -> None:
+        """Note that a look took all that had come. It is written down once a minute."""
+        self._last = datetime.now(UTC)
+        if self._written == self._start or self._last - self._written >= _WRITE_AFTER:
+            self.write()
+
+    def write(self) -> None:
+        """Write down when the last look was, if there was one."""
+        if self._last > self._start:
+            self._written = self._last
+            _write(self._file, [*self._before, (self._start, self._last)])
+
+
+def intervals(settings: Settings, graph: Graph) -> list[Interval]:
+    """The scheduled time that was taken by looks: from the beginning of the interval in which the first was, to the last."""
+    return [
+        Interval(croniter(graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
+        for start, end in _read(_file(settings, graph.pipeline.name))
+    ]
+
+
+def _file(settings: Settings, pipeline: str) -> Path:
+    return Path(settings.bookkeeping(pipeline)) / "kept_running.json"
+
+
+def _read(file: Path) -> list[tuple[datetime, datetime]]:
+    try:
+        spans = json.loads(file.read_text())
+        return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in spans]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _write(file: Path, spans: list[tuple[datetime, datetime]]) -> None:
+    temporary = file.with_name(f".{file.name}.tmp")
+    temporary.write_text(json.dumps([(start.isoformat(), end.isoformat()) for start, end in spans]))
+    temporary.replace(file)

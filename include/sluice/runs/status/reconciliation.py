@@ -1,0 +1,158 @@
+"""Does the delivery ledger add up? What it counted of each delivery against the rows that the tables have. Read without a JVM."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.source import Source
+from sluice.ingest import ledger as tables
+from sluice.lake import log
+from sluice.runs.status.books import Books
+from sluice.settings import Settings
+
+_ERASING = ("propagate_deletions", "erase")
+
+
+@dataclass(frozen=True)
+class Account:
+    """A source's records, with those of the sources that go into its table, as counted per delivery when they were read, and as they are.
+
+    rows, quarantined, suppressed, discarded: what was counted. erased, erased_aside: how many of the first two were taken out later.
+    bronze, aside: the rows that bronze and its quarantine have, None where a file does not tell.
+    off: by how much a table differs, by name. deliveries: those that differ, with what was counted and what is there.
+    """
+
+    source: str
+    rows: int
+    quarantined: int
+    suppressed: int
+    discarded: int
+    erased: int
+    erased_aside: int
+    bronze: int | None
+    aside: int | None
+    off: dict[str, int] = field(default_factory=dict)
+    deliveries: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def landed(self) -> int:
+        """How many records came."""
+        return self.rows + self.quarantined + self.suppressed + self.discarded
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether every table has the rows that it should have."""
+        return not self.off
+
+
+def of(settings: Settings, graph: Graph) -> list[Account]:
+    """An account for each bronze table that there is."""
+    books = Books(settings, graph)
+    counted = _counted(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    own = [source for source in graph.sources.values() if source.into is None]
+    return [_account(books, source, counted) for source in own if log.exists(books.path(source.name))]
+
+
+def _account(books: Books, source: Source, counted: dict[int, dict[str, Any]]) -> Account:
+    """The account of a bronze table, which has one quarantine for each source that feeds it."""
+    feeding = [one.name for one in books.graph.feeding(source.name)]
+    bronze = _compared(books, feeding, source.name, books.path(source.name), _of(counted, feeding, "rows"))
+    asides = [
+        _compared(
+            books,
+            [name],
+            f"{name}_quarantine",
+            books.settings.table_path(books.pipeline, "quarantine", name),
+            _of(counted, [name], "quarantined"),
+        )
+        for name in feeding
+    ]
+    there = [aside.there for aside in asides]
+    return Account(
+        source=source.name,
+        rows=bronze.counted,
+        quarantined=sum(aside.counted for aside in asides),
+        suppressed=sum(_of(counted, feeding, "suppressed").values()),
+        discarded=sum(_of(counted, feeding, "discarded").values()),
+        erased=bronze.erased,
+        erased_aside=sum(aside.erased for aside in asides),
+        bronze=bronze.there,
+        aside=None if None in there else sum(count or 0 for count in there),
+        off={one.table: one.off for one in (bronze, *asides) if one.off},
+        deliveries=[row for one in (bronze, *asides) for row in one.differing],
+    )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One table: what was counted for it, what was erased from it, what it has, by how much that differs, and in which deliveries."""
+
+    table: str
+    counted: int
+    erased: int
+    there: int | None
+    off: int
+    differing: list[dict[str, Any]]
+
+
+def _compared(books: Books, feeding: Sequence[str], table: str, path: str, counted: dict[int, int]) -> _Compared:
+    state = log.state(path)
+    total, erased, there = sum(counted.values()), _erased(books, table, path), state.rows if state else 0
+    off = _difference(books, feeding, total, erased, there)
+    return _Compared(table, total, erased, there, off, _differing(table, path, counted) if off else [])
+
+
+def _of(counted: dict[int, dict[str, Any]], sources: Sequence[str], column: str) -> dict[int, int]:
+    """By delivery of these sources, a number that was counted."""
+    return {number: row.get(column) or 0 for number, row in counted.items() if row["source"] in sources}
+
+
+def _counted(path: str) -> dict[int, dict[str, Any]]:
+    """By delivery, what was counted when it was read last, or taken out of quarantine since."""
+    found: dict[int, dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = tables.rows(path)
+    for row in sorted(rows, key=lambda row: str(row["recorded_at"])):
+        if row["state"] not in (tables.DISCARDED, "erased") or row.get("discarded"):
+            found[row["delivery"]] = row
+    return found
+
+
+def _difference(books: Books, feeding: Sequence[str], counted: int, erased: int, there: int | None) -> int:
+    if there is None or there == counted - erased:
+        return 0
+    refreshed = any(row["flow"] in feeding and row["mode"] == "refresh" for row in books.runs)
+    # Bronze that was read again has its erased people left out, and counted as suppressed, of the deliveries that could be read again.
+    if refreshed and counted - erased <= there <= counted:
+        return 0
+    return there - (counted - erased)
+
+
+def _erased(books: Books, name: str, path: str) -> int:
+    """The rows that erasures took out, by the run ledger; of a run that was killed before it got there, by the table's log."""
+    recorded, committed = Counter[str](), Counter[str]()
+    for row in books.runs:
+        if row["flow"] == name and row["stage"] in _ERASING:
+            # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
+            most = row["rows_out"] or 0 if row["stage"] == "erase" else row["deleted"] or 0
+            recorded[row["run"]] += min(row["deleted"] or 0, most)
+    for commit in log.commits(path) if log.exists(path) else []:
+        if commit["note"].get("flow") == f"erasure_{name}":
+            committed[str(commit["note"].get("run"))] += int(commit["metrics"].get("numTargetRowsDeleted", 0))
+    return sum((recorded | committed).values())
+
+
+def _differing(name: str, path: str, counted: dict[int, int]) -> list[dict[str, Any]]:
+    if not log.exists(path):
+        return [{"table": name, "delivery": number, "counted": count, "there": 0} for number, count in counted.items() if count]
+    text = "SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery"
+    grouped = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text)).to_pylist()
+    there = Counter({row["_delivery"]: row["rows"] for row in grouped})
+    numbers = sorted(number for number in {*there, *counted} if there[number] != counted.get(number, 0))
+    return [{"table": name, "delivery": n, "counted": counted.get(n, 0), "there": there[n]} for n in numbers]

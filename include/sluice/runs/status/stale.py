@@ -1,0 +1,173 @@
+"""Stale intervals: the dates of which a silver table has rows that earlier code made.
+
+A view is recomputed when its code changes. A silver table goes on with the new code for new rows; its older rows are as they were, until
+their dates are replayed or the table is refreshed. Which code made which rows is told by the run ledger, and for all rows at once by a
+property of the table. Read without a JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Table
+from sluice.declare.interval import Interval, merged
+from sluice.ingest.deliveries import dates
+from sluice.lake import log
+from sluice.runs.ledger import Row
+from sluice.runs.status import lag
+from sluice.runs.status.books import Books
+from sluice.settings import Settings
+
+FINGERPRINT = "sluice.fingerprint"
+"""The property of a table whose rows are, or were when it was set, all by the code of that fingerprint."""
+
+ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+"""The dates of records that have dates of their own (`dated_by`), which only Spark can read."""
+
+_ANEW = ("folded anew", "replaced")
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Something that made rows of the table. code: a fingerprint. anew: all rows; interval: those that a replay took."""
+
+    at: datetime
+    code: str
+    done: bool = True
+    anew: bool = False
+    interval: Interval | None = None
+
+
+def intervals(settings: Settings, graph: Graph, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
+    """The dates whose rows are by earlier code, in as few ranges of days as there can be.
+
+    extent: of a source with `dated_by`, the dates that its records have, if that is known; otherwise it is taken for all dates.
+    """
+    return _left(settings, graph, table, None, extent)
+
+
+def after(
+    settings: Settings, graph: Graph, table: Table[Any], interval: Interval, extent: Interval | None = None
+) -> list[Interval]:
+    """What would be left of `intervals` after a replay of this interval with today's code."""
+    return _left(settings, graph, table, interval, extent)
+
+
+def shown(interval: Interval) -> str:
+    """An interval in words, also one without an end."""
+    if interval == ALL_DATES:
+        return "all dates"
+    if interval.start == ALL_DATES.start:
+        return f"before {interval.end:%Y-%m-%d}"
+    return f"from {interval.start:%Y-%m-%d} on" if interval.end == ALL_DATES.end else str(interval)
+
+
+def _left(
+    settings: Settings, graph: Graph, table: Table[Any], replayed: Interval | None, extent: Interval | None
+) -> list[Interval]:
+    books = Books(settings, graph)
+    path = books.path(table.name)
+    if not log.exists(path):
+        return []
+    today = fingerprint(table)
+    whole = log.properties(path).get(FINGERPRINT) or ""
+    events = _events(books, table, whole)
+    if replayed is not None:
+        events.append(_Event(datetime.now(UTC), today, interval=replayed))
+    waiting = lag.pending(books, table)
+    taken = [row for row in books.feeding(table.reads[0], "ingested") if row["rows"] and row["delivery"] not in waiting]
+    if graph.sources[table.reads[0]].dated_by is not None:
+        return _of_records(taken, events, whole, today, extent or ALL_DATES)
+    days: dict[date, bool] = {}
+    for row in taken:
+        at = dates.of_file(graph.sources[row["source"]], row["file"], row["modified_at"])
+        earlier = _codes(row["recorded_at"], at, events, whole) != {today}
+        days[at.date()] = days.get(at.date(), False) or earlier
+    return _ranges(days)
+
+
+def _events(books: Books, table: Table[Any], whole: str) -> list[_Event]:
+    """What made rows of the table, oldest first. A run of before the ledger had fingerprints counts as by the table's property."""
+    layer = books.graph.layer(table)
+    found = []
+    for row in books.runs:
+        if row["flow"] == table.name and (row["stage"] == layer or row["fingerprint"]):
+            replay = row["mode"] == "replay" and row["stage"] == layer and row["interval_start"] is not None
+            found.append(
+                _Event(
+                    at=row["started_at"],
+                    code=row["fingerprint"] or whole,
+                    done=row["state"] == "done",
+                    anew=any(sign in (row["note"] or "") for sign in _ANEW),
+                    interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
+                )
+            )
+    set_at = _property_set(books.path(table.name), whole)
+    if set_at is not None:
+        found.append(_Event(set_at, whole, interval=ALL_DATES))
+    return sorted(found, key=lambda event: event.at)
+
+
+def _property_set(path: str, whole: str) -> datetime | None:
+    """When the table was last said to be all by the code that it is said to be by, as far back as its log goes."""
+    for commit in log.commits(path):
+        if whole and whole in str(commit["parameters"].get("properties", "")):
+            at: datetime | None = commit["at"]
+            return at
+    return None
+
+
+def _codes(folded_from: datetime, at: datetime, events: Iterable[_Event], whole: str) -> set[str]:
+    """The code that may have made the rows of a delivery which could be folded from then on and is for that date.
+
+    A run that failed may have folded it or not. Without any run it was folded by one that left no record.
+    """
+    codes: set[str] = set()
+    settled = False
+    for event in events:
+        if event.at < folded_from:
+            continue
+        if event.interval is not None and not event.anew:
+            if at in event.interval:
+                codes = {event.code} if event.done else codes | {event.code}
+        elif event.anew and event.done:
+            codes, settled = {event.code}, True
+        elif event.anew or not settled:
+            codes.add(event.code)
+            settled = settled or event.done
+    return codes or {whole}
+
+
+def _of_records(rows: list[Row], events: list[_Event], whole: str, today: str, extent: Interval) -> list[Interval]:
+    """Where each record has its own date: any delivery may have records of any date, so replays count from its folding on."""
+    stale: list[Interval] = []
+    plain = [event for event in events if event.interval is None or event.interval == ALL_DATES]
+    earlier = [row for row in rows if _codes(row["recorded_at"], extent.start, plain, whole) != {today}]
+    since = datetime.min.replace(tzinfo=UTC)
+    if earlier:
+        stale = [extent]
+        since = max([row["recorded_at"] for row in earlier] + [event.at for event in plain if event.code != today])
+    for event in events:
+        if event in plain or event.interval is None or event.at < since:
+            continue
+        if event.code == today and event.done:
+            stale = [part for one in stale for part in one.without([event.interval])]
+        elif event.code != today:
+            stale = merged([*stale, event.interval])
+    return stale
+
+
+def _ranges(days: dict[date, bool]) -> list[Interval]:
+    """The days that are stale, as ranges. A range goes on over days of which there is no delivery."""
+    ranges: list[tuple[date, date]] = []
+    before = False
+    for day, stale in sorted(days.items()):
+        if stale:
+            ranges.append((ranges.pop()[0], day) if before else (day, day))
+        before = stale
+    return [Interval.of_days(first, last) for first, last in ranges]
