@@ -18,7 +18,8 @@ from sluice.declare import Source
 from sluice.ingest.deliveries.discovery import GONE, modified
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
-from sluice.ingest.reading.examination import CHANGED, Delivery, Examined, examine
+from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.examination import CHANGED, examine
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")

@@ -32,7 +32,8 @@ from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, names_of, readable
 from sluice.ingest.landing.rewriting import Rewritten
 from sluice.ingest.reading import records
-from sluice.ingest.reading.examination import Delivery, Examined, examine
+from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.examination import examine
 from sluice.ingest.reading.records import Records
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

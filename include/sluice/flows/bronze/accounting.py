@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
-from sluice.ingest.reading.examination import Examined
+from sluice.ingest.reading.delivery import Examined
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -18,7 +18,8 @@ from sluice.ingest.deliveries import groups
 from sluice.ingest.deliveries.discovery import TAKEN
 from sluice.ingest.deliveries.known import deliveries_now
 from sluice.ingest.reading import records
-from sluice.ingest.reading.examination import Delivery, Examined, examine
+from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.examination import examine
 from sluice.lake import evaluation, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport

@@ -21,7 +21,8 @@ from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.listing import path_of
 from sluice.ingest.reading import contents, records
-from sluice.ingest.reading.examination import Delivery, Examined, examine
+from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.examination import examine
 from sluice.ingest.reading.records import Records
 from sluice.ingest.schema import evolution
 from sluice.ingest.schema.evolution import Columns

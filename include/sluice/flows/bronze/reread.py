@@ -13,7 +13,8 @@ from sluice.flows.bronze.widening import typed_as
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.deliveries.known import deliveries_now
-from sluice.ingest.reading.examination import Examined, examine
+from sluice.ingest.reading.delivery import Examined
+from sluice.ingest.reading.examination import examine
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape

@@ -23,7 +23,8 @@ from sluice.flows.quarantine.staging import Record, Staged
 from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import deliveries_now
-from sluice.ingest.reading.examination import Delivery, examine, unchanged
+from sluice.ingest.reading.delivery import Delivery
+from sluice.ingest.reading.examination import examine, unchanged
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace

@@ -13,7 +13,7 @@ from pathlib import Path
 from sluice.declare.ingest.source import Source
 from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.ledger import INGESTED
-from sluice.ingest.reading.examination import Delivery, Examined
+from sluice.ingest.reading.delivery import Delivery, Examined
 from sluice.lake.workspace import Workspace
 from sluice.quality.quarantine import Entry
 

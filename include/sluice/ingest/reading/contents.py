@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.ingest.reading.examination import Examined
+from sluice.ingest.reading.delivery import Examined
 from sluice.lake import tables
 
 if TYPE_CHECKING:

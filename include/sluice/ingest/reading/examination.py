@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
@@ -18,39 +15,11 @@ from sluice.ingest.files import opening
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.formats import columnar, delimited
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.ingest.reading.delivery import Delivery, Examined
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
 _BLANKS = b" \t\r\n"
 _LONGEST_VALUE = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """A row of the deliveries table, with the path of its file."""
-
-    number: int
-    source: str
-    file: str
-    event: str
-    path: Path
-    size: int | None
-    modified_at: datetime | None
-    sha256: str | None
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered.
-
-    text_bytes: how large the file is when it is decompressed, of Parquet in memory; 0 where it was not read to its end.
-    """
-
-    delivery: Delivery
-    state: str
-    reason: str | None = None
-    header: tuple[str, ...] = ()
-    empty: bool = field(default=False)
-    text_bytes: int = 0
 
 
 def examine(source: Source, deliveries: list[Delivery]) -> list[Examined]:

@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
-from sluice.ingest.reading.examination import Delivery, Examined
+from sluice.ingest.reading.delivery import Delivery, Examined
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, Kept, Unreachable, consumer, told
 from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, refusal

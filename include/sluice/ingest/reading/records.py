@@ -24,7 +24,7 @@ from sluice.errors import SluiceError
 from sluice.ingest.deliveries.discovery import modified
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.reading.blocks import heard, of_delivery
-from sluice.ingest.reading.examination import Examined
+from sluice.ingest.reading.delivery import Examined
 from sluice.ingest.reading.workers import NEWS, REFUSED, bins_of, place_of, rows_schema, why, work
 from sluice.ingest.values import types
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.reading.blocks import Place, of_delivery, told
-from sluice.ingest.reading.examination import Examined
+from sluice.ingest.reading.delivery import Examined
 
 A_TASK = 64_000_000
 """About so many bytes of text a task reads."""

@@ -18,7 +18,7 @@ from sluice.ingest.values.columns import RESERVED
 from sluice.lake import tables
 
 if TYPE_CHECKING:
-    from sluice.ingest.reading.examination import Examined
+    from sluice.ingest.reading.delivery import Examined
 
 SAMPLE_FILES = 100
 SAMPLE_BYTES = 16_000_000
