@@ -34,6 +34,7 @@ from pipelines.gym.silver import (
     member_bins,
     member_changes,
     member_keys,
+    members_for_coaches,
     memberships,
     visits,
 )
@@ -240,6 +241,19 @@ def test_who_is_who_is_restricted_and_under_the_pseudonym_of_the_bins() -> None:
     assert member_keys.restricted and not member_bins.restricted
     assert member_keys.treatments["pseudonym"] == member_bins.treatments["pseudonym"] == treat.hmac("member")
     assert member_bins.treatments["age_band"] == treat.bin(18, 25, 35, 45, 55, 65)
+
+
+def test_a_coach_sees_no_surname_and_no_birthday(spark: SparkSession) -> None:
+    columns = "user_id BIGINT, first_name STRING, last_name STRING, birth_date DATE, gender STRING, city STRING"
+    members = spark.createDataFrame([(7, "Ada", "Holm", date(1980, 4, 20), "female", "Køge")], columns)
+    (seen,) = members_for_coaches(members).collect()
+    assert seen.asDict() == {
+        "user_id": 7,
+        "first_name": "Ada",
+        "last_name": "H***",
+        "birth_date": date(1980, 1, 1),
+        "city": "Køge",
+    }
 
 
 @pytest.mark.parametrize("kind", ["string", "bigint", "double"])

@@ -11,4 +11,5 @@ PIPELINE = Pipeline(
     publishes=("device_day", "workout_summary", "gym_stats"),
     layers=("pipelines.gym.bronze", "pipelines.gym.silver", "pipelines.gym.gold"),
     maker="pipelines.gym.maker",
+    roles={"coach": "whom they train; no surname, no birthday"},
 )

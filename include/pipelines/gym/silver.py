@@ -13,7 +13,9 @@ from sluice.declare import (
     auto_cdc,
     expect_or_quarantine,
     expect_references,
+    mask,
     materialized_view,
+    role_view,
     table,
     temporary_view,
     treat,
@@ -108,6 +110,20 @@ members = auto_cdc(
     personal=PERSONAL,
     expectations=(RULES.tagged("member_changes"),),
     comment="What is known of each member: what was said last, whenever it came. Whoever left is not among them.",
+)
+
+members_for_coaches = role_view(
+    "members_for_coaches",
+    reads="members",
+    role="coach",
+    columns=("user_id", "first_name", "last_name", "birth_date", "city"),
+    masks={
+        "user_id": None,
+        "first_name": None,
+        "last_name": mask.first(1),
+        "birth_date": mask.sql("make_date(year(birth_date), 1, 1)"),
+        "city": None,
+    },
 )
 
 members_history = auto_cdc(
