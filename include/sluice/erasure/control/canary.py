@@ -109,9 +109,9 @@ def _remove_left_over(settings: Settings, pipeline: str) -> None:
 
 
 def remove_proved(settings: Settings, pipeline: str, name: str) -> None:
-    """Take a canary away whose requests are all proved."""
+    """Take a canary away whose requests are all proved, or are looked at no more."""
     having = (one for one in requests.all_of(settings, pipeline) if one.control == name)
-    if all(one.state == requests.CERTIFIED for one in having):
+    if all(one.state == requests.CERTIFIED or one.lifted_at or one.withdrawn_at for one in having):
         shutil.rmtree(root(settings, pipeline, name), ignore_errors=True)
 
 
