@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import anonymisation, requests
+from sluice.erasure import anonymisation, receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
@@ -59,7 +59,7 @@ def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    requests.receive(lake.settings, lake.graph, [Identifier("who", "ada")])
+    receiving.receive(lake.settings, lake.graph, [Identifier("who", "ada")])
     return lake
 
 

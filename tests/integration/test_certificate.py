@@ -20,7 +20,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import physical, propagation, requests
+from sluice.erasure import physical, propagation, receiving, requests
 from sluice.erasure.control import canary, stores
 from sluice.erasure.proof import certificate, checking
 from sluice.erasure.subjects.identifiers import Identifier
@@ -65,7 +65,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 
 def _erased(lake: Lakehouse) -> str:
-    request = requests.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    request = receiving.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
     workspace = lake.workspace()
     propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
     physical.finish(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))

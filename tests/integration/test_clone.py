@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.cli.tables.read import query
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
@@ -245,7 +245,7 @@ def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: 
 @pytest.mark.slow
 def test_whoever_was_erased_is_in_no_copy(club: Lakehouse, tmp_path: Path) -> None:
     cloned(club, tmp_path / "shallow", clones.SHALLOW, "room")
-    requests.receive(club.settings, club.graph, ["901002"])
+    receiving.receive(club.settings, club.graph, ["901002"])
     with pytest.raises(SluiceError, match="Erasure requests of 'club' wait"):
         cloned(club, tmp_path / "dev")
     reports = club.run("propagate_deletions")

@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import asking, lifting, requests, vault
+from sluice.erasure import asking, lifting, receiving, requests, vault
 from sluice.erasure.subjects import closure
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
@@ -158,7 +158,7 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
-    asked = requests.receive(club.settings, club.graph, [Identifier("email", "ada@example.org")])
+    asked = receiving.receive(club.settings, club.graph, [Identifier("email", "ada@example.org")])
     made = closure.settle(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
@@ -179,9 +179,9 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
 
 
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
-    good = requests.receive(club.settings, club.graph, [Identifier("user_id", "cem")])
-    ambiguous = requests.receive(club.settings, club.graph, [Identifier("device_id", "1")])
-    lost = requests.receive(club.settings, club.graph, [Identifier("user_id", "bo")])
+    good = receiving.receive(club.settings, club.graph, [Identifier("user_id", "cem")])
+    ambiguous = receiving.receive(club.settings, club.graph, [Identifier("device_id", "1")])
+    lost = receiving.receive(club.settings, club.graph, [Identifier("user_id", "bo")])
     vault.forget(club.settings, "club", lost.request)
     settled = {one.request for one in closure.settled(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
@@ -192,7 +192,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = closure.settle(lake.workspace(), requests.receive(lake.settings, lake.graph, asked))
+    made = closure.settle(lake.workspace(), receiving.receive(lake.settings, lake.graph, asked))
     assert suppression.add(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression.add(lake.workspace(), {made.request: made.subjects}) == 0
     assert closure.settle(lake.workspace(), made) is made

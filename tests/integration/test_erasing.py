@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import propagation, requests
+from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
@@ -54,7 +54,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 
 def ask(lake: Lakehouse, who: str) -> str:
-    return requests.receive(lake.settings, lake.graph, [Identifier("who", who)]).request
+    return receiving.receive(lake.settings, lake.graph, [Identifier("who", who)]).request
 
 
 def state(lake: Lakehouse, request: str) -> str:

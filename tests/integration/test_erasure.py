@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
 from sluice.privacy import secrets
@@ -72,7 +72,7 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
     others = _of(gym, other)
     assert _of(gym, subject)["readings"] > 0
     before = {path: path.read_bytes() for path in sorted((gym.settings.landing / "gym" / "readings").glob("*.jsonl"))}
-    requests.receive(gym.settings, gym.graph, [Identifier("device_id", f" {subject} \n")])
+    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", f" {subject} \n")])
     reports = gym.run("propagate_deletions")
     assert set(_of(gym, subject).values()) == {0}
     assert _of(gym, other)["readings"] == others["readings"] and _of(gym, other)["device_day"] == 3
@@ -95,8 +95,8 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
 @pytest.mark.slow
 def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
     subject, member = _of_one_member(gym)[0], gym.rows("completed_workouts", "user_id")[0][0]
-    requests.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
-    requests.receive(gym.settings, gym.graph, [Identifier("user_id", str(member))])
+    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
+    receiving.receive(gym.settings, gym.graph, [Identifier("user_id", str(member))])
     gym.run("propagate_deletions")
     assert str(member) not in {key for (key,) in gym.rows("events", "key")}
     for table in ("workouts", "members_changes", "members", "members_history", "bpm", "completed_workouts", "workout_summary"):
@@ -120,7 +120,7 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
     from sluice.erasure.steps import rows
 
     subject = _of_one_member(gym)[0]
-    requests.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
+    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
     delete, done = rows.delete, []
 
     def once(*arguments: Any, **more: Any) -> object:

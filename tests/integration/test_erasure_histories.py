@@ -28,7 +28,7 @@ from sluice.declare import (
     windowed,
 )
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import ledger, physical, propagation, requests
+from sluice.erasure import ledger, physical, propagation, receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
 from sluice.erasure.subjects.identifiers import Identifier
@@ -178,7 +178,7 @@ def swiped(at: str, door: str) -> dict[str, Any]:
 
 
 def ask(lake: Lakehouse) -> str:
-    return requests.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    return receiving.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
 
 
 def finish(lake: Lakehouse, without: frozenset[str] = frozenset(), after: timedelta = timedelta(minutes=1)) -> None:

@@ -18,7 +18,7 @@ from tests.conftest import PLACES, ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
@@ -123,7 +123,7 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    requests.receive(wards.settings, wards.graph, ["p"])
+    receiving.receive(wards.settings, wards.graph, ["p"])
     round_ = keeper.look()
     assert round_ is not None and {report["stage"] for report in round_.reports} == {"propagate_deletions"}
     assert wards.rows("stay", "patient") == [("q",)] and wards.rows("ward") == [("b", 2)]

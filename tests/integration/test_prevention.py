@@ -14,7 +14,7 @@ from tests.conftest import PLACES, Lakehouse, settings_at
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import prevention, requests
+from sluice.erasure import prevention, receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
 
@@ -61,7 +61,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
             "".join(json.dumps({"who": w, "email": f"{w}@{spent}.org", "at": spent}) + "\n" for w in names),
         )
         lake.run()
-    requests.receive(lake.settings, lake.graph, [Identifier("who", names[0])])
+    receiving.receive(lake.settings, lake.graph, [Identifier("who", names[0])])
     lake.run("propagate_deletions", "optimize", "vacuum")
     return lake
 

@@ -14,7 +14,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
 from sluice.declare.lazy import F
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 from sluice.privacy import secrets
@@ -113,7 +113,7 @@ def test_what_is_stored_is_treated_and_a_view_follows_by_pseudonym(shop: Shop) -
     lake.run()
     assert lake.versions() == versions, "nothing new, nothing written"
 
-    requests.receive(lake.settings, lake.graph, ["ada"], "who")
+    receiving.receive(lake.settings, lake.graph, ["ada"], "who")
     lake.run("propagate_deletions")
     assert spent(lake) == {row for row in after if row[0] != ada}
     assert {who for (who,) in lake.rows("person_keys", "who")} == {"bob", "eve"}

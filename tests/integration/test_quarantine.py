@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import journal, readmission, settlement
 from sluice.flows.silver import fold
@@ -302,7 +302,7 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert json.loads(found[0][5]) == {"id": 1, "who": "ann", "_rescued_data": '{"vat":7}'}
     assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
     assert {row[7] for row in found} == {verdicts.version(lake.graph.tables["order"].expectations)}
-    requests.receive(lake.settings, lake.graph, ["ann"], "who")
+    receiving.receive(lake.settings, lake.graph, ["ann"], "who")
     lake.run("propagate_deletions")
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 

@@ -12,7 +12,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
@@ -87,7 +87,7 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         file.stat().st_mode & 0o777 for file in first.folder.rglob("*") if file.is_file()
     } == {0o444}
 
-    requests.receive(settings, lake.graph, [Identifier("who", "1700001")])
+    receiving.receive(settings, lake.graph, [Identifier("who", "1700001")])
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         releasing.release(settings, lake.graph, ["order"])
     lake.run("propagate_deletions")

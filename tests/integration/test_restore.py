@@ -12,7 +12,7 @@ from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly.graph import Graph, graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.progress import restored
 from sluice.lake import log
@@ -94,7 +94,7 @@ def path(lake: Lakehouse, name: str) -> str:
 
 
 def erase(lake: Lakehouse, *people: str) -> None:
-    requests.receive(lake.settings, lake.graph, people, "buyer")
+    receiving.receive(lake.settings, lake.graph, people, "buyer")
     lake.run("propagate_deletions")
 
 
@@ -177,7 +177,7 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
 
 @pytest.mark.slow
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
-    requests.receive(shop.settings, shop.graph, ["bob"], "buyer")
+    receiving.receive(shop.settings, shop.graph, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         restore(shop, "sale", 0)
 

@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError
 from sluice.runs.planning import transforms
@@ -62,7 +62,7 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
     lake.run()
     assert lake.rows("towns") == [("Bari", 3, 115)]
     assert verify(lake.settings, spark, lake.graph, ["towns"])[0].equal is True
-    requests.receive(lake.settings, lake.graph, [Identifier("who", "eve")])
+    receiving.receive(lake.settings, lake.graph, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
     lake.land("orders/4.jsonl", lines((9, "eve", "Bari", 33)))  # stays out, and out of the count

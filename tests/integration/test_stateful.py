@@ -14,7 +14,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.errors import SluiceError, StopRequested
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, 
     lake.pulses(7, device=77)
     lake.run()
     assert lake.minutes("counted") == [(1, 2), (77, 3)] and len(lake.rows("tumbling_late")) == 1
-    requests.receive(settings, lake.graph, ["77"], "device")
+    receiving.receive(settings, lake.graph, ["77"], "device")
     lake.run("propagate_deletions")
     assert lake.minutes("counted") == [(1, 2)] and lake.minutes("tumbling") == [(0, 1, 50)]
     assert lake.rows("tumbling_late") == []

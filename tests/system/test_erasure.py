@@ -18,7 +18,7 @@ from orchestration.rest.client import Client
 from orchestration.server.home import home
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load
-from sluice.erasure import requests
+from sluice.erasure import receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
@@ -58,7 +58,7 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
         job.perform(gym.settings, job.Request("gym", stage))
     graph = load(gym.settings, "gym")
     member = str(ledger.rows(gym.settings, "gym", "completed_workouts")[0]["user_id"])
-    asked = requests.receive(gym.settings, graph, [Identifier("user_id", member)]).request
+    asked = receiving.receive(gym.settings, graph, [Identifier("user_id", member)]).request
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")
@@ -106,7 +106,7 @@ def stands_in(tmp_path: Path) -> Iterator[Place]:
 @pytest.mark.skipif(airflow_line() == 2, reason="Airflow 2 has no approval step")
 def test_nobody_is_erased_before_somebody_approves(stands_in: Place) -> None:
     graph = load(stands_in.settings, "gym")
-    asked = requests.receive(stands_in.settings, graph, [Identifier("user_id", NOBODY)]).request
+    asked = receiving.receive(stands_in.settings, graph, [Identifier("user_id", NOBODY)]).request
     with LocalAirflow(stands_in.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")

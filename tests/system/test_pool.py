@@ -32,7 +32,7 @@ from pipelines.gym.truth import member_bins
 from sluice.cli.tour.truth import compare
 from sluice.declare.assembly.loading import load
 from sluice.declare.interval import Interval
-from sluice.erasure import requests
+from sluice.erasure import receiving
 from sluice.runs import ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -77,7 +77,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         graph = load(gym.settings, "gym")
         worn = [row for row in ledger.rows(gym.settings, "gym", "memberships") if str(row["device_id"]) == subject]
         person = {subject, *(str(row[name]) for row in worn for name in ("user_id", "mac_address"))}
-        requests.receive(gym.settings, graph, [subject], "device_id")
+        receiving.receive(gym.settings, graph, [subject], "device_id")
 
         days = Interval.of_days(maker.FIRST_DAY.date(), maker.FIRST_DAY.date() + timedelta(days=1))
         asked = Asked("gym", days, (), tuple(starting_in(PIPELINE.schedule, days)))

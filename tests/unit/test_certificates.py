@@ -21,7 +21,7 @@ from sluice.cli.erasure import certificates
 from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, graph
-from sluice.erasure import requests, scan, vault
+from sluice.erasure import receiving, requests, scan, vault
 from sluice.erasure.control import canary, planting, stores
 from sluice.erasure.proof import certificate, chain, checking, sought, stamps
 from sluice.erasure.scan import needles, opening
@@ -60,7 +60,7 @@ def house(settings: Settings, tmp_path: Path) -> Graph:
 def request_of_her(settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
     monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
-    made = requests.receive(settings, house, [Identifier("who", HER)])
+    made = receiving.receive(settings, house, [Identifier("who", HER)])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
     canary.plant(workspace, [made])
     requests.advance(settings, "house", made, requests.PHYSICALLY)
@@ -228,7 +228,7 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
-    request = requests.receive(settings, house, [Identifier("who", HER)]).request
+    request = receiving.receive(settings, house, [Identifier("who", HER)]).request
     unplanted = _issue(settings, house, request)
     assert (unplanted.verdict, unplanted.record["control"]["why"]) == (
         "INCONCLUSIVE",
@@ -270,7 +270,7 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
-    request = requests.receive(settings, house, [Identifier("who", HER)]).request
+    request = receiving.receive(settings, house, [Identifier("who", HER)]).request
     vault.add(settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")])
     write_deltalake(
         house.location(settings, "note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
@@ -292,7 +292,7 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 
 
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
-    request = requests.receive(settings, house, [Identifier("who", HER)])
+    request = receiving.receive(settings, house, [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
     vault.add(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
     assert (sought.of(settings, house, [request])).shared == {request.request: 0}
@@ -346,7 +346,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
 def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bert = requests.receive(settings, house, [Identifier("who", BERT)])
+    bert = receiving.receive(settings, house, [Identifier("who", BERT)])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
     both = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
     theirs = canary.plant(workspace, both)
@@ -372,7 +372,7 @@ def test_requests_that_are_carried_out_together_have_one_canary(
 ) -> None:
     monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
-    asked = [requests.receive(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
+    asked = [receiving.receive(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant(workspace, asked)
     assert len({one.control for one in planted}) == 1 and len(list(canary.root(settings, "house", "").iterdir())) == 1
     assert len({tuple(canary.identifiers(settings, "house", one.request)) for one in asked}) == 1

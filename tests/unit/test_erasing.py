@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
-from sluice.erasure import asking, requests
+from sluice.erasure import asking, receiving, requests
 from sluice.errors import DeclarationError, UsageError
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
@@ -27,7 +27,7 @@ def asked(settings: Settings) -> list[str]:
 
     graph = loading.load(settings, "gym")
     return [
-        requests.receive(settings, graph, [Identifier("device_id", number)]).request for number in ("4200000001", "4200000002")
+        receiving.receive(settings, graph, [Identifier("device_id", number)]).request for number in ("4200000001", "4200000002")
     ]
 
 

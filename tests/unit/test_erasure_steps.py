@@ -19,7 +19,7 @@ from tests.conftest import settings_at
 
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import aging, ledger, physical, propagation, requests, vault
+from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
@@ -178,7 +178,7 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
     left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
     state.state(Erasing(workspace, [], lambda: []))
     assert left.exists()  # nobody is to be erased
-    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     state.state(Erasing(workspace, [request], lambda: []))
     assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
 
@@ -204,7 +204,7 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
 
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = workspace.settings
-    first, lost = (requests.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
+    first, lost = (receiving.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
     vault.forget(settings, "house", lost.request)
 
     def refuse(*_: object) -> list[Identifier]:
@@ -224,7 +224,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, asked = workspace.settings, Identifier("who", "anna", at="2026-01-01T00:00:00+00:00")
-    request = requests.receive(settings, workspace.graph, [asked])
+    request = receiving.receive(settings, workspace.graph, [asked])
     told: list[list[Identifier]] = []
     found = [[Identifier("who", "anna"), Identifier("badge", number, "2026-01-01", None)] for number in ("1", "2")]
 
@@ -393,7 +393,7 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
 def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = workspace.settings
     carried_out: list[str] = []
-    first, other = (requests.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
+    first, other = (receiving.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
 
     def suppress(erasing: Erasing) -> None:
         carried_out.extend(one.request for one in erasing.waiting)
@@ -441,7 +441,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
     monkeypatch.setattr(closure, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
     monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
-    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate(workspace, lambda: [])
     assert requests.one(workspace.settings, "house", request.request).state == requests.RECEIVED
@@ -460,7 +460,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
-    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     soon = (NOW + timedelta(minutes=1)).isoformat()
     requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=soon)
     assert physical.finish(workspace, NOW) == []  # not yet
@@ -476,7 +476,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
 def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=0)
-    request = requests.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     reports = physical.finish(workspace, NOW + timedelta(days=2))

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import Graph, graph
-from sluice.erasure import requests
+from sluice.erasure import receiving, requests
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
@@ -142,12 +142,12 @@ def test_what_arrived_is_seen_and_what_cannot_be_looked_at_is_left_to_the_discov
 def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     found = looked(wards)
     assert not found.deletions_wait()
-    request = requests.receive(wards.settings, wards.graph, ["p"])
+    request = receiving.receive(wards.settings, wards.graph, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
     requests.advance(wards.settings, wards.pipeline, request, requests.LOGICALLY)
     assert not found.deletions_wait()
     time.sleep(2 * news._TICK)
     assert not found.deletions_wait()
-    requests.receive(wards.settings, wards.graph, ["q"])
+    receiving.receive(wards.settings, wards.graph, ["q"])
     assert found.deletions_wait()
     assert Path(wards.settings.bookkeeping("wards", "erasure_requests")).is_dir()

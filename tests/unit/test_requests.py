@@ -20,7 +20,7 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, lifting, prevention, requests, vault, withdrawal
+from sluice.erasure import asking, lifting, prevention, receiving, requests, vault, withdrawal
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
@@ -65,7 +65,7 @@ def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> requests.ErasureRequest:
-    return requests.receive(settings, made, people or [Identifier("user_id", "ada")], **more)
+    return receiving.receive(settings, made, people or [Identifier("user_id", "ada")], **more)
 
 
 def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:

@@ -17,7 +17,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import ErasureRequests
 from sluice.declare.expansion.stored import through
-from sluice.erasure import requests, vault
+from sluice.erasure import receiving, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
@@ -69,7 +69,7 @@ def _ask(workspace: Workspace, people: list[Identifier], said: str) -> Iterator[
     for person in people:
         before = refused.get(person)
         if before is None:
-            yield requests.receive(settings, workspace.graph, [person], said=said)
+            yield receiving.receive(settings, workspace.graph, [person], said=said)
         else:
             yield requests.advance(settings, pipeline, before, requests.RECEIVED, "asked again")
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import uuid
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sluice.declare.assembly.graph import Graph
-from sluice.declare.pipeline import duration
-from sluice.erasure import vault
-from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
@@ -30,7 +26,7 @@ FAILED: State = "failed"
 DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
 """The states in which no query returns the person."""
 
-_RESCANNED = timedelta(days=30)
+RESCANNED = timedelta(days=30)
 """After so long an erasure is looked at again, for what came late; until then the vault keeps the identifiers."""
 
 APPROVED = "approved"
@@ -160,59 +156,23 @@ def advance(
     last = now.history[-1] if now.history else None
     if now.state == state and last and (last.state, last.note) == (state, note) and due == now.physical_due_at:
         return now
-    return _written(
-        settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, _event(state, note)))
-    )
+    return write(settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, event(state, note))))
 
 
 def note(settings: Settings, pipeline: str, request: str, what: str, said: str = "") -> ErasureRequest:
     """Add to a request's history what is no state of it, such as that its entries were lifted."""
     now = one(settings, pipeline, request)
-    return _written(settings, pipeline, replace(now, history=(*now.history, _event(what, said))))
+    return write(settings, pipeline, replace(now, history=(*now.history, event(what, said))))
 
 
 def with_subjects(settings: Settings, pipeline: str, request: str, subjects: Iterable[Suppressed]) -> ErasureRequest:
     """Keep all that is known of a request's people, found by closure."""
-    return _written(settings, pipeline, replace(one(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr))))
+    return write(settings, pipeline, replace(one(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr))))
 
 
 def with_control(settings: Settings, pipeline: str, request: str, planted: str) -> ErasureRequest:
     """Keep which canary is erased with a request."""
-    return _written(settings, pipeline, replace(one(settings, pipeline, request), planted=planted))
-
-
-def receive(
-    settings: Settings,
-    graph: Graph,
-    identifiers: Iterable[str | Identifier],
-    domain: str | None = None,
-    received_at: datetime | None = None,
-    said: str = "",
-) -> ErasureRequest:
-    """Keep a request to erase the people with these identifiers, which go into the vault. said: where it came from, for the history.
-
-    domain: of those that are given as texts; it may be left out where the pipeline has only one. Raises UsageError where there is no
-    identifier, or a domain is unknown.
-    """
-    asked = _checked(graph, identifiers, domain)
-    pipeline = graph.pipeline
-    received = (received_at or datetime.now(UTC)).astimezone(UTC)
-    due = received + duration(pipeline.erase_within)
-    hashed = subjects_of(settings, pipeline.name, asked)
-    domains = {one.domain for one in asked}
-    request = ErasureRequest(
-        request=uuid.uuid4().hex[:12],
-        received_at=_text(received),
-        due_at=_text(due),
-        state=RECEIVED,
-        domain=domains.pop() if len(domains) == 1 else SEVERAL,
-        pseudonyms=tuple(sorted({one.pseudonym for one in hashed})),
-        history=(_event(RECEIVED, said),),
-    )
-    # The vault first: a request whose identifiers are nowhere could not be carried out.
-    expires = max(due, received + duration(pipeline.retain)) + _RESCANNED
-    vault.keep(settings, pipeline.name, request.request, asked, _text(expires))
-    return _written(settings, pipeline.name, request)
+    return write(settings, pipeline, replace(one(settings, pipeline, request), planted=planted))
 
 
 def subjects_of(settings: Settings, pipeline: str, identifiers: Iterable[Identifier]) -> list[Suppressed]:
@@ -222,43 +182,13 @@ def subjects_of(settings: Settings, pipeline: str, identifiers: Iterable[Identif
     return [Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made]
 
 
-def kind(graph: Graph, domain: str | None) -> str:
-    """The domain again; the only one where none is said. Raises UsageError with the nearest name."""
-    domains = graph.domains()
-    if not domains:
-        raise UsageError(f"No source of pipeline '{graph.pipeline.name}' declares a subject; there is nobody to erase.")
-    plain = [one for one in domains if one != PSEUDONYM]
-    if domain is None and len(plain) == 1:
-        return plain[0]
-    if domain not in domains:
-        unknown = (
-            f"There is no kind of identifier '{domain}'."
-            if domain
-            else "Say with --identifier which kind of identifier is meant."
-        )
-        raise UsageError(f"{unknown}{nearest(domain or '', domains)}")
-    return domain
+def event(state: str, note: str) -> Event:
+    """What happens now. note: no value of anybody."""
+    return Event(text(datetime.now(UTC)), state, note)
 
 
-def _checked(graph: Graph, identifiers: Iterable[str | Identifier], domain: str | None) -> list[Identifier]:
-    texts = [one for one in identifiers]
-    of_texts = kind(graph, domain) if any(isinstance(one, str) for one in texts) else ""
-    found: dict[Identifier, None] = {}
-    for given in texts:
-        asked = Identifier(of_texts, given) if isinstance(given, str) else given
-        value = asked.value.strip()
-        if value:
-            found[replace(asked, domain=kind(graph, asked.domain), value=value)] = None
-    if not found:
-        raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
-    return list(found)
-
-
-def _event(state: str, note: str) -> Event:
-    return Event(_text(datetime.now(UTC)), state, note)
-
-
-def _text(at: datetime) -> str:
+def text(at: datetime) -> str:
+    """An instant as requests have it."""
     return at.isoformat(timespec="seconds")
 
 
@@ -286,7 +216,7 @@ def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "request": stored["request"],
         "received_at": received,
-        "due_at": _text(datetime.fromisoformat(received) + _RESCANNED),
+        "due_at": text(datetime.fromisoformat(received) + RESCANNED),
         "state": LOGICALLY if done else RECEIVED,
         "domain": stored["domain"],
         "pseudonyms": stored["pseudonyms"],
@@ -296,7 +226,8 @@ def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _written(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
+def write(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
+    """Keep a request as it is now, whole or not at all."""
     folder = _folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=folder, prefix=f".{request.request}.")

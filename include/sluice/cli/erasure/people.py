@@ -40,7 +40,7 @@ def request(
 
     An identifier that several people had in turn comes with an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
     """
-    from sluice.erasure import requests
+    from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
 
     if (pipeline is None) == (of is None):
@@ -48,7 +48,7 @@ def request(
     settings = Settings.current()
     graph = load(settings, pipeline or of or "")
     text = _from_file(subject_file, "--subject-file") if subject_file else _from_input()
-    made = requests.receive(settings, graph, subject_files.of_text(graph, text, identifier), said="asked by command")
+    made = receiving.receive(settings, graph, subject_files.of_text(graph, text, identifier), said="asked by command")
     if as_json:
         print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
         return
@@ -69,14 +69,14 @@ def import_requests(
 
     Exit code 1 where lines were set aside; they are told by their number.
     """
-    from sluice.erasure import requests
+    from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
 
     settings = Settings.current()
     graph = load(settings, pipeline)
     good, bad = subject_files.of_csv(graph, _from_file(file, "The file"))
     together = subject_files.by_receipt(good)
-    made = [requests.receive(settings, graph, people, received_at=at, said="imported") for at, people in together.items()]
+    made = [receiving.receive(settings, graph, people, received_at=at, said="imported") for at, people in together.items()]
     if as_json:
         aside = [{"line": one.line, "why": one.why} for one in bad]
         print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})

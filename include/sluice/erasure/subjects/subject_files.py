@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.requests import kind
+from sluice.erasure.receiving import kind
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 

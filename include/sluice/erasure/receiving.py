@@ -1,0 +1,82 @@
+"""Taking a request in: its identifiers are checked and go into the vault, and the request speaks of them by pseudonyms."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.pipeline import duration
+from sluice.erasure import requests, vault
+from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
+from sluice.errors import UsageError, nearest
+from sluice.settings import Settings
+
+
+def receive(
+    settings: Settings,
+    graph: Graph,
+    identifiers: Iterable[str | Identifier],
+    domain: str | None = None,
+    received_at: datetime | None = None,
+    said: str = "",
+) -> ErasureRequest:
+    """Keep a request to erase the people with these identifiers, which go into the vault. said: where it came from, for the history.
+
+    domain: of those that are given as texts; it may be left out where the pipeline has only one. Raises UsageError where there is no
+    identifier, or a domain is unknown.
+    """
+    asked = _checked(graph, identifiers, domain)
+    pipeline = graph.pipeline
+    received = (received_at or datetime.now(UTC)).astimezone(UTC)
+    due = received + duration(pipeline.erase_within)
+    hashed = requests.subjects_of(settings, pipeline.name, asked)
+    domains = {one.domain for one in asked}
+    request = ErasureRequest(
+        request=uuid.uuid4().hex[:12],
+        received_at=requests.text(received),
+        due_at=requests.text(due),
+        state=requests.RECEIVED,
+        domain=domains.pop() if len(domains) == 1 else requests.SEVERAL,
+        pseudonyms=tuple(sorted({one.pseudonym for one in hashed})),
+        history=(requests.event(requests.RECEIVED, said),),
+    )
+    # The vault first: a request whose identifiers are nowhere could not be carried out.
+    expires = max(due, received + duration(pipeline.retain)) + requests.RESCANNED
+    vault.keep(settings, pipeline.name, request.request, asked, requests.text(expires))
+    return requests.write(settings, pipeline.name, request)
+
+
+def kind(graph: Graph, domain: str | None) -> str:
+    """The domain again; the only one where none is said. Raises UsageError with the nearest name."""
+    domains = graph.domains()
+    if not domains:
+        raise UsageError(f"No source of pipeline '{graph.pipeline.name}' declares a subject; there is nobody to erase.")
+    plain = [one for one in domains if one != PSEUDONYM]
+    if domain is None and len(plain) == 1:
+        return plain[0]
+    if domain not in domains:
+        unknown = (
+            f"There is no kind of identifier '{domain}'."
+            if domain
+            else "Say with --identifier which kind of identifier is meant."
+        )
+        raise UsageError(f"{unknown}{nearest(domain or '', domains)}")
+    return domain
+
+
+def _checked(graph: Graph, identifiers: Iterable[str | Identifier], domain: str | None) -> list[Identifier]:
+    texts = [one for one in identifiers]
+    of_texts = kind(graph, domain) if any(isinstance(one, str) for one in texts) else ""
+    found: dict[Identifier, None] = {}
+    for given in texts:
+        asked = Identifier(of_texts, given) if isinstance(given, str) else given
+        value = asked.value.strip()
+        if value:
+            found[replace(asked, domain=kind(graph, asked.domain), value=value)] = None
+    if not found:
+        raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
+    return list(found)
