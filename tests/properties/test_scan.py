@@ -150,3 +150,26 @@ def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: li
             ever |= people
         result = scan.run([scan.Root("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1)
         assert {person for person in range(4) if result.about(str(person)).of_person()} == ever
+
+
+def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:
+    """They differ in bits of characters that hold bits of what is beside them, too; so do letters of either case."""
+    identifiers = [*(("user_id", str(7_000_000_000 + n)) for n in range(4)), ("email", "Anna@example.com")]
+    wanted = needles.of(identifiers, COLUMNS)
+    for text in (*(value for _, value in identifiers), "anna@example.com"):
+        for before in ("", "x", "xy"):
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "a.txt").write_bytes(base64.b64encode(f'{before}"{text}"}}'.encode()))
+                assert scan.run([scan.Root("lake", folder)], wanted, processes=1).of_person(), (text, before)
+
+
+def test_large_numbers_are_found_among_many_whatever_type_they_are_stored_in() -> None:
+    asked = [("user_id", str(1_234_567_890_123_456_789 + 1_000 * n)) for n in range(20)]
+    wanted = needles.of(asked, COLUMNS)
+    stored = 1_234_567_890_123_456_789
+    columns = {"f": pa.array([float(stored)]), "i": pa.array([stored], pa.int64()), "u": pa.array([stored], pa.uint64())}
+    for name, column in {**columns, "other": pa.array([2**64 - 1], pa.uint64())}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "a.parquet").write_bytes(containers.parquet_of(pa.table({"user_id": column})))
+            result = scan.run([scan.Root("lake", folder)], wanted, processes=1)
+            assert bool(result.of_person()) == (name != "other") and not result.unread, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -325,8 +326,9 @@ def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_know
     assert [hit.path for hit in sought.looked(settings, made, wanted).hits] == ["_archive/in/coded/b"]
 
 
+@pytest.mark.parametrize("kind", ["instant", "date", "text"])
 def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_table_tells(
-    settings: Settings, house: Graph, request_of_her: str
+    settings: Settings, house: Graph, request_of_her: str, kind: str
 ) -> None:
     _erase(settings, request_of_her)
     seen = Source(name="seen", schema="badge STRING, at TIMESTAMP", subject="badge", subject_at="at")
@@ -336,8 +338,13 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, until.isoformat())])
     path = made.location(settings, "seen")
     for late, verdict in ((True, "PASS"), (False, "FAIL")):
-        at = pa.array([until if late else until - timedelta(days=1)], pa.timestamp("us", "UTC"))
-        write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite")
+        told = until if late else until - timedelta(days=1)
+        at = {
+            "instant": pa.array([told], pa.timestamp("us", "UTC")),
+            "date": pa.array([told.date()], pa.date32()),
+            "text": [told.isoformat()],
+        }[kind]
+        write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
         issued = certificate.issue(settings, made, [requests.one(settings, "house", request_of_her)])[0]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
@@ -376,6 +383,13 @@ def test_requests_that_are_carried_out_together_have_one_canary(
     planted = canary.plant(workspace, asked)
     assert len({one.control for one in planted}) == 1 and len(list(canary.root(settings, "house", "").iterdir())) == 1
     assert len({tuple(canary.identifiers(settings, "house", one.request)) for one in asked}) == 1
+    # One of them was erased alone meanwhile: the other does not inherit what was erased before it.
+    requests.advance(settings, "house", asked[0], requests.LOGICALLY)
+    (alone,) = canary.plant(workspace, [requests.one(settings, "house", asked[1].request)])
+    assert alone.control != planted[1].control and _canary(settings, asked[0].request).exists()
+    requests.advance(settings, "house", asked[0], requests.RECEIVED)
+    planted = canary.plant(workspace, [requests.with_control(settings, "house", one.request, alone.control) for one in asked])
+    assert {one.control for one in planted} == {alone.control}
     # Killed while it planted: what is not whole goes, and another is planted.
     (_canary(settings, asked[0].request) / canary.PLANTED).unlink()
     again = canary.plant(workspace, planted)
@@ -385,5 +399,22 @@ def test_requests_that_are_carried_out_together_have_one_canary(
     _erase(settings, asked[0].request)
     made = _issue(settings, house, asked[0].request)
     assert made.verdict == "PASS" and _canary(settings, asked[0].request).exists()
+    left = canary.root(settings, "house", "now-0")
+    left.mkdir()
     assert _issue(settings, house, asked[1].request).verdict == "PASS"
-    assert not _canary(settings, asked[1].request).exists()
+    assert not _canary(settings, asked[1].request).exists() and left.exists(), "somebody may be looking for it just now"
+    os.utime(left, (0, 0))
+    canary.tidy(settings, "house")
+    assert not left.exists()
+
+
+def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Settings, house: Graph, request_of_her: str) -> None:
+    bert = receiving.receive(settings, house, [Identifier("who", BERT)])
+    seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
+    who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
+    made = graph(house.pipeline, (notes, note, seen), links=(who,))
+    vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")])
+    write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
+    asked = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
+    hers, his = certificate.issue(settings, made, asked)
+    assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

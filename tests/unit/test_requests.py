@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.privacy import secrets, suppression_key
 from sluice.privacy.pseudonyms import check_values
-from sluice.runs import due
+from sluice.runs import due, erasing
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -165,7 +166,18 @@ def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, 
     requests.advance(settings, "club", scanned, requests.LOGICALLY)
     requests.advance(settings, "club", scanned, requests.FAILED, "found")
     requests.note(settings, "club", lifted.request, requests.LIFTED)
-    assert asking._asked(workspace) == set(scanned.pseudonyms)
+    assert {one for one, rows in asking._asked(workspace).items() if rows} == set(scanned.pseudonyms)
+
+
+def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(settings: Settings, club: Graph) -> None:
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    by_hand = _receive(settings, club, Identifier("user_id", "ada"))
+    by_rows = receiving.receive(settings, club, [Identifier("user_id", "bo")], said="asked by rows of 'people': 2")
+    for one in (by_hand, by_rows):
+        withdrawal.withdraw(settings, "club", one.request)
+    assert asking._asked(workspace) == {by_hand.pseudonyms[0]: 0, by_rows.pseudonyms[0]: 2}
+    again = _receive(settings, club, Identifier("user_id", "bo"))
+    assert asking._asked(workspace)[again.pseudonyms[0]] == math.inf
 
 
 def test_rows_that_may_ask_are_told_of_without_the_declarations(
@@ -174,7 +186,7 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
     asking_graph = graph(CLUB, [PEOPLE, known], [LINK], said)
     workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
-    found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
+    found = [{Identifier("user_id", "ada"): 1, Identifier("user_id", "bo"): 2}, {}]
     monkeypatch.setattr(asking, "_new", lambda *_: found.pop(0))
     assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club"), "there is no bronze"
     path = asking_graph.location(settings, "people")
@@ -187,7 +199,7 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     # One who was refused is tried again when there is more, by the same request.
     refused = requests.all_of(settings, "club")[0]
     requests.advance(settings, "club", refused, requests.FAILED, "several people's")
-    found += [vault.asked(settings, "club", refused.request), []]
+    found += [dict.fromkeys(vault.asked(settings, "club", refused.request), 1), {}]
     (again,) = asking.take(workspace)
     assert (again.request, again.state, again.due_at) == (refused.request, requests.RECEIVED, refused.due_at)
     assert len(requests.all_of(settings, "club")) == 2
@@ -308,9 +320,17 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     taken = [withdrawal.withdraw(settings, "club", made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
     assert not vault.holds(settings, "club", made.request) and vault.holds(settings, "club", begun.request)
+    vault.keep(settings, "club", made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
+    withdrawal.withdraw(settings, "club", made.request)
+    assert not vault.holds(settings, "club", made.request)
     assert [one.request for one in requests.waiting(settings, "club")] == [begun.request]
     assert made.request not in due.at(due.of(settings, "club"), datetime.now(UTC)).now
-    assert not next(one for one in due.of(settings, "club") if one.request == made.request).open
+    standing = next(one for one in due.of(settings, "club") if one.request == made.request)
+    assert not standing.open and standing.state == requests.WITHDRAWN
+    with pytest.raises(UsageError, match="was withdrawn"):
+        erasing.approve(settings, "club", [made.request])
+    with pytest.raises(UsageError, match="is 'withdrawn'"):
+        lifting.lift(settings, "club", made.request)
     with pytest.raises(UsageError, match="is being carried out"):
         withdrawal.withdraw(settings, "club", begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):

@@ -7,6 +7,8 @@ when the erasure is done, the rows that asked are gone with the others.
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +32,6 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SEEN = ".asked"
-"""Beside the requests: by declaration of which state of its bronze table it was looked for them."""
-
 _BY_ROWS = "asked by rows"
 State = dict[str, str]
 """path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
@@ -55,21 +54,21 @@ def take(workspace: Workspace) -> list[ErasureRequest]:
     return made
 
 
-def _ask(workspace: Workspace, people: list[Identifier], said: str) -> Iterator[ErasureRequest]:
-    """A request a person: one who cannot be told from others must not hold up the rest of a delivery.
+def _ask(workspace: Workspace, people: Mapping[Identifier, int], said: str) -> Iterator[ErasureRequest]:
+    """A request a person: one who cannot be told from others must not hold up the rest of a delivery. people: by how many rows each asks.
 
     What was asked by rows before and was refused is tried again; its deadline is still that of then.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     refused: dict[Identifier, ErasureRequest] = {}
     for one in requests.all_of(settings, pipeline) if people else ():
-        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note == said
+        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note.startswith(said)
         if by_rows and len(one.pseudonyms) == 1 and vault.holds(settings, pipeline, one.request):
             refused |= dict.fromkeys(vault.asked(settings, pipeline, one.request), one)
-    for person in people:
+    for person, rows in people.items():
         before = refused.get(person)
         if before is None:
-            yield receiving.receive(settings, workspace.graph, [person], said=said)
+            yield receiving.receive(settings, workspace.graph, [person], said=f"{said}: {rows}")
         else:
             yield requests.advance(settings, pipeline, before, requests.RECEIVED, "asked again")
 
@@ -86,16 +85,26 @@ def _state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State |
     return None if mark is None else {"path": path, "mark": mark}
 
 
-def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
+def _new(workspace: Workspace, asking: ErasureRequests) -> dict[Identifier, int]:
+    """Who asks and has no request yet, and by how many rows."""
     column, domain = asking.identifier
     rows = _rows(workspace, asking)
     if column not in rows.columns:
         raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
-    named = rows.where(asking.where).select(canonical_column(F.col(f"`{column}`"), "text").alias("value")).distinct()
-    values = {row.value for row in named.collect() if row.value}
-    key = suppression_key.key(workspace.settings, workspace.suppression) if values else b""
+    named = (
+        rows
+        .where(asking.where)
+        .groupBy(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
+        .agg(F.count("*").alias("rows"))
+    )
+    told = {row.value: int(row.rows) for row in named.collect() if row.value}
+    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
     known = _asked(workspace)
-    return [Identifier(domain, value) for value in sorted(values) if pseudonym(key, domain, value) not in known]
+    return {
+        Identifier(domain, value): told[value]
+        for value in sorted(told)
+        if told[value] > known.get(str(pseudonym(key, domain, value)), 0)
+    }
 
 
 def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
@@ -112,17 +121,22 @@ def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
     return rows
 
 
-def _asked(workspace: Workspace) -> set[str]:
-    """By whose pseudonyms somebody asked. One who was refused is asked for again: what came since may tell who is meant."""
-    found = requests.all_of(workspace.settings, workspace.pipeline)
-    # What somebody has taken back that rows asked for, these rows do not ask for again.
-    standing = (
-        one
-        for one in found
-        if (one.lifted_at is None and one.withdrawn_at is None and (one.state != requests.FAILED or one.done_at))
-        or (one.withdrawn_at is not None and one.history[0].note.startswith(_BY_ROWS))
-    )
-    return {pseudonym for request in standing for pseudonym in request.pseudonyms}
+def _asked(workspace: Workspace) -> dict[str, float]:
+    """By pseudonym, how many rows ask for nothing new: all, of whom a request stands; as many as had asked, where it was taken back.
+
+    One who was refused is asked for again: what came since may tell who is meant.
+    """
+    found: dict[str, float] = {}
+    for one in requests.all_of(workspace.settings, workspace.pipeline):
+        rows = 0.0
+        if one.withdrawn_at is not None:
+            by_rows = re.fullmatch(rf"{_BY_ROWS} of '.*': (\d+)", one.history[0].note)
+            rows = float(by_rows.group(1)) if by_rows else 0.0
+        elif one.lifted_at is None and (one.state != requests.FAILED or one.done_at):
+            rows = math.inf
+        for called in one.pseudonyms:
+            found[called] = max(found.get(called, 0.0), rows)
+    return found
 
 
 def _name(asking: ErasureRequests) -> str:
@@ -130,7 +144,7 @@ def _name(asking: ErasureRequests) -> str:
 
 
 def _file(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline, "erasure_requests")) / SEEN
+    return Path(settings.bookkeeping(pipeline, "erasure_requests")) / requests.ASKED
 
 
 def _seen(settings: Settings, pipeline: str) -> dict[str, Any]:
@@ -142,6 +156,6 @@ def _seen(settings: Settings, pipeline: str) -> dict[str, Any]:
 def _see(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
     path = _file(settings, pipeline)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{SEEN}.tmp")
+    partial = path.with_name(f"{requests.ASKED}.tmp")
     partial.write_text(json.dumps(states), encoding="utf-8")
     partial.replace(path)

@@ -26,7 +26,8 @@ def lift(settings: Settings, pipeline: str, request: str) -> int:
     """
     found = requests.one(settings, pipeline, request)
     if found.state not in requests.DONE:
-        raise UsageError(f"Request {request} is '{found.state}': nobody of it was erased, so that there is nothing to lift.")
+        state = requests.WITHDRAWN if found.withdrawn_at else found.state
+        raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
     if found.lifted_at is not None:
         return 0
     lifted = _lifted(settings, pipeline, request)

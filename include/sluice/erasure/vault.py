@@ -109,7 +109,12 @@ def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
         )
     if path.stat().st_mode & 0o077:
         raise UsageError(f"The vault's file {path} can be read by others. Run: chmod 600 {path}")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UsageError(
+            f"The vault's file {path} is damaged. Put a copy of it back, or ask again: sluice erase request"
+        ) from None
     return found
 
 

@@ -18,6 +18,7 @@ def withdraw(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
     """
     found = requests.one(settings, pipeline, request)
     if found.withdrawn_at is not None:
+        vault.forget(settings, pipeline, request)  # killed right after it was noted
         return found
     if found.done_at is not None or found.state not in (requests.RECEIVED, requests.FAILED):
         raise UsageError(
@@ -27,8 +28,9 @@ def withdraw(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
         raise UsageError(
             f"Request {request} is being carried out. When that has ended (sluice erase run {pipeline}): sluice erase lift {request}"
         )
-    kept = requests.note(settings, pipeline, request, requests.WITHDRAWN)
+    kept = requests.withdrawn(settings, pipeline, request)
     vault.forget(settings, pipeline, request)
+    requests.look_again(settings, pipeline)
     return kept
 
 

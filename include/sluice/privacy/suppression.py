@@ -7,7 +7,7 @@ was counts as the person's. A lifted entry holds for what was there before: the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -142,14 +142,19 @@ def only_suppressed(
     return found[0] if len(found) == 1 else found[0].unionByName(found[1])
 
 
-def times_of(path: str, domain: str, pseudonym: str) -> list[tuple[str, datetime | None, datetime | None]]:
-    """The entries of one identifier that hold: request, and from when until when it was that person's. Without a JVM."""
-    if not log.exists(path):
-        return []
-    # Whoever is meant is looked for here: a value in a query's text would be one more place where it stands.
-    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")).to_pylist()
-    mine = [row for row in found if (row["domain"], row["pseudonym"]) == (domain, pseudonym) and row.get("lifted_at") is None]
-    return [(str(row["request"]), row.get("valid_from"), row.get("valid_to")) for row in mine]
+Times = Mapping[tuple[str, str], Sequence[tuple[str, datetime | None, datetime | None]]]
+
+
+def times(path: str) -> Times:
+    """By domain and pseudonym the entries that hold: request, and from when until when the identifier was that person's. Without a JVM."""
+    found: dict[tuple[str, str], list[tuple[str, datetime | None, datetime | None]]] = {}
+    if log.exists(path):
+        # All of them: a value in a query's text would be one more place where it stands.
+        for row in pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")).to_pylist():
+            if row.get("lifted_at") is None:
+                entry = str(row["request"]), row.get("valid_from"), row.get("valid_to")
+                found.setdefault((row["domain"], row["pseudonym"]), []).append(entry)
+    return found
 
 
 def _listed(workspace: Workspace, domain: str) -> list[str]:

@@ -165,6 +165,7 @@ def _standing(told: dict[str, Any], approval: bool) -> Standing:
     history = told.get("history") or []
     # A request of before there were states.
     state = told.get("state") or (LOGICALLY if told.get("done_at") else RECEIVED)
+    state = WITHDRAWN if any(event["state"] == WITHDRAWN for event in history) else state
     return Standing(
         told["request"],
         state,

@@ -70,6 +70,8 @@ def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> None:
 
     for request in ids:
         found = requests.one(settings, pipeline, request)
+        if found.withdrawn_at is not None:
+            raise UsageError(f"Request {request} was withdrawn. Ask again: sluice erase request {pipeline}")
         if found.state == requests.RECEIVED:
             requests.advance(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
 

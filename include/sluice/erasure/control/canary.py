@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ COLUMN = "canary_id"
 _COLUMNS = {stores.SHORT: (stores.SHORT, f"{stores.SHORT}_text")}
 _NOW = "now-"
 """In front of the name of a canary that is planted for the scan of now."""
+_LEFT = 86_400
+"""Seconds after which such a one was left behind by a scan that was killed."""
 PLANTED = "planted.json"
 """What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
 
@@ -78,11 +81,12 @@ def plant(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[Erasure
     with its canary.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    unplanted = (one.request for one in asked if planted(settings, pipeline, one.control) is None)
+    erased = _erased_before(settings, pipeline, asked)
+    unplanted = (one.request for one in asked if one.control in erased or planted(settings, pipeline, one.control) is None)
     # One of before there was a vault can be carried out, and never proved.
     without = [request for request in unplanted if vault.holds(settings, pipeline, request)]
     if without:
-        _remove_left_over(settings, pipeline)
+        tidy(settings, pipeline)
         name, marks = secrets.token_hex(6), Marks.by_chance()
         made_up = [Identifier(f"{PREFIX}{domain}", value) for domain, value in _values(marks)]
         for request in without:
@@ -93,6 +97,12 @@ def plant(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[Erasure
     return [requests.one(settings, pipeline, one.request) for one in asked]
 
 
+def _erased_before(settings: Settings, pipeline: str, asked: Sequence[ErasureRequest]) -> set[str]:
+    """The canaries that were erased with others by a propagation that these requests were not part of to its end."""
+    now = {one.request for one in asked}
+    return {one.control for one in requests.all_of(settings, pipeline) if one.done_at is not None and one.request not in now}
+
+
 def _plant(workspace: Workspace, folder: Path, marks: Marks) -> None:
     planting.everything(folder, COLUMN, marks, workspace.graph.pipeline.retain)
     planting.with_vectors(workspace, folder / "vectors")
@@ -101,18 +111,21 @@ def _plant(workspace: Workspace, folder: Path, marks: Marks) -> None:
     partial.replace(folder / PLANTED)
 
 
-def _remove_left_over(settings: Settings, pipeline: str) -> None:
-    """What a run has left that was killed while it planted: nobody has it, or it is not whole."""
+def tidy(settings: Settings, pipeline: str) -> None:
+    """Take away what is not needed any more: canaries of requests that are proved or looked at no more, and what killed runs have left."""
+    needed = {one.control for one in requests.all_of(settings, pipeline) if not _is_over(one)}
     for folder in root(settings, pipeline, "").glob("*"):
-        if not folder.name.startswith(_NOW) and not (folder / PLANTED).is_file():
+        if folder.name.startswith(_NOW):
+            left = time.time() - folder.stat().st_mtime > _LEFT
+        else:
+            left = folder.name not in needed or not (folder / PLANTED).is_file()
+        if left:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_proved(settings: Settings, pipeline: str, name: str) -> None:
-    """Take a canary away whose requests are all proved, or are looked at no more."""
-    having = (one for one in requests.all_of(settings, pipeline) if one.control == name)
-    if all(one.state == requests.CERTIFIED or one.lifted_at or one.withdrawn_at for one in having):
-        shutil.rmtree(root(settings, pipeline, name), ignore_errors=True)
+def _is_over(one: ErasureRequest) -> bool:
+    refused = one.state == requests.FAILED and one.done_at is None
+    return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
 def places(workspace: Workspace, name: str) -> list[Place]:

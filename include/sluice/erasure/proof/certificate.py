@@ -32,16 +32,22 @@ def issue(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> 
 
     Raises UsageError where the vault does not have the identifiers of one any more.
     """
-    found = evidence.gathered(settings, graph, asked)
-    made = [_issued(settings, graph, request, found.of(request)) for request in asked]
-    for name in {request.control for request in asked}:
-        canary.remove_proved(settings, graph.pipeline.name, name)
+    pipeline, found = graph.pipeline.name, evidence.gathered(settings, graph, asked)
+    made: list[Certificate] = []
+    last = latest(settings, pipeline)
+    try:
+        for request in asked:
+            last = _issued(settings, graph, request, found.of(request), last)
+            made.append(last)
+    finally:
+        canary.tidy(settings, pipeline)
     return made
 
 
-def _issued(settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence) -> Certificate:
+def _issued(settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence, last: Certificate | None) -> Certificate:
+    """last: the end of the chain."""
     pipeline = graph.pipeline.name
-    made = write(settings, pipeline, request.request, _record(settings, graph, request, found))
+    made = write(settings, pipeline, request.request, _record(settings, graph, request, found, last), last)
     _told(settings, pipeline, request, made)
     return made
 
@@ -72,9 +78,10 @@ def _before(settings: Settings, pipeline: str, request: str) -> dict[str, int] |
     return next((one for one in found if one), None)
 
 
-def _record(settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence) -> dict[str, Any]:
+def _record(
+    settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence, last: Certificate | None
+) -> dict[str, Any]:
     pipeline, result = graph.pipeline.name, found.result
-    last = latest(settings, pipeline)
     control = _control(settings, pipeline, request, found)
     stamped = stamps.of(request, found.rows, result, control, len(found.undeclared), found.hidden)
     verdict = worst(stamped["logical"]["verdict"], stamped["physical"]["verdict"])

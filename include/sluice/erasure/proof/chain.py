@@ -49,7 +49,7 @@ class Certificate:
 
 def all_of(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
     """The certificates of a pipeline, or of one request, in the order of the chain."""
-    paths = sorted(_folder(settings, pipeline).glob("*.json"), key=_number)
+    paths = sorted(_folder(settings, pipeline).glob(f"{request or '*'}-*.json"), key=_number)
     return [_certificate(path) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
 
 
@@ -59,8 +59,11 @@ def latest(settings: Settings, pipeline: str) -> Certificate | None:
     return _certificate(max(paths, key=_number)) if paths else None
 
 
-def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any]) -> Certificate:
-    """Keep a record, sealed, and a page of it to read; whole or not at all. Raises UsageError where the key of the seals is lost."""
+def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any], last: Certificate | None) -> Certificate:
+    """Keep a record, sealed, and a page of it to read; whole or not at all. last: the end of the chain.
+
+    Raises UsageError where the key of the seals is lost.
+    """
     folder = _folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{request}-{record['number']}.json"
@@ -69,7 +72,7 @@ def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any
     record["hash"] = hash_of(record)
     shown = page.of(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
-    record["seal"] = _seal(settings, pipeline, record)
+    record["seal"] = _seal(settings, pipeline, record, last)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", suffix=".tmp", delete=False) as partial:
             partial.write(text)
@@ -85,7 +88,9 @@ def hash_of(record: dict[str, Any]) -> str:
 
 def is_sealed(settings: Settings, record: dict[str, Any]) -> bool:
     """Whether a record, and the hash of its page, were sealed with the key. Raises UsageError where the key is lost."""
-    return "seal" in record and hmac.compare_digest(str(record["seal"]), _seal(settings, record["pipeline"], record))
+    return "seal" in record and hmac.compare_digest(
+        str(record["seal"]), _seal(settings, record["pipeline"], record, latest(settings, record["pipeline"]))
+    )
 
 
 def is_its_page(record: dict[str, Any], path: Path) -> bool:
@@ -104,9 +109,8 @@ def told_of(note: str) -> tuple[int, str] | None:
     return (int(found.group(1)), found.group(2)) if found else None
 
 
-def _seal(settings: Settings, pipeline: str, record: dict[str, Any]) -> str:
+def _seal(settings: Settings, pipeline: str, record: dict[str, Any], last: Certificate | None) -> str:
     """Made by chance, the key is, only as long as nothing was sealed with it."""
-    last = latest(settings, pipeline)
     sealed = last is not None and ("seal" in last.record or any("seal" in one.record for one in all_of(settings, pipeline)))
     key = secrets.key(settings, CERTIFICATE_KEY, make=not sealed)
     return hmac.new(key, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()

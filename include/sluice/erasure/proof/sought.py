@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import scan, vault
@@ -20,6 +22,9 @@ from sluice.lake.releases import Release
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from sluice.privacy.suppression import Times
 
 
 @dataclass(frozen=True)
@@ -37,10 +42,11 @@ class Sought:
 def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
     columns, known = scope.columns_of_domain(settings, graph), releases.of(settings, graph.pipeline.name)
+    listed = _list_of(settings, graph.pipeline.name)
     person: list[Needle] = []
     shared: dict[str, int] = {}
     for request in asked:
-        found, shared[request.request] = _of_one(settings, graph, request.request, columns, known)
+        found, shared[request.request] = _of_one(settings, graph, request.request, columns, known, listed)
         person += [replace(one, of=request.request) for one in found]
     by_canary = {request.control: request for request in asked}
     control = [
@@ -65,12 +71,17 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
 
 
 def _of_one(
-    settings: Settings, graph: Graph, request: str, columns: Mapping[str, set[str]], known: Sequence[Release]
+    settings: Settings,
+    graph: Graph,
+    request: str,
+    columns: Mapping[str, set[str]],
+    known: Sequence[Release],
+    listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
     """What is looked for of the people of one request, and how many of their identifiers were others', too."""
     pipeline, encodings = graph.pipeline.name, scope.encodings(graph)
     of_people = (one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX))
-    found = _ended(settings, pipeline, request, list(of_people))
+    found = _ended(settings, pipeline, request, list(of_people), listed)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
     shared = _shared(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
@@ -104,18 +115,29 @@ def _shared(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str
     return shared
 
 
-def _ended(settings: Settings, pipeline: str, request: str, found: Sequence[Identifier]) -> list[Identifier]:
+def _list_of(settings: Settings, pipeline: str) -> Callable[[], Times]:
+    """The suppression list, read when somebody asks for it first."""
+
+    @functools.cache
+    def listed() -> Times:
+        from sluice.privacy import suppression  # what most requests need no Spark for
+
+        return suppression.times(settings.bookkeeping(pipeline, "suppression"))
+
+    return listed
+
+
+def _ended(
+    settings: Settings, pipeline: str, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
+) -> list[Identifier]:
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
     if not any(_may_end(one) for one in found):
         return list(found)
-    from sluice.privacy import suppression
-
-    path = settings.bookkeeping(pipeline, "suppression")
-    key = suppression_key.key(settings, path)
+    key, known = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression")), listed()
     made = []
     for one in found:
         hashed = pseudonym(key, one.domain, one.value) if _may_end(one) else None
-        entries = suppression.times_of(path, one.domain, hashed) if hashed else []
+        entries = known.get((one.domain, hashed), ()) if hashed else ()
         ends = [_text(until) for of, since, until in entries if of == request and until and (since and _text(since)) == one.since]
         made.append(replace(one, until=max(ends)) if ends else one)
     return made

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from sluice.erasure.scan.result import Needle
 from sluice.erasure.scan.search import Pattern, Search
 
 Offsets = npt.NDArray[np.int64]
+Values: TypeAlias = npt.NDArray[Any]
 
 _BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
 """What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
@@ -49,7 +51,20 @@ class Compiled:
         self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
         self.any_text = re.compile(_any_of(self.texts)) if self.texts else None
         self.lengths = sorted({len(text) for text in self.texts})
-        self.sought = np.array(sorted(self.numbers), np.int64)
+        self._whole = np.array(sorted(self.numbers), np.int64)
+        # Of large numbers several are one and the same as a DOUBLE.
+        self._doubles: dict[float, list[int]] = {}
+        for value, of in self.numbers.items():
+            self._doubles.setdefault(float(value), []).extend(of)
+        self._floats = np.array(sorted(self._doubles), np.float64)
+
+    def as_numbers(self, values: Values) -> tuple[Values, Mapping[Any, list[int]], Values]:
+        """The numbers that are looked for, the needles of each, and the values, all in one type, so that none is rounded to another."""
+        if values.dtype.kind == "f":
+            return self._floats, self._doubles, values.astype(np.float64)
+        if values.dtype.kind == "u":
+            values = values[values <= np.uint64(np.iinfo(np.int64).max)]
+        return self._whole, self.numbers, values.astype(np.int64)
 
     def bound(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
         """Where values stand as words of their own that are looked for in columns only: start, end, the needles. data: in lower case."""

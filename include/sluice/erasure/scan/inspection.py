@@ -33,7 +33,7 @@ class Inspection:
         self.compiled, self.root, self.path = compiled, root, path
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.read: Counter[str] = Counter()
-        self.reasons: list[str] = []
+        self.reasons: list[tuple[str, str]] = []
 
     def stream(self, decoder: str, text: bool = True, comma: bool = False, written: Written | None = None) -> Feed:
         """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are rows of fields.
@@ -73,23 +73,23 @@ class Inspection:
     def numbers(self, decoder: str, column: str, values: npt.NDArray[Any]) -> None:
         """For the numbers of a column, NULLs left out: whole ones, or floats."""
         self.read[decoder] += values.nbytes
-        sought = self.compiled.sought
-        if not len(sought) or not len(values):
+        if not self.compiled.numbers or not len(values):
             return
+        sought, wanted, values = self.compiled.as_numbers(values)
         if len(sought) <= FEW:
-            met = [(int(one), int(np.count_nonzero(values == one))) for one in sought]
+            met = [(one, int(np.count_nonzero(values == one))) for one in sought]
         else:
             there, counts = np.unique(values[np.isin(values, sought)], return_counts=True)
-            met = [(int(one), int(count)) for one, count in zip(there, counts, strict=True)]
+            met = list(zip(there, counts, strict=True))
         for value, count in met:
-            for number in self.compiled.numbers[value] if count else ():
+            for number in wanted[value.item()] if count else ():
                 if self._belongs(number, column):
-                    self.counts[decoder, column, number] += count
+                    self.counts[decoder, column, number] += int(count)
 
-    def unread(self, reason: str) -> None:
-        """Say that something of the file could not be read, and why."""
-        if reason not in self.reasons:
-            self.reasons.append(reason)
+    def unread(self, reason: str, of: str = "") -> None:
+        """Say that something of the file could not be read, and why. of: whose needle alone it matters to."""
+        if (reason, of) not in self.reasons:
+            self.reasons.append((reason, of))
 
     def add_to(self, result: ScanResult) -> None:
         """Put what was found into a result."""
@@ -102,7 +102,7 @@ class Inspection:
             Hit(self.root.name, self.path, decoder, column, domain, kind, control, count, shared, whose)
             for (decoder, column, domain, kind, control, shared, whose), count in sorted(grouped.items())
         ]
-        result.unread += [Unread(self.root.name, self.path, reason) for reason in self.reasons]
+        result.unread += [Unread(self.root.name, self.path, reason, of) for reason, of in self.reasons]
         for decoder, size in self.read.items():
             known = result.decoders.setdefault(decoder, Scanned())
             known.files += 1

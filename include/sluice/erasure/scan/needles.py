@@ -58,11 +58,12 @@ def of(
     """
     columns = {domain: frozenset(names) for domain, names in (columns_of_domain or {}).items()}
     others = tuple(dict.fromkeys((*_EIGHT_BIT, *encodings)))
-    found: dict[tuple[bytes | int, frozenset[str] | None], Needle] = {}
+    found: dict[tuple[object, ...], Needle] = {}
     for domain, value in identifiers:
         for needle in _of_one(domain, value, columns.get(domain) or frozenset({domain}), others):
             plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
-            found.setdefault((plain, needle.columns), needle)  # the plainest form comes first
+            # The plainest form comes first. The same characters of base64 are others by what may stand beside them.
+            found.setdefault((plain, needle.columns, needle.before, needle.after), needle)
     return list(found.values())
 
 

@@ -106,11 +106,12 @@ class Hit(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A file, or a part of it, that no decoder opened."""
+    """A file, or a part of it, that no decoder opened. of: for whom alone that matters, where it does not for everybody."""
 
     root: str
     path: str
     reason: str
+    of: str = ""
 
 
 @dataclass
@@ -146,7 +147,8 @@ class ScanResult:
     def about(self, *whose: str) -> ScanResult:
         """The same scan, as if it had been for these alone, of all that were looked for at once."""
         needles = Counter({key: count for key, count in self.needles.items() if key[0] in whose})
-        return replace(self, hits=[hit for hit in self.hits if hit.of in whose], needles=needles)
+        hits = [hit for hit in self.hits if hit.of in whose]
+        return replace(self, hits=hits, unread=[one for one in self.unread if one.of in ("", *whose)], needles=needles)
 
     def of_person(self) -> list[Hit]:
         """Hits of the person."""

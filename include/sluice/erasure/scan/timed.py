@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -15,9 +16,12 @@ from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.scan.result import Clock, Needle
 
 _MICROS = 1_000_000
-_MOST_DIGITS = 18
+_INT64 = range(-(2**63), 2**63)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_TEXTS = (
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+)
 
 
 def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
@@ -39,10 +43,10 @@ def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
         if same is None or not pc.any(same, min_count=0).as_py():
             continue
         if clock.at is None or clock.at.lower() not in names:
-            inspection.unread("rows of an identifier that changed hands, whose times cannot be read")
+            inspection.unread("rows of an identifier that changed hands, whose times cannot be read", needle.of)
             continue
-        times = batch.column(names[clock.at.lower()]).filter(near).filter(same).to_pylist()
-        count = sum(_inside(_micros(time, clock), needle) for time in times)
+        times = _plain(batch.column(names[clock.at.lower()])).filter(near).filter(same).to_pylist()
+        count = sum(_inside(_micros(one, clock), needle) for one in times)
         if count:
             inspection.counts[decoder, clock.subject, number] += count
 
@@ -60,7 +64,7 @@ def _any_of(column: pa.Array, needles: Sequence[Needle]) -> Any:
     """Which values of a plain column are one of the identifiers; None for a type that holds none of them."""
     kind, texts = column.type, [_text(one) for one in needles]
     if any(holds(kind) for holds in _NUMBERS):
-        numbers = [int(text) for text in texts if text.lstrip("-").isdecimal() and len(text) <= _MOST_DIGITS]
+        numbers = [int(text) for text in texts if re.fullmatch(r"-?[0-9]{1,19}", text) and int(text) in _INT64]
         return _any_number(column, numbers) if numbers else None
     if not texts or not pa.types.is_large_string(kind):
         return None
@@ -82,6 +86,10 @@ def _text(needle: Needle) -> str:
 
 def _micros(value: Any, clock: Clock) -> int | None:
     """An instant in microseconds since 1970; None where the row tells none."""
+    if isinstance(value, str):
+        value = _instant(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime.combine(value, time())
     if isinstance(value, datetime):
         at = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(at.timestamp() * _MICROS)
@@ -90,6 +98,14 @@ def _micros(value: Any, clock: Clock) -> int | None:
     except (TypeError, ValueError):
         return None
     return int(number) if math.isfinite(number) else None
+
+
+def _instant(text: str) -> datetime | str:
+    """A text as the instant that it tells (ISO 8601, with dashes: digits alone are a number), or as it is."""
+    try:
+        return datetime.fromisoformat(text) if text[4:5] == "-" else text
+    except ValueError:
+        return text
 
 
 def _inside(at: int | None, needle: Needle) -> bool:

@@ -94,7 +94,7 @@ def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = No
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     # One of the first form has its subjects, and nothing in the vault.
-    if _is_settled(workspace, request, suppression.listed(workspace)):
+    if _is_settled(workspace, request, suppression.listed(workspace) if rows is None else rows.listed):
         return request
     known = vault.read(settings, pipeline, request.request)
     made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]
@@ -137,8 +137,7 @@ def _is_settled(workspace: Workspace, request: ErasureRequest, listed: Collectio
 def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureRequest]) -> None:
     """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
     settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
-    listed = suppression.listed(workspace)
-    open_ = [one.request for one in waiting if not _is_settled(workspace, one, listed)]
+    open_ = [one.request for one in waiting if not _is_settled(workspace, one, rows.listed)]
     asked = (vault.asked(settings, pipeline, one) for one in open_ if vault.holds(settings, pipeline, one))
     people = fresh = {(one.domain, one.value) for of in asked for one in of}
     while fresh:
@@ -172,7 +171,7 @@ def _people(
 ) -> set[tuple[str, str]]:
     """Up from an identifier to the people whose it is, or was at the time that is said; itself where no link knows of anybody."""
     owners: set[tuple[str, str]] = set()
-    _refuse_erased(workspace, asked, number)
+    _refuse_erased(workspace, rows, asked, number)
     for link in workspace.graph.links:
         if link.identifier[1] != asked.domain:
             continue
@@ -189,12 +188,12 @@ def _people(
     }
 
 
-def _refuse_erased(workspace: Workspace, asked: Identifier, number: int) -> None:
+def _refuse_erased(workspace: Workspace, rows: Rows, asked: Identifier, number: int) -> None:
     """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
     if asked.domain not in workspace.graph.changing_hands() or suppression.is_empty(workspace):
         return
     hashed = pseudonym(suppression_key.key(workspace.settings, workspace.suppression), asked.domain, asked.value)
-    for request, since, until in suppression.times_of(workspace.suppression, asked.domain, str(hashed)):
+    for request, since, until in rows.erased.get((asked.domain, str(hashed)), ()):
         if asked.at is None or _within(datetime.fromisoformat(asked.at), (since, until, None)):
             how = "nothing of that time is left" if asked.at else 'ask again with "at", if it is another\'s now'
             raise Ambiguous(

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -18,7 +19,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets
+from sluice.privacy import secrets, suppression
 from sluice.privacy.pseudonyms import canonical_column, with_pseudonym
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class Rows:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     frames: dict[Link, DataFrame | None] = field(default_factory=dict)
     known: dict[tuple[Link, str], dict[str, list[Row]]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def erased(self) -> suppression.Times:
+        """Of the suppression list, whose identifiers were erased, and when they were theirs."""
+        return suppression.times(self.workspace.suppression)
+
+    @cached_property
+    def listed(self) -> frozenset[str]:
+        """The requests whose subjects are on the list already."""
+        return suppression.listed(self.workspace)
 
     def of_people(self, link: Link, people: set[str]) -> list[Row]:
         """What the link says of these people."""
