@@ -209,7 +209,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert asking.waits(asked.settings, asked.graph)
     made, other = asking.take(asked.workspace())
     assert [one.value for of in (made, other) for one in vault.read(club.settings, "club", of.request)] == ["fay", "gus"]
-    assert made.history[0].note == "asked by rows of 'handed_out'"
+    assert made.history[0].note == "asked by rows of 'handed_out': 1"
     # Nothing new; then killed before it was noted what was seen.
     assert asking.take(asked.workspace()) == []
     (Path(club.settings.bookkeeping("club", "erasure_requests")) / ".asked").unlink()
