@@ -73,7 +73,7 @@ def _erased(lake: Lakehouse) -> str:
 
 
 def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[0]
+    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[request]
 
 
 def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> None:

@@ -416,7 +416,7 @@ def copied(seeded: Path, folder: Path, spark: SparkSession) -> Lakehouse:
 
 
 def proven(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[0]
+    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[request]
 
 
 @pytest.mark.slow

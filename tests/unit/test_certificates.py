@@ -27,7 +27,7 @@ from sluice.erasure.control import canary, planting, stores
 from sluice.erasure.proof import certificate, chain, checking, sought, stamps
 from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.errors import DeclarationError, UsageError
+from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import releases
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym
@@ -80,7 +80,7 @@ def _canary(settings: Settings, request: str) -> Path:
 
 
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
-    return certificate.issue(settings, house, [requests.one(settings, "house", request)])[0]
+    return certificate.issue(settings, house, [requests.one(settings, "house", request)])[request]
 
 
 def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings, house: Graph, request_of_her: str) -> None:
@@ -262,6 +262,29 @@ def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_
         replace(house.pipeline, also_here="landing/x")
 
 
+def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
+    settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _erase(settings, request_of_her)
+    others = [receiving.receive(settings, house, [Identifier("who", name)]) for name in ("cleo-meier-77", "dora-meier-78")]
+    note = requests.note
+
+    def broken(*of: Any) -> None:
+        if of[2] == others[0].request:
+            raise SluiceError("its file is broken")
+        note(*of)
+
+    # Her certificate is written already when noting that fails: the next one must follow it in the chain.
+    monkeypatch.setattr(certificate.requests, "note", broken)
+    asked = [others[0], others[1], requests.one(settings, "house", request_of_her)]
+    with pytest.raises(certificate.NotIssued, match="its file is broken") as some:
+        certificate.issue(settings, house, asked)
+    assert set(some.value.made) == {others[1].request, request_of_her} and set(some.value.errors) == {others[0].request}
+    assert some.value.made[request_of_her].verdict == "PASS"
+    assert checking.verify(settings, some.value.made[request_of_her].path, house)["chain"] is True
+    assert [one.record["number"] for one in some.value.made.values()] == [2, 3]
+
+
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     requests.advance(settings, "house", request_of_her, requests.LOGICALLY, physical_due_at=later)
@@ -345,7 +368,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
             "text": [told.isoformat()],
         }[kind]
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
-        issued = certificate.issue(settings, made, [requests.one(settings, "house", request_of_her)])[0]
+        issued = certificate.issue(settings, made, [requests.one(settings, "house", request_of_her)])[request_of_her]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
 
@@ -366,7 +389,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     scans = []
     run = scan.run
     monkeypatch.setattr(scan, "run", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
-    hers, his = certificate.issue(settings, house, asked)
+    hers, his = certificate.issue(settings, house, asked).values()
     assert [name for name in scans if name != "canary"] == ["lake"]
     assert (hers.verdict, his.verdict, his.logical) == ("PASS", "FAIL", "FAIL")
     assert his.record["previous"] == hers.record["hash"]
@@ -416,5 +439,5 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
     vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")])
     write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
     asked = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
-    hers, his = certificate.issue(settings, made, asked)
+    hers, his = certificate.issue(settings, made, asked).values()
     assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

@@ -152,15 +152,18 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
         except SluiceError as error:  # of one's vault entry: it keeps nobody else from a certificate
             errors[report.flow] = error
     try:
-        issued = certificate.issue(settings, workspace.graph, known) if known else []
+        issued = certificate.issue(settings, workspace.graph, known) if known else {}
+    except certificate.NotIssued as some:
+        issued = some.made
+        errors |= {reports[request].flow: error for request, error in some.errors.items()}
     except SluiceError as error:
         return list(reports.values()), errors | {reports[one.request].flow: error for one in known}
-    for one, made in zip(known, issued, strict=True):
-        report = reports[one.request]
+    for request, made in issued.items():
+        report = reports[request]
         report.seconds = round(time.monotonic() - report.started, 2)
         report.notes.append(f"{made.verdict}: {made.path}")
         if made.verdict == certificate.FAIL:
-            errors[report.flow] = SluiceError(f"The scan for request {one.request} found the person. Where: {made.path}")
+            errors[report.flow] = SluiceError(f"The scan for request {request} found the person. Where: {made.path}")
     return list(reports.values()), errors
 
 

@@ -19,28 +19,46 @@ from sluice.erasure.proof.evidence import Evidence
 from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import opening
+from sluice.errors import SluiceError
 from sluice.settings import Settings
 
-__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "all_of", "issue"]
+__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "NotIssued", "all_of", "issue"]
 FORMAT = 1
 _PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
 """The states in which a scan that finds the person means that something went wrong."""
 
 
-def issue(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> list[Certificate]:
+class NotIssued(SluiceError):
+    """Some certificates could not be made. made: the others, by request; errors: why, by request."""
+
+    def __init__(self, made: dict[str, Certificate], errors: dict[str, SluiceError]) -> None:
+        super().__init__(
+            " ".join(f"Request {request} has no certificate of this scan: {error}" for request, error in errors.items())
+        )
+        self.made, self.errors = made, errors
+
+
+def issue(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
     """Look once for the people of all these requests, and write the next certificate of each; it puts its request into the state it shows.
 
-    Raises UsageError where the vault does not have the identifiers of one any more.
+    Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
+    made, where the vault does not have the identifiers of one any more.
     """
     pipeline, found = graph.pipeline.name, evidence.gathered(settings, graph, asked)
-    made: list[Certificate] = []
+    made: dict[str, Certificate] = {}
+    errors: dict[str, SluiceError] = {}
     last = latest(settings, pipeline)
     try:
         for request in asked:
-            last = _issued(settings, graph, request, found.of(request), last)
-            made.append(last)
+            try:
+                last = made[request.request] = _issued(settings, graph, request, found.of(request), last)
+            except SluiceError as error:  # of one request: it keeps nobody else from a certificate
+                errors[request.request] = error
+                last = latest(settings, pipeline)  # a certificate may have been written before the error
     finally:
         canary.tidy(settings, pipeline)
+    if errors:
+        raise NotIssued(made, errors)
     return made
 
 
