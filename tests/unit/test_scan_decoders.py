@@ -286,6 +286,19 @@ def test_names_links_and_roots(tmp_path: Path) -> None:
     assert [one.reason for one in found.unread] == ["a link that leads out of the roots"] and found.missing == ("gone",)
 
 
+def test_a_root_that_is_a_link_is_scanned_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "f.txt").write_text(WHO)
+    roots = [scan.Root(name, str(tmp_path / name)) for name in ("folder", "file", "nowhere")]
+    (tmp_path / "folder").symlink_to(tmp_path / "disk")
+    (tmp_path / "file").symlink_to(tmp_path / "disk" / "f.txt")
+    (tmp_path / "nowhere").symlink_to(tmp_path / "not_mounted")
+    found = scan.run(roots, needles.of([("who", WHO)]))
+    assert {(hit.root, hit.path, hit.decoder) for hit in found.hits} == {(root, "f.txt", "text") for root in ("folder", "file")}
+    assert found.roots == tuple(roots) and found.missing == ("nowhere",)
+    assert [(one.root, one.reason) for one in found.unread] == [("nowhere", "a link that leads nowhere")]
+
+
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     for number in range(40):
         (tmp_path / f"{number}.jsonl").write_bytes(TEXT if number % 3 else b"nothing\n" * 400_000)
