@@ -371,6 +371,39 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
 
 
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No landed file can be read."""
+
+    def read(_: object, __: object, examined: list[Any], ___: object) -> records.Records:
+        if whole := {one.delivery.number: "broken" for one in examined if one.state == "ingested"}:
+            raise records.Refused(whole)
+        return records.Records()
+
+    monkeypatch.setattr(records, "read", read)
+    monkeypatch.setattr(append, "create", lambda *_: None)
+    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
+
+
+@pytest.mark.usefixtures("unreadable")
+def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(workspace: Workspace) -> None:
+    folder, marked = workspace.landing / "says", replace(source, ready_marker="{name}.done")
+    for name, of, at_rest in (
+        ("a.json.part", source, LONG_AGO),
+        (".a.json", source, LONG_AGO),
+        ("a.json", marked, LONG_AGO),
+        ("a.json", source, time.time()),
+    ):
+        still = _made(folder / name, time.time(), '{"who": "anna1"}')
+        if at_rest == LONG_AGO:
+            with pytest.raises(SluiceError, match="1 files of source 'says' are written to"):
+                landing.of_source(workspace, of, naming.names(["anna1"]))
+            assert still.read_text() == '{"who": "anna1"}'
+            assert landing.of_source(workspace, of, naming.names(["berta"])) == (0, 0), "who is not in it need not wait"
+        os.utime(still, (at_rest, at_rest))
+        assert landing.of_source(workspace, of, naming.names(["anna1"])) == (1, 1) and not still.exists()
+
+
 @pytest.mark.parametrize("stage", ["optimize", "vacuum"])
 def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     done: list[str] = []
