@@ -274,7 +274,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
 def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     old, report = replace(source, keep_for="1 day", subject_at="at"), FlowReport(flow="says", layer="propagate_deletions")
     _written(workspace.path("says"), [1])
-    monkeypatch.setattr(aging, "_begin", lambda *_: (0, NOW))
+    journal = _made(Path(workspace.places.bookkeeping("aging")) / "says.json")
     monkeypatch.setattr(aging, "_carried_out", lambda *_: [report])
 
     def follow() -> list[FlowReport]:
@@ -282,7 +282,34 @@ def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, mo
 
     with pytest.raises(NotFollowed) as failed:
         aging.expire(replace(workspace, graph=graph(workspace.graph.pipeline, [old, said, each])), follow)
-    assert [one.flow for one in failed.value.reports] == ["says", "each"]
+    assert [one.flow for one in failed.value.reports] == ["says", "each"] and journal.exists()
+
+
+def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = replace(source, keep_for="1 day", subject_at="at")
+    first = replace(old, name="broken")
+    made = replace(workspace, graph=graph(workspace.graph.pipeline, [first, old, said, each]))
+    for name in ("broken", "says"):
+        _written(made.path(name), [1])
+        _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
+
+    def carried_out(_: Workspace, of: Source) -> list[FlowReport]:
+        if of.name == "broken":
+            raise SluiceError("no")
+        return [FlowReport(flow=of.name, layer="propagate_deletions")]
+
+    monkeypatch.setattr(aging, "_carried_out", carried_out)
+    followed: list[int] = []
+
+    def follow() -> list[FlowReport]:
+        followed.append(1)
+        return []
+
+    with pytest.raises(NotFollowed) as failed:
+        aging.expire(made, follow)
+    assert list(failed.value.errors) == ["broken"] and [one.flow for one in failed.value.reports] == ["broken", "says"]
+    left = Path(workspace.places.bookkeeping("aging")).glob("*.json")
+    assert followed and [one.name for one in left] == ["broken.json"], "the next run goes on with it"
 
 
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
