@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -60,11 +60,14 @@ def landing(erasing: Erasing) -> None:
             and not isinstance(source, KafkaSource)
             and not erasing.is_done("landing", source.name)
         ):
-            rows, files = of_source(workspace, source, naming.of(erasing))
+            found = of_source(workspace, source, naming.of(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=LAYER)
-            report.notes += [f"{files} landed files rewritten"] if files else []
-            erasing.reports += [report] if files else []
-            erasing.done("landing", source.name, rows, files)
+            report.notes += [f"{found.files} landed files rewritten"] if found.files else []
+            report.notes += (
+                [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
+            )
+            erasing.reports += [report] if found.files else []
+            erasing.done("landing", source.name, found.rows, found.files)
 
 
 def again(workspace: Workspace) -> list[FlowReport]:
@@ -74,7 +77,7 @@ def again(workspace: Workspace) -> list[FlowReport]:
     waiting = _delivered_again(workspace)
     reports = []
     for name, files in waiting.items():
-        rows, count = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
+        rows, count, _ = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
         report = FlowReport(flow=f"{name}_landing", layer=LAYER)
         report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
         reports += [report] if count else []
@@ -106,19 +109,27 @@ def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
     }
 
 
-def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> tuple[int, int]:
-    """Rewrite a source's files. only: those that the ledger calls so. Returns how many records went, and of how many files."""
+class TakenOut(NamedTuple):
+    """How many records went, of how many files, and how many of these went as a whole since nobody can read them."""
+
+    rows: int = 0
+    files: int = 0
+    whole: int = 0
+
+
+def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> TakenOut:
+    """Rewrite a source's files. only: those that the ledger calls so."""
     append.create(workspace, source)
-    rows = files = 0
+    done = TakenOut()
     writing: set[str] = set()
     for _ in range(_ATTEMPTS):
         found = _rewritten(workspace, source, names, only)
-        rows, files, only = rows + found.rows, files + found.files, found.again
+        done, only = TakenOut(done.rows + found.rows, done.files + found.files, done.whole + found.whole), found.again
         writing |= found.writing
         if not only:
             break
     if not only and not writing:
-        return rows, files
+        return done
     count = f"{len(writing)} files" if writing else "Files"
     raise SluiceError(
         f"{count} of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest "
@@ -133,6 +144,7 @@ class _Pass:
 
     rows: int = 0
     files: int = 0
+    whole: int = 0
     again: set[str] = field(default_factory=set)
     writing: set[str] = field(default_factory=set)
 
@@ -150,6 +162,7 @@ def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: 
         for one in (one for one in theirs if one.delivery.number not in stay):
             numbers = gone[one.delivery.number]
             prepared += _prepared(source, one, numbers, state.is_known(one.delivery))
+            done.whole += numbers is None
             done.rows += 1 if numbers is None else len(numbers)
             done.again.add(one.delivery.file)
         done.files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
@@ -210,8 +223,8 @@ def _records(workspace: Workspace, source: Source, names: naming.Names, read: Re
     if read.frame is not None:
         for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
-        for row in _nobodys(source, read.frame).toLocalIterator() if names.by_first and read.problems else ():
-            if names.are_in_bytes(row._record.encode()):
+        for row in _nobodys(source, read.frame).toLocalIterator() if names and read.problems else ():
+            if names.are_in_record(row._record.encode()):
                 found[row._delivery].add(row._row)
     return found
 
