@@ -117,6 +117,19 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert checking.verify(settings, again.path)["chain"] is False
 
 
+def test_who_is_certified_late_is_looked_for_again_all_the_same(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    soon = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    made = _issue(settings, house, request_of_her)
+    until = str(vault.expires_at(settings, "house", request_of_her))
+    assert made.verdict == "PASS" and datetime.fromisoformat(until) > datetime.now(UTC) + timedelta(days=40)
+    assert made.record["exceptions"][0]["until"] == until, "the certificate says so"
+    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    _issue(settings, house, request_of_her)
+    assert vault.expires_at(settings, "house", request_of_her) == soon, "only the first one is followed by a second look"
+
+
 def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
     settings: Settings, house: Graph, request_of_her: str
 ) -> None:

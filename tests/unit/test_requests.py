@@ -124,9 +124,14 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
     settings.vault.chmod(0o755)
     with pytest.raises(UsageError, match="is open to others"):
         _receive(settings, club)
-    object.__setattr__(settings, "vault", settings.landing / "vault")
-    with pytest.raises(UsageError, match="which is searched for erased people"):
-        _receive(settings, club)
+    for root, why in (
+        (settings.landing, "which is searched"),
+        (settings.released, "which is"),
+        (settings.secrets, "of which copies"),
+    ):
+        object.__setattr__(settings, "vault", root / "vault")
+        with pytest.raises(UsageError, match=why):
+            _receive(settings, club)
     assert len(requests.all_of(settings, "club")) == 1, "a request whose identifiers are nowhere is none"
 
 

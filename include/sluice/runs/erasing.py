@@ -123,9 +123,7 @@ def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowRep
     found = due.at(due.of(settings, pipeline), datetime.now(UTC), asked)
     for request in found.again:
         if not vault.holds(settings, pipeline, request):
-            requests.advance(
-                settings, pipeline, request, requests.CERTIFIED, "not scanned again: its identifiers are not kept any more"
-            )
+            requests.note(settings, pipeline, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
     scanned = [*found.scan, *(one for one in found.again if vault.holds(settings, pipeline, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)
