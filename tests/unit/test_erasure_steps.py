@@ -113,6 +113,17 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
     assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
 
 
+def test_what_is_said_to_be_somebody_elses_is_not_swept(workspace: Workspace) -> None:
+    pipeline = replace(workspace.graph.pipeline, also_here=("lake/by_hand", "restricted/notes.tmp"))
+    made = replace(workspace, graph=graph(pipeline, [source, said, each]))
+    lake, restricted = Path(workspace.settings.lake) / "house", workspace.settings.restricted / "house"
+    theirs = [_made(lake / "by_hand" / name) for name in ("x.tmp", "d/_temporary/x")] + [_made(restricted / "notes.tmp")]
+    os.utime(lake / "by_hand/d/_temporary", (LONG_AGO, LONG_AGO))
+    ours = _made(lake / "by_hand_too" / "x.tmp")
+    assert sweep.everywhere(made, time.time()) == 1
+    assert all(path.exists() for path in theirs) and not ours.exists()
+
+
 def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(workspace: Workspace) -> None:
     settings = workspace.settings
     killed, running = (Path(settings.spark_environment()["SPARK_LOCAL_DIRS"]) for _ in range(2))

@@ -25,7 +25,8 @@ def lift(settings: Settings, pipeline: str, request: str) -> int:
     Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
     """
     found = requests.one(settings, pipeline, request)
-    if found.state not in requests.DONE:
+    # One whose scan found something was carried out all the same.
+    if found.done_at is None:
         state = requests.WITHDRAWN if found.withdrawn_at else found.state
         raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
     if found.lifted_at is not None:

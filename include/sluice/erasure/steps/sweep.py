@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from sluice import session
@@ -28,8 +28,13 @@ def sweep(erasing: Erasing) -> None:
 def everywhere(workspace: Workspace, before: float) -> int:
     """Remove what was left before an instant (seconds since 1970). Returns how many files and folders it was."""
     settings = workspace.settings
-    roots = [Path(settings.lake) / workspace.pipeline, settings.restricted / workspace.pipeline]
-    left = [path for root in roots for path in _of_lake(root, before)]
+    roots = {"lake": Path(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
+    theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
+    left = [
+        path
+        for name, root in roots.items()
+        for path in _of_lake(root, before, {root / below for of, _, below in theirs if of == name})
+    ]
     left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modified(path) < before]
     left += [*_of_sessions(settings, before), *_event_logs(workspace, before)]
     for path in left:
@@ -45,10 +50,15 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _of_lake(root: Path, before: float) -> Iterator[Path]:
-    """Temporary files of `_delta_log` and of checkpoints, folders of writers that died, and what readmissions had staged."""
+def _of_lake(root: Path, before: float, theirs: Container[Path]) -> Iterator[Path]:
+    """Temporary files of `_delta_log` and of checkpoints, folders of writers that died, and what readmissions had staged.
+
+    theirs: what is said to be somebody else's (`also_here`), where a folder may be called so and be in use.
+    """
     for folder, folders, files in os.walk(root):
         here = Path(folder)
+        folders[:] = [name for name in folders if here / name not in theirs]
+        files = [name for name in files if here / name not in theirs]
         for name in list(folders):
             if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modified(here / name) < before:
                 folders.remove(name)
