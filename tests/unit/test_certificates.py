@@ -94,6 +94,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
+    assert "holds, one of the identifiers looked for, in the forms listed below" in page, "and no more than that is proved"
     for text in (page, made.path.read_text()):
         assert HER not in text and canary.identifiers(settings, "house", request_of_her)[0].value not in text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -212,3 +212,16 @@ def test_the_command_line_has_run_and_approve() -> None:
 
     shown = CliRunner().invoke(app, ["erase", "--help"]).output
     assert "run" in shown and "approve" in shown and "request" in shown
+
+
+def test_the_demonstration_touches_nothing_outside_of_its_folder(settings: Settings, tmp_path: Path) -> None:
+    from sluice.cli.erasure import demo
+
+    given = replace(settings, secrets_given=tmp_path)
+    given.__dict__["state"] = tmp_path / ".sluice"
+    told, folder = demo._settings(given), tmp_path / ".sluice" / "demo-erasure"
+    places = {one.name: getattr(told, one.name) for one in fields(told)}
+    found = {name: Path(value) for name, value in places.items() if isinstance(value, Path) or name == "lake"}
+    assert set(found) >= {"lake", "released", "vault"} and told.secrets_given is None
+    assert [name for name, path in found.items() if not path.is_relative_to(folder)] == []
+    assert told.state == folder / ".sluice" and "SLUICE_SECRETS_GIVEN" not in demo._environment(told)

@@ -29,7 +29,7 @@ KIND = "user_id"
 """The kind of identifier that the member is asked for by."""
 
 _CODE = ("include", "spark_jobs", "environments")
-PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
+PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 
 def demo(told: Settings, console: Console, name: str = "gym", days: int = 2, scale: float = 0.15) -> None:
@@ -97,7 +97,8 @@ def _settings(told: Settings) -> Settings:
         (folder / name).symlink_to(told.root / name)
     (folder / ".sluice" / "jars").symlink_to(told.state / "jars")
     places: dict[str, Any] = {place: folder / place for place in PLACES}
-    return replace(told, **{**places, "lake": str(folder / "lake")}, root=folder, retain=RETAIN, erasure_approval=False)
+    places |= {"lake": str(folder / "lake"), "secrets_given": None}
+    return replace(told, **places, root=folder, retain=RETAIN, erasure_approval=False)
 
 
 def _land_and_run(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
@@ -128,7 +129,7 @@ def _a_member(settings: Settings, name: str) -> str:
     owners = {str(row[KIND]) for row in ledger.rows(settings, name, "memberships")}
     able = [member for member in counts if member in owners]
     if not able:
-        raise SluiceError("The made-up gym has no member with a device and a workout. Take more days: --days 3.")
+        raise SluiceError("The made-up gym has no member with a device and a workout in so few days.")
     return max(able, key=lambda member: (counts[member], member))
 
 
@@ -164,7 +165,8 @@ def _ask(settings: Settings, console: Console, name: str, member: str) -> str:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    return {**os.environ, **settings.spark_environment()}
+    inherited = {name: value for name, value in os.environ.items() if name != "SLUICE_SECRETS_GIVEN"}
+    return {**inherited, **settings.spark_environment()}
 
 
 def _erase(settings: Settings, console: Console, name: str, request: str) -> Mapping[str, Any]:
