@@ -123,6 +123,8 @@ class _Run:
             return replace(found, note=f"not verified: a stream{self._late(declared)}")
         self._suit(declared)
         expected = again.expected(name)
+        if expected is None and found.rows:
+            return replace(found, equal=False, surplus=found.rows, note="its inputs have no table")
         if expected is None:
             return replace(found, note="its inputs have no row yet")
         notes = again.followed(name)
