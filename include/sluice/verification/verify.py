@@ -1,4 +1,7 @@
-"""Is every table what a full recompute from bronze gives? Answered by plain batch code that shares only the transforms with the flows."""
+"""Is every table what a full recompute from bronze gives? Answered by plain batch code, apart from the flows.
+
+With them it shares what is declared (transforms, conditions of expectations), the treatments, the suppression list and the ledger.
+"""
 
 from __future__ import annotations
 
