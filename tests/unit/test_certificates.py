@@ -28,6 +28,8 @@ from sluice.erasure.proof import certificate, chain, checking, sought, stamps
 from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import known
 from sluice.lake import releases
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym
@@ -260,6 +262,19 @@ def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_
     assert checking.verify(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
     with pytest.raises(DeclarationError, match="also_here takes paths below its folders"):
         replace(house.pipeline, also_here="landing/x")
+
+
+def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    _erase(settings, request_of_her)
+    deliveries = settings.bookkeeping("house", "deliveries")
+    ledger.append_numbered(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.DELIVERED}]], 0, "run")
+    made = _issue(settings, house, request_of_her)
+    unread = made.record["stamps"]["physical"]["unread"]
+    assert made.verdict == "INCONCLUSIVE" and [one["root"] for one in unread] == ["landing"]
+    ledger.append_numbered(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.GONE}]], 1, "run")
+    assert _issue(settings, house, request_of_her).verdict == "PASS"
 
 
 def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(

@@ -184,13 +184,13 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
 
 
 def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
-    names = naming.names(["anna@example.org", "12140", "77"])
-    assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"12140;1")
-    assert not names.are_in_bytes(b"312140 hanna@example.organic 77")
+    names = naming.names(["anna@example.org", "912140001", "ab"])
+    assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"912140001;1")
+    assert not names.are_in_bytes(b"9121400012 hanna@example.organic ab")
     import gzip
 
-    assert names.are_in_content(gzip.compress(b"a 12140 b" * 9000)[:-20])
-    assert not naming.names(["77"]).are_in_content(b"77")
+    assert names.are_in_content(gzip.compress(b"a 912140001 b" * 9000)[:-20])
+    assert not naming.names(["ab"]).are_in_content(b"ab")
     other = naming.names(["+49 171 555", "Müller", "Анна Шмидт"])
     for text, there in (
         ("of +49 171 555.", True),
@@ -200,6 +200,24 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
         ("Анна Шмидт", True),
     ):
         assert other.are_in_bytes(text.encode()) == there, text
+
+
+def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_names() -> None:
+    names = naming.names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
+    for text in (b'{"member": 12140', b"MEMBER='12140'", b'{\\"member_id\\":\\"77\\"}'):
+        assert names.are_in_bytes(text) and names.are_in_record(text), text
+    for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
+        assert not names.are_in_bytes(text) and not names.are_in_record(text), text
+    assert names.are_in_record(b'3,"12140",x,y') and names.are_in_record(b"77") and not names.are_in_record(b"3,12140 steps,x")
+    assert not names.are_in_bytes(b"3,12140,x\n"), "a file is more than a record"
+
+
+def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
+    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
+    handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
+    vault.add(workspace.settings, workspace.pipeline, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
+    names = naming.of(Erasing(workspace, [request], lambda: []))
+    assert names.are_in_bytes(b"anna-schmidt") and not names.are_in_bytes(b"badge-00a7f3")
 
 
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +292,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
 def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     old, report = replace(source, keep_for="1 day", subject_at="at"), FlowReport(flow="says", layer="propagate_deletions")
     _written(workspace.path("says"), [1])
-    monkeypatch.setattr(aging, "_begin", lambda *_: (0, NOW))
+    journal = _made(Path(workspace.places.bookkeeping("aging")) / "says.json")
     monkeypatch.setattr(aging, "_carried_out", lambda *_: [report])
 
     def follow() -> list[FlowReport]:
@@ -282,7 +300,34 @@ def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, mo
 
     with pytest.raises(NotFollowed) as failed:
         aging.expire(replace(workspace, graph=graph(workspace.graph.pipeline, [old, said, each])), follow)
-    assert [one.flow for one in failed.value.reports] == ["says", "each"]
+    assert [one.flow for one in failed.value.reports] == ["says", "each"] and journal.exists()
+
+
+def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = replace(source, keep_for="1 day", subject_at="at")
+    first = replace(old, name="broken")
+    made = replace(workspace, graph=graph(workspace.graph.pipeline, [first, old, said, each]))
+    for name in ("broken", "says"):
+        _written(made.path(name), [1])
+        _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
+
+    def carried_out(_: Workspace, of: Source) -> list[FlowReport]:
+        if of.name == "broken":
+            raise SluiceError("no")
+        return [FlowReport(flow=of.name, layer="propagate_deletions")]
+
+    monkeypatch.setattr(aging, "_carried_out", carried_out)
+    followed: list[int] = []
+
+    def follow() -> list[FlowReport]:
+        followed.append(1)
+        return []
+
+    with pytest.raises(NotFollowed) as failed:
+        aging.expire(made, follow)
+    assert list(failed.value.errors) == ["broken"] and [one.flow for one in failed.value.reports] == ["broken", "says"]
+    left = Path(workspace.places.bookkeeping("aging")).glob("*.json")
+    assert followed and [one.name for one in left] == ["broken.json"], "the next run goes on with it"
 
 
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
@@ -366,9 +411,42 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     monkeypatch.setattr(records, "read", read)
     monkeypatch.setattr(append, "create", lambda *_: None)
     monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
-    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (1, 1)
+    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (1, 1, 1)
     assert called[:3] == [3, 2, 0]
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No landed file can be read."""
+
+    def read(_: object, __: object, examined: list[Any], ___: object) -> records.Records:
+        if whole := {one.delivery.number: "broken" for one in examined if one.state == "ingested"}:
+            raise records.Refused(whole)
+        return records.Records()
+
+    monkeypatch.setattr(records, "read", read)
+    monkeypatch.setattr(append, "create", lambda *_: None)
+    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
+
+
+@pytest.mark.usefixtures("unreadable")
+def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(workspace: Workspace) -> None:
+    folder, marked = workspace.landing / "says", replace(source, ready_marker="{name}.done")
+    for name, of, at_rest in (
+        ("a.json.part", source, LONG_AGO),
+        (".a.json", source, LONG_AGO),
+        ("a.json", marked, LONG_AGO),
+        ("a.json", source, time.time()),
+    ):
+        still = _made(folder / name, time.time(), '{"who": "anna1"}')
+        if at_rest == LONG_AGO:
+            with pytest.raises(SluiceError, match="1 files of source 'says' are written to"):
+                landing.of_source(workspace, of, naming.names(["anna1"]))
+            assert still.read_text() == '{"who": "anna1"}'
+            assert landing.of_source(workspace, of, naming.names(["berta"])) == (0, 0, 0), "who is not in it need not wait"
+        os.utime(still, (at_rest, at_rest))
+        assert landing.of_source(workspace, of, naming.names(["anna1"])) == (1, 1, 1) and not still.exists()
 
 
 @pytest.mark.parametrize("stage", ["optimize", "vacuum"])

@@ -1,13 +1,15 @@
 """Erasure by age: what is older than its source keeps it leaves bronze, what was set aside of it, and every table that is made of it.
 
-A journal says, before anything is deleted, which version of bronze was looked at and before which instant. So a run that was killed is brought
-to its end by the next one: what had left bronze is found in that version, and the tables are folded again.
+A journal says, before anything is deleted, which rows of bronze are to go: their deliveries and numbers. So a run that was killed is brought
+to its end by the next one, however late that comes: what had left bronze is on the list, and the tables are folded again.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import LAYER, merged
+from sluice.errors import StopRequested
 from sluice.flows.silver import refold
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
@@ -36,30 +39,47 @@ def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) ->
     the next run goes on from there.
     """
     reports: list[FlowReport] = []
-    begun = []
+    errors: dict[str, BaseException] = {}
     for source in workspace.graph.sources.values():
         before = age.oldest(source, now)
-        if before is None or not log.exists(workspace.path(source.name)):
-            continue
-        reports += [one for one in (_aside(workspace, source.name, before), *_asides(workspace, source, before)) if one.deleted]
-        found = _begun(workspace, source) or _begin(workspace, source, before)
-        if found is not None:
-            begun.append(source)
-            reports += _carried_out(workspace, source, *found)
+        if before is not None and log.exists(workspace.path(source.name)):
+            try:
+                reports += _expired(workspace, source, before)
+            except StopRequested:
+                raise
+            except Exception as error:  # of one source: what others have goes all the same
+                errors[source.name] = error
+                reports.append(FlowReport(flow=source.name, layer=LAYER))
+    every = [one for one in workspace.graph.sources.values() if one.name not in errors]
+    begun = [source for source in every if _journal(workspace, source).is_file()]
+    _followed(follow, begun, reports, errors)
+    for source in begun:
+        _journal(workspace, source).unlink(missing_ok=True)
+        shutil.rmtree(_listed(workspace, source), ignore_errors=True)
+    if errors:
+        raise NotFollowed(reports, errors)
+    return reports
+
+
+def _followed(follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]) -> None:
+    """Let the layers above bronze follow where anything left. Raises NotFollowed, with what failed before, too."""
     if begun:
         try:
             reports += follow()
         except NotFollowed as failed:
-            raise NotFollowed(reports + failed.reports, failed.errors) from None
-    for source in begun:
-        _journal(workspace, source).unlink(missing_ok=True)
-    return reports
+            raise NotFollowed(reports + failed.reports, {**errors, **failed.errors}) from None
 
 
-def _carried_out(workspace: Workspace, source: Source, version: int, before: datetime) -> list[FlowReport]:
+def _expired(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:
+    reports = [one for one in (_aside(workspace, source.name, before), *_asides(workspace, source, before)) if one.deleted]
+    begun = _journal(workspace, source).is_file() or _begin(workspace, source, before)
+    return reports + (_carried_out(workspace, source) if begun else [])
+
+
+def _carried_out(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
     report = FlowReport(flow=source.name, layer=LAYER, version_before=log.version(path))
-    old = _old(workspace, source, before, version).persist()
+    old = _begun(workspace, source).persist()
     try:
         workspace.note(f"erasure_{source.name}")
         report.deleted = report.rows_out = merged(workspace, path, old, _SAME)
@@ -110,26 +130,31 @@ def _ended(report: FlowReport, path: str) -> None:
     report.seconds = round(time.monotonic() - report.started, 2)
 
 
-def _begin(workspace: Workspace, source: Source, before: datetime) -> tuple[int, datetime] | None:
-    """Write down what is to go; None where nothing is."""
-    if _old(workspace, source, before).isEmpty():
-        return None
-    version = log.version(workspace.path(source.name)) or 0
+def _begin(workspace: Workspace, source: Source, before: datetime) -> bool:
+    """Write down what is to go; nothing where nothing is."""
+    old = _old(workspace, source, before)
+    if old.isEmpty():
+        return False
+    old.write.mode("overwrite").parquet(str(_listed(workspace, source)))
+    # The list is whole when the journal is there.
     file = _journal(workspace, source)
-    file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(json.dumps({"version": version, "before": before.isoformat()}))
+    temporary.write_text(json.dumps({"before": before.isoformat()}))
     temporary.replace(file)
-    return version, before
+    return True
 
 
-def _begun(workspace: Workspace, source: Source) -> tuple[int, datetime] | None:
-    """What an earlier run began and did not bring to its end."""
-    try:
-        said = json.loads(_journal(workspace, source).read_text())
-    except FileNotFoundError:
-        return None
-    return int(said["version"]), datetime.fromisoformat(said["before"]).astimezone(UTC)
+def _begun(workspace: Workspace, source: Source) -> DataFrame:
+    """The rows that are to go, of this run or of one that did not come to its end."""
+    said = json.loads(_journal(workspace, source).read_text())
+    if "version" in said:  # a journal of before there were lists: the rows are those of a version, which VACUUM may have removed
+        before = datetime.fromisoformat(said["before"]).astimezone(UTC)
+        return _old(workspace, source, before, int(said["version"]))
+    return workspace.session.read.parquet(str(_listed(workspace, source)))
+
+
+def _listed(workspace: Workspace, source: Source) -> Path:
+    return Path(workspace.places.bookkeeping("aging")) / f"{source.name}.rows"
 
 
 def _journal(workspace: Workspace, source: Source) -> Path:

@@ -98,9 +98,10 @@ def state(path: Path, marks: Marks) -> None:
     store, value = path / "generation" / "state" / "0" / "0", marks.text.encode()
     row = struct.pack("<qqq", 0, marks.long, len(value)) + value
     _file(store / "1.delta", containers.lz4_java(struct.pack(">i", len(row)) + row + struct.pack(">i", -1)))
-    _file(store / "SSTs" / "000008-canary.sst", containers.rocksdb_table([(value, b"1")]))
-    _file(store.parent / "1" / "_metadata" / "schema", containers.state_schema(SHORT, "count"))
-    keyed = containers.state_row(marks.short) + bytes(8)  # a sequence number and a type
+    # Of all partitions of a store, the first alone has the schema.
+    _file(store / "_metadata" / "schema", containers.state_schema(SHORT, "count"))
+    other, keyed = (containers.state_row(one) + bytes(8) for one in (_OTHER_NUMBER, marks.short))  # a sequence number and a type
+    _file(store / "SSTs" / "000008-canary.sst", containers.rocksdb_table([(other, containers.state_row(1) + value)]))
     _file(store.parent / "1" / "SSTs" / "000009-canary.sst", containers.rocksdb_table([(keyed, containers.state_row(3))]))
     _file(store / "000009.log", containers.log_record(value))
     _file(store / "1.zip", containers.zipped({"MANIFEST-000005": containers.log_record(b"\x01" + value)}))

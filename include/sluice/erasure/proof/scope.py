@@ -17,11 +17,14 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
 from sluice.erasure.subjects.identifiers import PSEUDONYM
+from sluice.ingest.deliveries import known
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
 
+LANDING = "landing"
+"""What the root of landed files is called."""
 _ARCHIVE = "_archive"
 _NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
@@ -40,7 +43,7 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
     found = [
         _of_tables("lake", f"{settings.lake}/{pipeline}", clocks),
         _of_tables("restricted", str(settings.restricted / pipeline), clocks),
-        Root("landing", str(settings.landing / pipeline), written=_written(graph)),
+        Root(LANDING, str(settings.landing / pipeline), written=_written(graph)),
         Root("released", str(settings.released / pipeline)),
         Root("spark-local", str(state / "spark-local"), tuple(running(settings))),
         Root("warehouse", str(state / "warehouse")),
@@ -49,6 +52,13 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
         found += [Root(f"{line} database", str(path)) for path in sorted((state / line).glob("airflow.db*"))]
         found.append(Root(f"{line} logs", str(state / line / "logs")))
     return found + [Root("event logs", path) for path in _event_logs(settings)]
+
+
+def should_have_landed(settings: Settings, graph: Graph) -> bool:
+    """Whether the ledger of deliveries knows of landed files that are to be there still."""
+    found = known.latest(settings.bookkeeping(graph.pipeline.name, "deliveries"))
+    folders = [one.name for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    return any(seen.event not in (known.GONE, known.CLEANED) for name in folders for seen in found.of(name).values())
 
 
 def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:

@@ -14,7 +14,7 @@ from sluice.erasure import scan, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import clocks, logical, scope
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Needle, ScanResult, needles
+from sluice.erasure.scan import Needle, ScanResult, Unread, needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
@@ -65,9 +65,12 @@ def rows(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
 def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
     """Scan all roots. Raises SluiceError where the lake is not on this machine."""
     try:
-        return scan.run(scope.roots(settings, graph), sought.person, sought.control)
+        found = scan.run(scope.roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
+    if scope.LANDING in found.missing and scope.should_have_landed(settings, graph):
+        found.unread.append(Unread(scope.LANDING, ".", "the folder is not there, and files were delivered that nobody removed"))
+    return found
 
 
 def _of_one(

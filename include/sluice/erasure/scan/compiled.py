@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sluice.erasure.scan.needles import JAVA_DOUBLE
 from sluice.erasure.scan.result import Needle
 from sluice.erasure.scan.search import Pattern, Search
 
@@ -44,6 +45,8 @@ class Compiled:
                 self.numbers.setdefault(needle.value, []).append(number)
             elif needle.columns is not None:
                 self.texts.setdefault(needle.value.lower(), []).append(number)
+        # Of whom there is an identifier that is looked for in columns alone.
+        self.short_of = sorted({one.of for one in needles if one.columns is not None and one.kind != JAVA_DOUBLE})
         self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
         # In a record, a field within another one stands beside its own name alone.
         self.keys = self.columns | {last(name) for name in self.columns}

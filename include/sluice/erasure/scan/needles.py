@@ -30,6 +30,8 @@ LEAST_WORD = 1000
 """The smallest number that is looked for as a word of a state file, where nothing names the columns."""
 TIMED = "in its time"
 """The kind of needles that are looked for in rows that tell their time."""
+JAVA_DOUBLE = "java double"
+"""The kind of a long number as Spark and Java write it with a fraction: a form beside others, that may be short."""
 STATISTICS = 32
 """How many characters the statistics of a Delta table keep."""
 
@@ -200,4 +202,4 @@ def _numbers(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle
     digits = str(abs(number))
     java = f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"  # as Spark and Java write a DOUBLE
     # A round number is short here (7.0E9), and then many have it by chance.
-    yield Needle(domain, "java double", java.encode(), None if len(java) >= LEAST else columns, whole=True)
+    yield Needle(domain, JAVA_DOUBLE, java.encode(), None if len(java) >= LEAST else columns, whole=True)

@@ -93,10 +93,7 @@ def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, dep
     elif kind == "rocksdb table":
         # Keys and values, each put together from what the file keeps apart.
         inspection.several("rocksdb table", (part for entry in rocksdb.table(stream) for part in entry))
-        schemas = state_rows.schema_beside(path) if path and inspection.compiled.columns else None
-        if schemas:
-            stream.seek(0)
-            state_rows.values(rocksdb.table(stream), schemas, inspection)
+        state_rows.read(path, rocksdb.table(stream), inspection)
     elif kind == "rocksdb log":
         inspection.several("rocksdb log", rocksdb.records(stream))
     elif kind == "zip":

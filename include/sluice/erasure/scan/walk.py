@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,10 +34,12 @@ def run(
 ) -> ScanResult:
     """Scan the roots for needles, those of the person and those of the canary. processes: by itself as many as there are cores.
 
-    Needles go to the processes by a pipe, never by an argument or a file. A root that is not there holds nothing, and is named.
+    Needles go to the processes by a pipe, never by an argument or a file. A root that is not there holds nothing, and is named. A root that
+    is a link is where that leads: only links below a root are not followed.
     """
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
+    roots = [_resolved(root, result) for root in roots]
     result.needles.update((one.of, one.kind) for one in needles if not one.shared)
     result.missing = tuple(root.name for root in roots if _is_gone(root.path))
     compiled = Compiled(needles, canary)
@@ -53,6 +56,14 @@ def run(
     result.unread.sort()
     result.seconds = time.monotonic() - started
     return result
+
+
+def _resolved(root: Root, result: ScanResult) -> Root:
+    """A root as it lies on the disk. One that leads nowhere may be a disk that is not mounted now, with all that is on it."""
+    path = os.path.realpath(root.path)
+    if Path(root.path).is_symlink() and (_is_gone(path) or Path(path).is_symlink()):
+        result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
+    return replace(root, path=path)
 
 
 def _files(roots: Sequence[Root], compiled: Compiled, result: ScanResult) -> Iterator[_File]:

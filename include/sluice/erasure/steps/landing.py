@@ -9,9 +9,9 @@ from __future__ import annotations
 import fnmatch
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -20,6 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import LAYER
+from sluice.erasure.steps.unfinished import AT_REST, Unfinished
 from sluice.errors import SluiceError
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
@@ -59,11 +60,14 @@ def landing(erasing: Erasing) -> None:
             and not isinstance(source, KafkaSource)
             and not erasing.is_done("landing", source.name)
         ):
-            rows, files = of_source(workspace, source, naming.of(erasing))
+            found = of_source(workspace, source, naming.of(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=LAYER)
-            report.notes += [f"{files} landed files rewritten"] if files else []
-            erasing.reports += [report] if files else []
-            erasing.done("landing", source.name, rows, files)
+            report.notes += [f"{found.files} landed files rewritten"] if found.files else []
+            report.notes += (
+                [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
+            )
+            erasing.reports += [report] if found.files else []
+            erasing.done("landing", source.name, found.rows, found.files)
 
 
 def again(workspace: Workspace) -> list[FlowReport]:
@@ -73,7 +77,7 @@ def again(workspace: Workspace) -> list[FlowReport]:
     waiting = _delivered_again(workspace)
     reports = []
     for name, files in waiting.items():
-        rows, count = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
+        rows, count, _ = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
         report = FlowReport(flow=f"{name}_landing", layer=LAYER)
         report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
         reports += [report] if count else []
@@ -105,45 +109,81 @@ def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
     }
 
 
-def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> tuple[int, int]:
-    """Rewrite a source's files. only: those that the ledger calls so. Returns how many records went, and of how many files."""
+class TakenOut(NamedTuple):
+    """How many records went, of how many files, and how many of these went as a whole since nobody can read them."""
+
+    rows: int = 0
+    files: int = 0
+    whole: int = 0
+
+
+def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> TakenOut:
+    """Rewrite a source's files. only: those that the ledger calls so."""
     append.create(workspace, source)
-    rows = files = 0
+    done = TakenOut()
+    writing: set[str] = set()
     for _ in range(_ATTEMPTS):
-        gone, put, only = _rewritten(workspace, source, names, only)
-        rows, files = rows + gone, files + put
+        found = _rewritten(workspace, source, names, only)
+        done, only = TakenOut(done.rows + found.rows, done.files + found.files, done.whole + found.whole), found.again
+        writing |= found.writing
         if not only:
-            return rows, files
+            break
+    if not only and not writing:
+        return done
+    count = f"{len(writing)} files" if writing else "Files"
     raise SluiceError(
-        f"Files of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest: "
+        f"{count} of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest "
+        f"(of a file that is not ready: {AT_REST // 60} minutes after its last change): "
         f"sluice run {workspace.pipeline} --stage propagate_deletions"
     )
 
 
-def _rewritten(
-    workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None
-) -> tuple[int, int, set[str]]:
-    """One pass: how many records went, of how many files, and what is to be looked at once more: what was rewritten, and what changed."""
-    seen = known.latest(workspace.deliveries).of(source.name)
-    rows = files = 0
-    again: set[str] = set()
+@dataclass
+class _Pass:
+    """One look at a source's files. again: which to look at once more, as they were rewritten or changed; writing: which stay for now."""
+
+    rows: int = 0
+    files: int = 0
+    whole: int = 0
+    again: set[str] = field(default_factory=set)
+    writing: set[str] = field(default_factory=set)
+
+
+def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None) -> _Pass:
+    state = Unfinished(workspace, source, known.latest(workspace.deliveries).of(source.name))
+    done = _Pass()
     for together in _groups(_deliveries(workspace, source, only)):
-        looked, found = _read(workspace, source, examine(source, together))
-        try:
-            gone: dict[int, set[int] | None] = dict(_records(workspace, source, names, found))
-        finally:
-            found.release()
-        again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
-        gone |= {
-            one.delivery.number: None for one in looked if one.state == ledger.QUARANTINED and names.are_in(one.delivery.path)
-        }
+        looked, gone = _looked(workspace, source, names, together)
+        done.again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
+        theirs = [one for one in looked if one.delivery.number in gone]
+        stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived(workspace, one.delivery))}
+        done.writing |= {one.delivery.file for one in theirs if one.delivery.number in stay}
         prepared: list[Rewritten] = []
-        for one in (one for one in looked if one.delivery.number in gone):
-            prepared += _prepared(source, one, gone[one.delivery.number], _is_known(one.delivery, seen))
-            again.add(one.delivery.file)
-        files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
-        rows += sum(1 if numbers is None else len(numbers) for numbers in gone.values())
-    return rows, files, again
+        for one in (one for one in theirs if one.delivery.number not in stay):
+            numbers = gone[one.delivery.number]
+            prepared += _prepared(source, one, numbers, state.is_known(one.delivery))
+            done.whole += numbers is None
+            done.rows += 1 if numbers is None else len(numbers)
+            done.again.add(one.delivery.file)
+        done.files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
+    return done
+
+
+def _is_archived(workspace: Workspace, delivery: Delivery) -> bool:
+    return delivery.path.is_relative_to(workspace.landing / ARCHIVE)
+
+
+def _looked(
+    workspace: Workspace, source: Source, names: naming.Names, together: list[Delivery]
+) -> tuple[list[Examined], dict[int, set[int] | None]]:
+    """Files as they look, and by their numbers the records that are to go; None: the file as a whole."""
+    looked, found = _read(workspace, source, examine(source, together))
+    try:
+        gone: dict[int, set[int] | None] = dict(_records(workspace, source, names, found))
+    finally:
+        found.release()
+    whole = [one.delivery for one in looked if one.state == ledger.QUARANTINED]
+    return looked, gone | {one.number: None for one in whole if names.are_in(one.path)}
 
 
 def _prepared(source: Source, one: Examined, gone: Collection[int] | None, is_known: bool) -> list[Rewritten]:
@@ -183,8 +223,8 @@ def _records(workspace: Workspace, source: Source, names: naming.Names, read: Re
     if read.frame is not None:
         for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
-        for row in _nobodys(source, read.frame).toLocalIterator() if names.by_first and read.problems else ():
-            if names.are_in_bytes(row._record.encode()):
+        for row in _nobodys(source, read.frame).toLocalIterator() if names and read.problems else ():
+            if names.are_in_record(row._record.encode()):
                 found[row._delivery].add(row._row)
     return found
 
@@ -242,11 +282,3 @@ def _groups(deliveries: Iterator[Delivery]) -> Iterator[list[Delivery]]:
             together, size = [], 0
     if together:
         yield together
-
-
-def _is_known(delivery: Delivery, seen: dict[str, known.Seen]) -> bool:
-    last = seen.get(delivery.file)
-    if last is None or delivery.modified_at is None:
-        return False
-    at = int(delivery.modified_at.timestamp() * 1e6 + 0.5)
-    return (last.size, last.modified) == (delivery.size, at)

@@ -1,7 +1,8 @@
 """Whether bytes name somebody who was erased, where nothing says whose they are: records and files that nobody could read.
 
-Needs the identifiers themselves, which the vault has; they stay in this process. Too short ones are not looked for: a number of four digits
-is in many records by chance.
+Needs the identifiers themselves, which the vault has; they stay in this process. A short number is in many records by chance: it names
+somebody beside the name of a column of its kind, and in a record without names, where it is a whole field. What was others' at other
+times names nobody, since nothing here tells a time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from sluice.erasure import vault
 from sluice.erasure.control.canary import PREFIX
+from sluice.erasure.proof import scope
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake.report import FlowReport
@@ -25,6 +28,10 @@ from sluice.quality import quarantine
 
 SHORTEST = 5
 """Characters."""
+LEAST_DIGITS = 9
+"""Digits from which on a number is nobody else's by chance; the scan says so of its own, and shares nothing with this."""
+_FIELD = re.compile(rb"(?:\A|[,;\t|\r\n])[ \"']*([0-9]+)(?=[ \"']*(?:[,;\t|\r\n]|\Z))")
+"""A number that is all that is between two delimiters."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
@@ -36,14 +43,39 @@ class Names:
     """
 
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
+    short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
+    """Short numbers, each with a column that it may stand beside, in lower case."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody is looked for."""
+        return bool(self.by_first or self.short)
 
     def are_in_bytes(self, content: bytes) -> bool:
-        """Whether one of them stands there as a word of its own, letter case apart."""
-        if not self.by_first:
-            return False
+        """Whether one of them stands there as a word of its own, letter case apart; a short number beside its column's name."""
         lowered = content.lower()
         other = any(name in lowered for name, _ in self.by_first.get(b"", ()))
-        return other or any(_stands(lowered, found.start() - before, name) for found, name, before in self._near(lowered))
+        near = self._near(lowered) if self.by_first else ()
+        return (
+            other or any(_stands(lowered, found.start() - before, name) for found, name, before in near) or self._beside(lowered)
+        )
+
+    def are_in_record(self, record: bytes) -> bool:
+        """The same of a single record; of one without names, a short number in a field of its own as well."""
+        if self.are_in_bytes(record):
+            return True
+        values = {value for _, value in self.short}
+        plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
+        return plain and any(found in values for found in _FIELD.findall(record))
+
+    def _beside(self, lowered: bytes) -> bool:
+        return any(pair in self.short for pair in self._named.findall(lowered)) if self._named else False
+
+    @cached_property
+    def _named(self) -> re.Pattern[bytes] | None:
+        columns = b"|".join(
+            re.escape(name) for name in sorted({name for name, _ in self.short}, key=lambda name: (-len(name), name))
+        )
+        return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")[^a-z0-9\n]{1,16}([0-9]+)(?![0-9a-z])") if columns else None
 
     def _near(self, lowered: bytes) -> Iterator[tuple[re.Match[bytes], bytes, int]]:
         """Where words begin as a name does. So each word is looked up once, however many names there are."""
@@ -53,7 +85,7 @@ class Names:
 
     def are_in(self, path: Path) -> bool:
         """Whether a file names one of them, as it lies there or, of a gzip stream that is damaged, in what can be read of it."""
-        if not self.by_first:
+        if not self:
             return False
         try:
             return self.are_in_content(path.read_bytes())
@@ -68,23 +100,34 @@ class Names:
 def of(erasing: Erasing) -> Names:
     """The people of the requests that are carried out, as far as the vault still knows them."""
     settings, pipeline = erasing.workspace.settings, erasing.workspace.pipeline
-    found = [
-        one.value
+    known = [
+        one
         for request in erasing.waiting
         if vault.holds(settings, pipeline, request.request)
         for one in vault.read(settings, pipeline, request.request)
         if not one.domain.startswith(PREFIX)
     ]
-    return names(found)
+    handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
+    own = {(one.domain, one.value) for one in known} - handed_on
+    columns = scope.columns_of_domain(settings, erasing.workspace.graph)
+    return names((value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain})))
 
 
-def names(values: Iterable[str]) -> Names:
-    """These identifiers."""
+def names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> Names:
+    """These identifiers. beside: columns that each may stand beside, which short numbers need."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    for name in sorted({value.strip().encode().lower() for value in values if len(value.strip()) >= SHORTEST}):
+    long = {value.strip() for value in values if len(value.strip()) >= SHORTEST and not _is_short(value)}
+    for name in sorted(value.encode().lower() for value in long):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
-    return Names(by_first)
+    short = {(column.rpartition(".")[2].lower().encode(), value.strip().encode()) for column, value in beside if _is_short(value)}
+    return Names(by_first, frozenset(short))
+
+
+def _is_short(value: str) -> bool:
+    """Whether a value is a number that stands in many places by chance."""
+    text = value.strip()
+    return text.isascii() and text.isdigit() and len(text) < LEAST_DIGITS
 
 
 def _stands(content: bytes, start: int, name: bytes) -> bool:
@@ -99,7 +142,7 @@ def unattributed(erasing: Erasing) -> None:
     workspace, looked_for = erasing.workspace, of(erasing)
     for place in places.quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
-            entries = _entries(place.path, looked_for) if looked_for.by_first else []
+            entries = _entries(place.path, looked_for) if looked_for else []
             workspace.note(f"erasure_{place.name}")
             quarantine.remove(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer="propagate_deletions", deleted=len(entries), rows_out=len(entries))
@@ -122,7 +165,9 @@ def _entries(path: str, looked_for: Names) -> list[quarantine.Entry]:
 
 def _is_named(row: dict[str, Any], looked_for: Names) -> bool:
     texts = (row[name].encode() for name in ("record", "made") if row[name])
-    return any(map(looked_for.are_in_bytes, texts)) or (bool(row["content"]) and looked_for.are_in_content(bytes(row["content"])))
+    return any(map(looked_for.are_in_record, texts)) or (
+        bool(row["content"]) and looked_for.are_in_content(bytes(row["content"]))
+    )
 
 
 def _inflated(content: bytes) -> bytes:

@@ -18,6 +18,7 @@ _VERSION = b"\0"
 """The byte in front of each row, of the encoding that is read here."""
 _INTERNAL = 8
 """Bytes behind each key of a RocksDB table: a sequence number and a type."""
+_PROPERTY = b"rocksdb."
 _WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
 _AT_ONCE = 10_000
 
@@ -25,12 +26,34 @@ Fields = list[tuple[str, Any]]
 """Names and types of a row's fields."""
 
 
-def schema_beside(table: Path) -> tuple[Fields, Fields] | None:
-    """The fields of keys and of values of the store that a table is of; None where nothing tells them. Raises Damaged."""
-    found = next((path for folder in table.parents[:2] if (path := folder / "_metadata" / "schema").is_file()), None)
-    if found is None:
-        return None
-    text = found.read_bytes().decode("utf-8", "replace")
+def read(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
+    """Look for short values in a RocksDB table of a state store: only its schema tells which bytes are of which column. Raises Damaged.
+
+    entries: its keys and values. Where nothing tells the columns, whoever has short values was not looked for here, and it is said so.
+    """
+    if not inspection.compiled.columns:
+        return
+    file = _schema_of(table) if table else None
+    fit = values(entries, _schema(file), inspection) if file else None
+    if not fit:
+        why = "rows of a state store are of another form" if file else "nothing tells the columns of a state store"
+        for whose in inspection.compiled.short_of:
+            inspection.unread(f"{why}, and a short identifier is looked for", whose)
+
+
+def _schema_of(table: Path) -> Path | None:
+    """The file that names the columns of the store that a table is of: of all partitions of a store, Spark writes it beside the first."""
+    store = table.parents[1] if table.parent.name == "SSTs" else table.parent
+    first = [store.parent / "0"] if store.name.isdecimal() else []
+    # A join has several stores in each partition, and each has a name.
+    first += [store.parent.parent / "0" / store.name] if store.parent.name.isdecimal() else []
+    found = (folder / "_metadata" / "schema" for folder in (*table.parents[:2], *first))
+    return next((path for path in found if path.is_file()), None)
+
+
+def _schema(file: Path) -> tuple[Fields, Fields]:
+    """The fields of keys and of values."""
+    text = file.read_bytes().decode("utf-8", "replace")
     schemas, at = [], text.find('{"type":"struct"')
     while at >= 0:
         try:
@@ -44,23 +67,43 @@ def schema_beside(table: Path) -> tuple[Fields, Fields] | None:
     return schemas[0], schemas[1]
 
 
-def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> None:
-    """The whole numbers and texts of the rows, by their columns. entries: keys and values of a RocksDB table."""
-    keys, rows = schemas
+def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> bool:
+    """The whole numbers and texts of the rows, by their columns. Returns whether all rows were of the form that is read here."""
     numbers: dict[str, list[int]] = {}
     texts: dict[str, list[bytes]] = {}
-    for key, value in entries:
-        for data, fields in ((key[:-_INTERNAL], keys), (value, rows)):
-            for name, found in _fields(data[1:], fields) if data[:1] == _VERSION else ():
-                if isinstance(found, int):
-                    numbers.setdefault(name, []).append(found)
-                else:
-                    texts.setdefault(name, []).append(found)
+    fit = True
+    for data, fields in _rows(entries, schemas):
+        if not _fits(data, fields):
+            fit = False
+            continue
+        for name, found in _fields(data[1:], fields):
+            if isinstance(found, int):
+                numbers.setdefault(name, []).append(found)
+            else:
+                texts.setdefault(name, []).append(found)
     for name, whole in numbers.items():
         for start in range(0, len(whole), _AT_ONCE):
             inspection.numbers("state rows", name, np.array(whole[start : start + _AT_ONCE], np.int64))
     for name, cells in texts.items():
         inspection.several("state rows", cells, name)
+    return fit
+
+
+def _rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields]) -> Iterator[tuple[bytes, Fields]]:
+    """Keys and values, each with its fields; without what RocksDB says of the table, and the empty values of keys that were deleted."""
+    keys, rows = schemas
+    for key, value in entries:
+        if not key.startswith(_PROPERTY):
+            yield key[:-_INTERNAL], keys
+            if value:
+                yield value, rows
+
+
+def _fits(data: bytes, fields: Fields) -> bool:
+    """Whether a row has room for its fields, and no bit that says of another one that it is NULL."""
+    words = (len(fields) + 63) // 64
+    bits = int.from_bytes(data[1 : 1 + words * _WORD], "little")
+    return data[:1] == _VERSION and len(data) > (words + len(fields)) * _WORD and bits >> len(fields) == 0
 
 
 def _fields(data: bytes, fields: Fields) -> Iterator[tuple[str, int | bytes]]:
