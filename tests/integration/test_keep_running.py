@@ -284,6 +284,8 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
+        found = holder.of(settings, "wards")
+        assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
         kept.send_signal(signal.SIGINT)
         started = time.monotonic()
         code, out, err = ended(kept)
