@@ -88,11 +88,15 @@ def perform(settings: Settings, request: Request) -> dict[str, Any]:
         request,
         lambda workspace: stages.run(workspace, request.stage, request.tables, verified=request.verified),
     )
-    if request.stage not in _ERASING:
-        return report
-    forget(settings, request.pipeline)
-    standing = due.rows(settings, request.pipeline)
+    after(settings, request.pipeline, request.stage)
+    standing = due.rows(settings, request.pipeline) if request.stage in _ERASING else []
     return {**report, "requests": standing} if standing else report
+
+
+def after(settings: Settings, pipeline: str, stage: str) -> None:
+    """What follows a stage that succeeded, whoever ran it."""
+    if stage in _ERASING:
+        forget(settings, pipeline)
 
 
 def forget(settings: Settings, pipeline: str) -> None:
