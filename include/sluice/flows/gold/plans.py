@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pyspark import SparkContext
+
 from sluice.errors import DeclarationError
 from sluice.flows.writing.repeatable import unrepeatable
 
@@ -47,17 +49,24 @@ def refuse_what_is_not_followed(view: str, plan: Any) -> None:
 
     None of these tells when it changes, so rows that were made would stay as they were.
     """
-    for node in _nodes(plan):
-        if node.nodeName().split(" ")[0] in _FROM_ELSEWHERE or node.getClass().getSimpleName() in _FROM_ELSEWHERE:
-            raise DeclarationError(
-                f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
-            )
-        what = next((said for one in members(node.expressions()) if (said := unrepeatable(one))), None)
-        if what:
-            raise DeclarationError(
-                f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "
-                "what depends on today belongs into a @view, which is computed when it is read."
-            )
+    if any(one.getClass().getSimpleName() in _FROM_ELSEWHERE for one in _nodes(plan) if one.children().isEmpty()):
+        raise DeclarationError(
+            f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
+        )
+    what = _unrepeatable(plan)
+    if what:
+        raise DeclarationError(
+            f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "
+            "what depends on today belongs into a @view, which is computed when it is read."
+        )
+
+
+def _unrepeatable(plan: Any) -> str | None:
+    """What in a plan is another thing each time. Expressions are looked at one by one only where the plan as a whole says so."""
+    patterns = SparkContext._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
+        return None
+    return next((said for node in _nodes(plan) for one in members(node.expressions()) if (said := unrepeatable(one))), None)
 
 
 def members(sequence: Any) -> list[Any]:
