@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import tomllib
+import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,10 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 def is_name(text: str) -> bool:
     """Whether a pipeline, source or table may be called so: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None
+
+
+OF_SESSION = "session-"
+"""How the names of the folders begin that Spark sessions have their local files in, each in its own."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,11 @@ class Settings:
         return self.root / ".sluice"
 
     @property
+    def spark_local(self) -> Path:
+        """The folder below which each Spark session has its local files: blocks, shuffled and spilt rows, state that is in use."""
+        return self.state / "spark-local"
+
+    @property
     def on_cluster(self) -> bool:
         """Whether Spark's executors are processes of their own, on hosts of their own maybe."""
         return not self.spark_master.startswith("local")
@@ -161,7 +171,8 @@ class Settings:
             # a folder on the class path, and the JVM then refuses the class archive.
             "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
             "SPARK_DIST_CLASSPATH": str(self.state / "jars" / "*"),
-            "SPARK_LOCAL_DIRS": str(self.state / "spark-local"),
+            # A folder of its own each time, so that what a killed session left is told from what another one has in use.
+            "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
             "PYSPARK_PYTHON": sys.executable,
             "TZ": "UTC",
             "SLUICE_ROOT": str(self.root),

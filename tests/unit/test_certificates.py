@@ -24,7 +24,7 @@ from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import receiving, requests, scan, vault
 from sluice.erasure.control import canary, planting, stores
-from sluice.erasure.proof import certificate, chain, checking, sought, stamps
+from sluice.erasure.proof import certificate, chain, checking, sought, stamps, undeclared
 from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
@@ -117,6 +117,19 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert checking.verify(settings, again.path)["chain"] is False
 
 
+def test_who_is_certified_late_is_looked_for_again_all_the_same(settings: Settings, house: Graph, request_of_her: str) -> None:
+    _erase(settings, request_of_her)
+    soon = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    made = _issue(settings, house, request_of_her)
+    until = str(vault.expires_at(settings, "house", request_of_her))
+    assert made.verdict == "PASS" and datetime.fromisoformat(until) > datetime.now(UTC) + timedelta(days=40)
+    assert made.record["exceptions"][0]["until"] == until, "the certificate says so"
+    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    _issue(settings, house, request_of_her)
+    assert vault.expires_at(settings, "house", request_of_her) == soon, "only the first one is followed by a second look"
+
+
 def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
     settings: Settings, house: Graph, request_of_her: str
 ) -> None:
@@ -124,7 +137,9 @@ def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
     key = secrets.key(settings)
     told = {"tables": {"note": {"pseudonyms": {"who": "who"}}}}
     for person, verdict in (("bert-meier-0815", "PASS"), (HER, "FAIL")):
-        release = releases.begin(settings, "house", told)
+        begun = releases.begin(settings, "house", told)
+        release = replace(begun, said=told)
+        releases.keep(release)
         listed = str(pseudonym(key, "who", person))
         write_deltalake(str(release.folder / "note"), pa.table({"who": [pseudonym(key, release.domain, listed)]}))
         made = _issue(settings, house, request_of_her)
@@ -261,7 +276,36 @@ def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_
     assert "'lake/by_hand', which is no table of the pipeline's and said to be there" in repr(passed.record["exceptions"])
     assert checking.verify(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
     with pytest.raises(DeclarationError, match="also_here takes paths below its folders"):
-        replace(house.pipeline, also_here="landing/x")
+        replace(house.pipeline, also_here="vault/x")
+
+
+def test_landed_and_released_files_that_nobody_declared_are_counted(
+    settings: Settings, house: Graph, request_of_her: str
+) -> None:
+    _erase(settings, request_of_her)
+    landing, released = settings.landing / "house", settings.released / "house"
+    picky = replace(notes, pattern="*.jsonl", ready_marker="{name}.done")
+    made = replace(house, sources={"notes": picky})
+    theirs = [
+        landing / "notes" / name
+        for name in ("1.jsonl", "2.jsonl.part", ".3.jsonl.tmp", "1.jsonl.done", "d/.4.jsonl.0a.rewritten.part")
+    ]
+    theirs += [landing / "_archive/notes" / name for name in ("1.jsonl", "7.1.jsonl")]
+    strange = {"landing": ["notes/readme.txt", "others/1.jsonl", "_archive/old/1.jsonl"], "released": ["by_hand/x", "1/extra/x"]}
+    releases.begin(settings, "house", {})
+    roots = {"landing": landing, "released": released}
+    for path in (*theirs, *(roots[root] / name for root, names in strange.items() for name in names)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}\n")
+    (landing / "notes" / "_SUCCESS").touch()
+    found = {(one.root, one.path) for one in undeclared.found(settings, made)}
+    assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
+        ("released", "by_hand"),
+        ("released", "1/extra"),
+    }
+    assert _issue(settings, made, request_of_her).verdict == "INCONCLUSIVE"
+    said = replace(made, pipeline=replace(house.pipeline, also_here=tuple(f"{root}/{path}" for root, path in found)))
+    assert _issue(settings, said, request_of_her).verdict == "PASS"
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(

@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -154,10 +156,30 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
     done, late = asked
     for request in asked:
         vault.keep(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
-    requests.advance(settings, "gym", done, requests.CERTIFIED)
-    job.forget(settings, "gym")
-    assert not vault.holds(settings, "gym", done)
+    for days, kept in ((1, True), (45, False)):
+        _certified_ago(settings, done, days)
+        job.forget(settings, "gym")
+        assert vault.holds(settings, "gym", done) is kept, "the second look needs them, and not for ever"
     assert vault.holds(settings, "gym", late), "nothing could prove it any more"
+
+
+def _certified_ago(settings: Settings, request: str, days: int) -> None:
+    at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
+    history = (requests.Event(at, requests.LOGICALLY), requests.Event(at, requests.CERTIFIED))
+    found = replace(requests.one(settings, "gym", request), state=requests.CERTIFIED, history=history)
+    requests.write(settings, "gym", found)
+
+
+def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(settings: Settings, asked: list[str]) -> None:
+    from sluice.erasure import vault
+
+    _certified_ago(settings, asked[0], 50)
+    vault.forget(settings, "gym", asked[0])
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="gym")
+    assert erasing.prove(workspace, asked[:1]) == ([], {})
+    found = requests.one(settings, "gym", asked[0])
+    assert [one.state for one in found.history] == [requests.LOGICALLY, requests.CERTIFIED, requests.NOT_SCANNED]
+    assert due.at(due.of(settings, "gym"), NOW + timedelta(days=90), asked[:1]) == due.Due()
 
 
 def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:

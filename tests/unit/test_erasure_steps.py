@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,10 +18,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
 
+from sluice import session
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
 from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
 from sluice.erasure.control import canary
+from sluice.erasure.proof import scope
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure
@@ -110,12 +113,31 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
     assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
 
 
-def test_a_folder_that_a_running_session_may_own_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = workspace.settings.state / "spark-local" / "spark-1"
+def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(workspace: Workspace) -> None:
+    settings = workspace.settings
+    killed, running = (Path(settings.spark_environment()["SPARK_LOCAL_DIRS"]) for _ in range(2))
+    _made(running / "blockmgr-1" / "x")
+    with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
+        _made(killed / "blockmgr-2" / "x")  # although a session runs that is older
+        assert session.running(settings) == [running]
+        without = {root.name: root.without for root in scope.roots(settings, workspace.graph)}
+        assert without["spark-local"] == (str(running),), "what nobody uses is scanned"
+        told = [str(one["what"]) for one in scope.out_of_reach(replace(settings, spark_master="spark://x"), workspace.graph)]
+        assert any("executors" in one for one in told) and any("an Airflow elsewhere" in one for one in told)
+        assert sweep.everywhere(workspace, time.time() + 1) == 1 and running.exists() and not killed.exists()
+        process.kill()
+    assert sweep.everywhere(workspace, time.time() + 1) == 1 and not running.exists()
+
+
+def test_folders_of_before_sessions_had_their_own_are_told_by_their_times(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace.settings.spark_local / "spark-1"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(sweep, "_spark_processes", lambda: [time.time() - 60])
+    other = session._Process(True, str(workspace.settings.spark_local), time.time() - 60)
+    monkeypatch.setattr(session, "_of_process", lambda path: other)
     assert sweep.everywhere(workspace, time.time() + 1) == 0 and folder.exists()
-    monkeypatch.setattr(sweep, "_spark_processes", list)
+    monkeypatch.setattr(session, "_of_process", lambda path: session._Process())
     assert sweep.everywhere(workspace, time.time() + 1) == 1 and not folder.exists()
 
 

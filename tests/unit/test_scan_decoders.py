@@ -193,8 +193,18 @@ def test_keys_digests_and_texts_in_binary_cells_are_values(tmp_path: Path) -> No
     values = [b"", bytes(range(16)), b"\xff\xfe" + bytes(30), b"ORCHIDS " * 20, b"x^2 + y " * 20, "Grün ".encode("latin-1") * 20]
     values += [pickle.dumps({"a": 1}), pickle.dumps("x" * 100, protocol=2), None]
     (tmp_path / "a.parquet").write_bytes(parquet({"w": pa.array(values, pa.binary()), "n": range(len(values))}))
+    values += [bytes([2] * size) for size in (20, 32, 64)] + ["Grün\tund\n".encode(), b"12140"]
+    (tmp_path / "a.parquet").write_bytes(parquet({"w": pa.array(values, pa.binary()), "n": range(len(values))}))
     (tmp_path / "a.db").write_bytes(database(who="", blob=hashlib.sha256(b"x").digest()))
     assert scanned(tmp_path).unread == []
+
+
+@pytest.mark.parametrize("packed", [b"\x08\xdc^", b"\xf8\xbd\x01", b"\xe0]", struct.pack(">q", 12140), b"\n\x04anna" * 5])
+def test_a_small_message_in_a_binary_cell_is_told(packed: bytes, tmp_path: Path) -> None:
+    """A number of a member's in Protobuf, in Avro (with and without a control character), as eight bytes; a text with its length."""
+    (tmp_path / "a.parquet").write_bytes(parquet({"value": pa.array([b"text", None, packed, b""], pa.binary())}))
+    (tmp_path / "a.db").write_bytes(database(who="", blob=packed))
+    assert [one.reason for one in scanned(tmp_path).unread] == ["a binary cell that no decoder knows"] * 2
 
 
 def test_what_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

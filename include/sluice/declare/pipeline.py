@@ -11,7 +11,7 @@ from sluice.declare.names import names, own_name
 from sluice.errors import DeclarationError
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
-_BELOW_A_ROOT = re.compile(r"(lake|restricted)(/[^/]+)+\Z")
+_BELOW_A_ROOT = re.compile(r"(lake|restricted|landing|released)(/[^/]+)+\Z")
 _TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
 
 
@@ -22,9 +22,9 @@ class Pipeline:
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
     part of a module's name is its layer. maker: the module behind `sluice land`. retain: how long removed data files are kept
     (an interval such as "7 days"): time travel reaches so far back, and an erased person's bytes are gone after it.
-    erase_within: by when a request to erase people is to be proved, from its receipt on. also_here: what lies below the pipeline's lake
-    or restricted root without a declaration, as "lake/by_hand" or "restricted/old_keys": certificates name it as an exception, and
-    with anything else that nobody has declared they prove nothing.
+    erase_within: by when a request to erase people is to be proved, from its receipt on. also_here: what lies below the pipeline's
+    folders without a declaration, as "lake/by_hand", "restricted/old_keys", "landing/notes.txt" or "released/readme": certificates
+    name it as an exception, and with anything else that nobody has declared they prove nothing.
 
     Of these an alert is sent: deadline: how long after it was queued a run may end. freshness: how old the latest data of a published
     table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in {"heart_rate.plausible_heart_rate": 100};

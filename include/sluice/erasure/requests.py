@@ -29,6 +29,12 @@ DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
 RESCANNED = timedelta(days=30)
 """After so long an erasure is looked at again, for what came late; until then the vault keeps the identifiers."""
 
+KEPT_AFTER = RESCANNED + timedelta(days=14)
+"""So long after its first certificate a request's identifiers are kept: the second look may be late, or decide nothing at first."""
+
+NOT_SCANNED = "not scanned again"
+"""The event, no state, by which the second look was passed over: its identifiers are kept no more."""
+
 APPROVED = "approved"
 """The note of the event by which somebody approved of a request."""
 
@@ -97,6 +103,11 @@ class ErasureRequest:
         """When its rows had left every table; None while they had not."""
         found = [event.at for event in self.history if event.state in DONE]
         return found[0] if found and self.state != RECEIVED else None
+
+    @property
+    def certified_at(self) -> str | None:
+        """When it was proved first; None while it was not."""
+        return self._at(CERTIFIED)
 
     @property
     def approved(self) -> bool:

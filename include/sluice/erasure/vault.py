@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def expires_at(settings: Settings, pipeline: str, request: str) -> str | None:
     return str(_stored(settings, pipeline, request)["expires_at"]) if holds(settings, pipeline, request) else None
 
 
+def extend(settings: Settings, pipeline: str, request: str, until: datetime) -> None:
+    """Keep a request's entry until an instant at least. Raises Missing."""
+    stored = _stored(settings, pipeline, request)
+    if datetime.fromisoformat(stored["expires_at"]) < until:
+        _write(settings, pipeline, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
+
+
 def forget(settings: Settings, pipeline: str, request: str) -> None:
     """Remove a request's entry, if there is one."""
     _path(settings, pipeline, request).unlink(missing_ok=True)
@@ -67,10 +75,11 @@ def forget(settings: Settings, pipeline: str, request: str) -> None:
 def prepare(settings: Settings) -> None:
     """Make the vault, of mode 0700. Raises UsageError where it is there and others get in, or it lies below what is scanned."""
     root = settings.vault
-    scanned = [Path(settings.lake), settings.landing, settings.restricted]
-    for other in scanned:
-        if root.absolute().is_relative_to(other.absolute()):
-            raise UsageError(f"The vault, {root}, lies below {other}, which is searched for erased people. Set SLUICE_VAULT.")
+    scanned = [Path(settings.lake), settings.landing, settings.restricted, settings.released]
+    for other in (*scanned, settings.secrets):
+        if root.resolve().is_relative_to(other.resolve()):
+            why = "which is searched for erased people" if other in scanned else "of which copies are kept elsewhere"
+            raise UsageError(f"The vault, {root}, lies below {other}, {why}. Set SLUICE_VAULT.")
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.stat().st_mode & 0o077:
         raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")

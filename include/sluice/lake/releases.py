@@ -17,6 +17,8 @@ from sluice.errors import UsageError
 from sluice.settings import Settings
 
 MANIFEST = "release.json"
+LAST = "last"
+"""The file beside the releases with the greatest number that any had."""
 _OLD, _NEW = ".old", ".new"
 
 
@@ -66,7 +68,7 @@ def begin(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
     """Make the folder of the next release, whose number no other ever had. It says what it is before there is a table in it."""
     root = folder(settings, pipeline)
     root.mkdir(parents=True, exist_ok=True)
-    last = root / "last"
+    last = root / LAST
     number = max([int(last.read_text()) if last.exists() else 0, *(release.number for release in of(settings, pipeline))]) + 1
     last.write_text(str(number))
     made = Release(pipeline, number, root / str(number), {**said, "release": number, "tables": {}})

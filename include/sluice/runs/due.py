@@ -33,6 +33,12 @@ APPROVED = "approved"
 SCANNED_AGAIN_AFTER = timedelta(days=30)
 """How long after its certificate a request is looked at once more: what came late, or back, would show."""
 
+NOT_SCANNED = "not scanned again"
+"""Of events, no state: the second look was passed over, since the identifiers were kept no more."""
+
+KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
+"""How long after its first certificate a request's identifiers are kept for the second look, and no longer."""
+
 UNDECIDED_FOR = timedelta(days=7)
 """How long a scan that decided nothing stands, unless somebody asks for the request: it reads every byte."""
 
@@ -46,7 +52,8 @@ class Standing:
 
     certified: when each certificate of it was issued. scanned: when it was scanned last, where that decided nothing. erased: whether
     its rows have ever left the tables: one that failed before that has to be asked anew. approved: whether it may be carried out.
-    lifted: whether the person may come back, or the request was taken back, so that nothing is done any more.
+    lifted: whether the person may come back, or the request was taken back, so that nothing is done any more. passed_over: whether
+    the second look was.
     """
 
     request: str
@@ -58,6 +65,15 @@ class Standing:
     erased: bool = True
     approved: bool = True
     lifted: bool = False
+    passed_over: bool = False
+
+    @property
+    def looked_again_until(self) -> datetime | None:
+        """Until when its identifiers are needed for the second look; None where that was, or there is none."""
+        if self.state != CERTIFIED or self.lifted or self.passed_over or not self.certified:
+            return None
+        first = self.certified[0]
+        return first + KEPT_AFTER if self.certified[-1] < first + SCANNED_AGAIN_AFTER else None
 
     @property
     def open(self) -> bool:
@@ -148,7 +164,7 @@ def known(standings: Iterable[Standing], asked: Collection[str]) -> None:
 
 def _due(one: Standing, now: datetime) -> str | None:
     """What is due of a request, as a field of Due; None where it is done with."""
-    if one.lifted or (one.state == FAILED and not one.erased):
+    if one.lifted or one.passed_over or (one.state == FAILED and not one.erased):
         return None
     if one.state == RECEIVED:
         return "erase" if one.approved else "unapproved"
@@ -176,6 +192,7 @@ def _standing(told: dict[str, Any], approval: bool) -> Standing:
         any(event["state"] == LOGICALLY for event in history),
         not approval or any(event["note"] == APPROVED for event in history),
         any(event["state"] in (LIFTED, WITHDRAWN) for event in history),
+        bool(history) and history[-1]["state"] == NOT_SCANNED,
     )
 
 

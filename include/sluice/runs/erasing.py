@@ -47,7 +47,8 @@ def perform(settings: Settings, asked: job.Request, requests: Sequence[str] = ()
         raise UsageError("This lake is a clone. Erase people where it was cloned from, then remove the clone and make it again.")
     due.known(due.of(settings, asked.pipeline), requests)
     if approved:
-        approve(settings, asked.pipeline, requests)
+        for request in approve(settings, asked.pipeline, requests):
+            print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
     found = due.at(due.of(settings, asked.pipeline), datetime.now(UTC), requests)
     if not found.now and (requests or not _asked_by_data(settings, graph)):
         report = job.nothing(asked)
@@ -64,16 +65,20 @@ def _asked_by_data(settings: Settings, graph: Graph) -> bool:
     return asking.waits(settings, graph)
 
 
-def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> None:
-    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake."""
+def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> list[str]:
+    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake.
+
+    Returns those that were withdrawn, which keep none of the others from being carried out. Raises UsageError for an unknown id.
+    """
     from sluice.erasure import requests
 
-    for request in ids:
-        found = requests.one(settings, pipeline, request)
+    withdrawn = []
+    for found in [requests.one(settings, pipeline, request) for request in ids]:
         if found.withdrawn_at is not None:
-            raise UsageError(f"Request {request} was withdrawn. Ask again: sluice erase request {pipeline}")
-        if found.state == requests.RECEIVED:
+            withdrawn.append(found.request)
+        elif found.state == requests.RECEIVED:
             requests.advance(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
+    return withdrawn
 
 
 def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
@@ -123,9 +128,7 @@ def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowRep
     found = due.at(due.of(settings, pipeline), datetime.now(UTC), asked)
     for request in found.again:
         if not vault.holds(settings, pipeline, request):
-            requests.advance(
-                settings, pipeline, request, requests.CERTIFIED, "not scanned again: its identifiers are not kept any more"
-            )
+            requests.note(settings, pipeline, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
     scanned = [*found.scan, *(one for one in found.again if vault.holds(settings, pipeline, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)
@@ -163,7 +166,9 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
         report.seconds = round(time.monotonic() - report.started, 2)
         report.notes.append(f"{made.verdict}: {made.path}")
         if made.verdict == certificate.FAIL:
-            errors[report.flow] = SluiceError(f"The scan for request {request} found the person. Where: {made.path}")
+            errors[report.flow] = SluiceError(
+                f"The scan for request {request} found the person or the control. Where: {made.path}"
+            )
     return list(reports.values()), errors
 
 

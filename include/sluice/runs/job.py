@@ -100,12 +100,17 @@ def after(settings: Settings, pipeline: str, stage: str) -> None:
 
 
 def forget(settings: Settings, pipeline: str) -> None:
-    """Remove identifiers from the vault whose time is over; not those of a request that is not proved yet, which nothing could prove then."""
+    """Remove identifiers from the vault whose time is over.
+
+    Not those of a request that is not proved yet, which nothing could prove then; nor, for a while, those that the second look needs.
+    """
     from sluice.erasure import vault
 
+    now = datetime.now(UTC)
     for one in due.of(settings, pipeline):
         until = vault.expires_at(settings, pipeline, one.request)
-        if until and not one.open and datetime.fromisoformat(until) <= datetime.now(UTC):
+        needed = one.open or (one.looked_again_until or now) > now
+        if until and not needed and datetime.fromisoformat(until) <= now:
             vault.forget(settings, pipeline, one.request)
 
 

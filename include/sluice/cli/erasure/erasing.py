@@ -40,5 +40,10 @@ def approve(
     known_pipeline(settings, pipeline)
     from sluice.runs import erasing
 
-    erasing.approve(settings, pipeline, request)
-    console().print(f"Approved: {', '.join(request)}. Next: sluice erase run {pipeline}", highlight=False)
+    withdrawn = erasing.approve(settings, pipeline, request)
+    for one in withdrawn:
+        console().print(
+            f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False
+        )
+    if approved := [one for one in request if one not in withdrawn]:
+        console().print(f"Approved: {', '.join(approved)}. Next: sluice erase run {pipeline}", highlight=False)

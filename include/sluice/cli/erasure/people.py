@@ -65,9 +65,9 @@ def import_requests(
     file: Annotated[Path, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")],
     as_json: AsJson = False,
 ) -> None:
-    """Ask for the erasure of many people. Those who asked at the same time make one request; lines that are wrong are set aside.
+    """Ask for the erasure of many people, a request each: one who cannot be told from others holds up nobody else.
 
-    Exit code 1 where lines were set aside; they are told by their number.
+    They are carried out and scanned for together. Lines that are wrong are set aside, and told by their number; the exit code is 1 then.
     """
     from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
@@ -75,14 +75,15 @@ def import_requests(
     settings = Settings.current()
     graph = load(settings, pipeline)
     good, bad = subject_files.of_csv(graph, _from_file(file, "The file"))
-    together = subject_files.by_receipt(good)
-    made = [receiving.receive(settings, graph, people, received_at=at, said="imported") for at, people in together.items()]
+    made = [receiving.receive(settings, graph, one.identifiers, received_at=one.received_at, said="imported") for one in good]
     if as_json:
         aside = [{"line": one.line, "why": one.why} for one in bad]
         print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})
     else:
-        for one in made:
-            console().print(f"Request {one.request}: identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}.")
+        for asked, one in zip(good, made, strict=True):
+            console().print(
+                f"Line {asked.line}: request {one.request}, identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}."
+            )
         console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
         for wrong in bad:
             console().print(f"Line {wrong.line}: {wrong.why}.")
@@ -98,7 +99,7 @@ def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
     elif rows:
-        print_rows(rows, ("request", "identifier", "people", "state", "received_at", "due_at", "done_at", "physical_due_at"))
+        print_rows(rows, ("request", "identifier", "identifiers", "state", "received_at", "due_at", "done_at", "physical_due_at"))
     else:
         console().print(f"Nobody has asked to be erased from '{pipeline}'.")
 
@@ -183,7 +184,7 @@ def _row(found: ErasureRequest) -> dict[str, Any]:
     return {
         "request": found.request,
         "identifier": found.domain,
-        "people": len(found.pseudonyms),
+        "identifiers": len(found.pseudonyms),
         "state": requests.WITHDRAWN if found.withdrawn_at else found.state,
         "received_at": found.received_at,
         "due_at": found.due_at,

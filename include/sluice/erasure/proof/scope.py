@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sluice import session
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.erasure.proof import clocks as times
@@ -25,7 +25,6 @@ LANDING = "landing"
 _ARCHIVE = "_archive"
 _NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
-_OWN_BY_PROCESS = ("blockmgr-", "spark-")
 
 
 def roots(settings: Settings, graph: Graph) -> list[Root]:
@@ -42,7 +41,7 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
         _of_tables("restricted", str(settings.restricted / pipeline), clocks),
         Root(LANDING, str(settings.landing / pipeline), written=_written(graph)),
         Root("released", str(settings.released / pipeline)),
-        Root("spark-local", str(state / "spark-local"), tuple(running(settings))),
+        Root("spark-local", str(settings.spark_local), tuple(map(str, session.running(settings)))),
         Root("warehouse", str(state / "warehouse")),
     ]
     for line in _AIRFLOW:
@@ -69,17 +68,6 @@ def encodings(graph: Graph) -> list[str]:
     return sorted({source.encoding for source in graph.sources.values()})
 
 
-def running(settings: Settings) -> list[str]:
-    """Folders of Spark sessions that go on, this process's own among them: each removes its own at its end."""
-    started = min(_spark_processes(), default=time.time())
-    local = settings.state / "spark-local"
-    return [
-        str(path)
-        for path in sorted(local.glob("*"))
-        if path.name.startswith(_OWN_BY_PROCESS) and path.lstat().st_mtime >= started
-    ]
-
-
 def tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
     places = OfPipeline(settings, graph)
@@ -104,7 +92,14 @@ def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
     ]
     if settings.truth.is_dir():
         found.append({"what": "truth of made-up deliveries, for comparison", "until": "it is removed by hand"})
-    if running(settings):
+    if settings.on_cluster:
+        found.append({
+            "what": "local disks of the cluster's executors: blocks, shuffled and spilt rows",
+            "until": "the end of each application",
+        })
+    if not any((settings.state / line).is_dir() for line in _AIRFLOW):
+        found.append({"what": "database and logs of an Airflow elsewhere, if there is one", "until": "its own retention"})
+    if session.running(settings):
         found.append({"what": "local files of running Spark sessions", "until": "the end of the session, which removes them"})
     return [
         *found,
@@ -140,15 +135,3 @@ def _event_logs(settings: Settings) -> list[str]:
         return []
     found = re.findall(r"^\s*spark\.eventLog\.dir[\s=]+(?:file:)?(/\S+)", told, re.MULTILINE)
     return found[-1:]
-
-
-def _spark_processes() -> list[float]:
-    """When each process of Spark on this machine began, in seconds since 1970."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"org.apache.spark" in (process / "cmdline").read_bytes():
-                found.append(process.stat().st_mtime)
-        except OSError:
-            continue
-    return found

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
 from sluice.erasure.proof import scope
+from sluice.ingest.deliveries.listing import PARTIAL
+from sluice.ingest.landing.cleaning import ARCHIVE, names_of
+from sluice.ingest.landing.rewriting import MARK
+from sluice.lake import releases
 from sluice.settings import Settings
 
 _BOOKS = frozenset({
@@ -30,7 +38,7 @@ class Undeclared:
 
 
 def found(settings: Settings, graph: Graph) -> list[Undeclared]:
-    """What lies below the pipeline's lake and restricted root and is neither a declared table's nor Sluice's own, nor said to be there."""
+    """What lies below the pipeline's folders and is neither a declared table's, a source's, a release's nor Sluice's own, nor said to be there."""
     return [one for one in _unaccounted(settings, graph) if _said(graph, one) is None]
 
 
@@ -51,12 +59,12 @@ def _unaccounted(settings: Settings, graph: Graph) -> list[Undeclared]:
     flows = {f"{graph.layer(one)}_{one.name}" for one in graph}
     found = []
     for name, root in (("lake", Path(settings.lake) / pipeline), ("restricted", settings.restricted / pipeline)):
-        for path in _entries(root):
+        for path in _entries(root):  # of tables
             of_books = path.parent.name == "_sluice" and path.name in _BOOKS
             of_flow = path.parent.name == "checkpoints" and path.name in flows
             if os.path.normpath(path) not in known and not of_books and not of_flow:
                 found.append(Undeclared(name, str(path.relative_to(root))))
-    return found
+    return [*found, *_landed(settings, graph), *_released(settings, pipeline)]
 
 
 def _entries(root: Path) -> Iterator[Path]:
@@ -70,3 +78,51 @@ def _entries(root: Path) -> Iterator[Path]:
                 yield from sorted(one.iterdir())
             elif not (layer.name == "_sluice" and one.name.startswith(".")):
                 yield one
+
+
+def _landed(settings: Settings, graph: Graph) -> Iterator[Undeclared]:
+    """Landed and archived files that no source would take, whatever became of them: no erasure looks into them."""
+    root = settings.landing / graph.pipeline.name
+    sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    folders = {one.name: [root / one.path, root / ARCHIVE / one.path] for one in sources}
+    every = [Path(os.path.normpath(folder)) for two in folders.values() for folder in two]
+    for folder, below, files in os.walk(root):
+        here = Path(folder)
+        theirs = [one for one in sources if any(here.is_relative_to(path) for path in folders[one.name])]
+        if not theirs:
+            strange = [name for name in below if not any(path.is_relative_to(here / name) for path in every)]
+            below[:] = [name for name in below if name not in strange]
+            files += strange
+        for name in sorted(files):
+            if not any(_is_of(one, here / name) for one in theirs):
+                yield Undeclared(scope.LANDING, str((here / name).relative_to(root)))
+
+
+def _is_of(source: Source, path: Path) -> bool:
+    """Whether a file is one of a source's, or will be one, or says that one is ready; a link or an empty file is nobody's record."""
+    bare = re.sub(f"({'|'.join(map(re.escape, PARTIAL))})\\Z", "", path.name.lstrip("._"), flags=re.IGNORECASE)
+    names = {*names_of(path.name), bare}
+    marker = re.escape(source.ready_marker or "").replace(re.escape("{name}"), ".*")
+    if any(fnmatch.fnmatch(name, source.pattern) for name in names) or path.name.endswith(MARK):
+        return True
+    return bool(marker and re.fullmatch(marker, path.name)) or path.is_symlink() or _is_empty(path)
+
+
+def _is_empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return not path.exists()  # gone since its folder was listed
+
+
+def _released(settings: Settings, pipeline: str) -> Iterator[Undeclared]:
+    """What is beside releases, and what is in one that its own list of tables does not name."""
+    root, known = releases.folder(settings, pipeline), {one.folder: one for one in releases.of(settings, pipeline)}
+    for path in sorted(root.iterdir()) if root.is_dir() else []:
+        if path in known:
+            named = {releases.MANIFEST, *known[path].tables}
+            yield from (
+                Undeclared("released", f"{path.name}/{one.name}") for one in sorted(path.iterdir()) if one.name not in named
+            )
+        elif path.name != releases.LAST:
+            yield Undeclared("released", path.name)

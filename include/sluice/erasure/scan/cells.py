@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from sluice.erasure.scan import kinds
 from sluice.erasure.scan.inspection import Bytes, Inspection, Offsets
 from sluice.erasure.scan.texts import WIDE
 
-LEAST = 64
-"""Bytes from which on a cell that is no text has to be known: below are keys and digests, which the search over bytes sees as they are."""
+DIGESTS = (16, 20, 32, 64)
+"""How many bytes keys and digests have, which the search over bytes sees as they are. Any other cell that is no text has to be known."""
+SHORT = 64
+"""Bytes below which a cell is no text with a single byte that texts do not have: a small message packs numbers, and a name, tightly."""
 
 _FIRST = np.zeros(256, np.bool_)
 _FIRST[list(kinds.FIRST_BYTES)] = True
+_NO_TEXT = np.zeros(256, np.bool_)
+_NO_TEXT[[code for code in range(32) if code not in b"\t\n\r"]] = True
+_NO_TEXT[128:] = True
+"""Bytes for which a short cell is looked at: control characters, and those that may be no UTF-8."""
 
 
 def look_into(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
@@ -25,8 +32,20 @@ def look_into(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
     # Most columns of bytes hold texts: only cells that cannot be text are looked at one by one.
     controls = np.flatnonzero(kinds.CONTROL[data])
     suspect[np.unique(np.searchsorted(cells, controls, side="right") - 1)] = True
+    for number in np.flatnonzero(_may_be_packed(data, cells) & ~suspect):
+        suspect[number] = _is_packed(data[cells[number] : cells[number + 1]].tobytes())
     for number in np.flatnonzero(suspect):
         look_at(data[cells[number] : cells[number + 1]].tobytes(), inspection)
+
+
+def _may_be_packed(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
+    """Which cells are short and have a byte in them that a text may not have."""
+    lengths = np.diff(cells)
+    short = (lengths < SHORT) & ~np.isin(lengths, DIGESTS)
+    if not short.any():
+        return short
+    counted = np.concatenate([[0], np.cumsum(_NO_TEXT[data])])
+    return short & (counted[cells[1:]] > counted[cells[:-1]])
 
 
 def look_at(content: bytes, inspection: Inspection) -> None:
@@ -39,7 +58,7 @@ def look_at(content: bytes, inspection: Inspection) -> None:
         kind = None  # the first bytes of a digest, say, may look like a byte order mark
     if opens(kind):
         open_bytes(content, "", inspection, depth=1)
-    elif kinds.foreign(head) or (kind not in kinds.PLAIN and len(content) >= LEAST and kinds.has_control(content)):
+    elif kinds.foreign(head) or (kind not in kinds.PLAIN and _is_unknown(content)):
         inspection.unread("a binary cell that no decoder knows")
 
 
@@ -47,6 +66,21 @@ def look_at_all(contents: Iterable[bytes], inspection: Inspection) -> None:
     """Open cells that are there one by one."""
     for content in contents:
         look_at(content, inspection)
+
+
+def _is_unknown(content: bytes) -> bool:
+    return len(content) not in DIGESTS and (_is_packed(content) or kinds.has_control(content))
+
+
+def _is_packed(content: bytes) -> bool:
+    """Whether a short cell holds what no text does."""
+    if len(content) in DIGESTS or len(content) >= SHORT:
+        return False
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return True
+    return any(code < 32 and code not in b"\t\n\r" for code in content)
 
 
 def _is_text(content: bytes, encoding: str) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sluice import session
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.workspace import Workspace
-from sluice.settings import Settings
+from sluice.settings import OF_SESSION, Settings
 
 _STAGING = ("_temporary", ".spark-staging-")
 
@@ -64,10 +64,9 @@ def _is_temporary(folder: Path, name: str) -> bool:
 
 def _of_sessions(settings: Settings, before: float) -> Iterator[Path]:
     """Folders of Spark sessions that have ended: blocks, shuffles and spilt rows. One that a running session may own stays."""
-    started = min(_spark_processes(), default=time.time())
-    local = settings.state / "spark-local"
-    for path in local.glob("*"):
-        if path.name.startswith(("blockmgr-", "spark-")) and _modified(path) < min(started, before):
+    running = set(session.running(settings))
+    for path in settings.spark_local.glob("*"):
+        if path.name.startswith(("blockmgr-", "spark-", OF_SESSION)) and _modified(path) < before and path not in running:
             yield path
 
 
@@ -79,29 +78,6 @@ def _event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
     if told and "://" not in told.removeprefix("file:") and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
         mine = workspace.session.sparkContext.applicationId
         yield from (path for path in folder.iterdir() if mine not in path.name and _modified(path) < before)
-
-
-def _spark_processes() -> list[float]:
-    """When each Spark driver or executor of this machine was started that is running, in seconds since 1970."""
-    booted = next((float(line.split()[1]) for line in _lines(Path("/proc/stat")) if line.startswith("btime ")), 0.0)
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-            if b"java" in words and b"org.apache.spark" in words:
-                # The name, in brackets, may have blanks in it; the 22nd field is the start in ticks since the boot.
-                ticks = int((process / "stat").read_text().rpartition(")")[2].split()[19])
-                found.append(booted + ticks / os.sysconf("SC_CLK_TCK"))
-        except (OSError, ValueError, IndexError):
-            continue
-    return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _modified(path: Path) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -149,11 +149,3 @@ def _instant(text: str | None, field: str) -> datetime | None:
     except ValueError:
         raise ValueError(f"{field} is no date or instant such as 2026-11-20 or 2026-11-20T09:30:00Z") from None
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
-
-
-def by_receipt(asked: Iterable[Asked]) -> dict[datetime | None, list[Identifier]]:
-    """The identifiers of people who asked at the same time, together."""
-    found: dict[datetime | None, list[Identifier]] = {}
-    for one in asked:
-        found.setdefault(one.received_at, []).extend(one.identifiers)
-    return found
