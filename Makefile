@@ -89,16 +89,16 @@ bench: setup ## Run the benchmarks
 	@shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) "$$file"; done
 
 .PHONY: clean
-clean: ## Remove environments, caches and Airflow's homes; keep data and secrets (DATA=yes: remove ./lake ./restricted ./landing ./truth too)
+clean: ## Remove environments, caches and Airflow's homes; keep data (DATA=yes: remove ./lake ./restricted ./landing ./truth too; never ./secrets ./vault ./released)
 	@for environment in .venv .venv-airflow2; do \
 	  if [ -x $$environment/bin/sluice ]; then $$environment/bin/sluice down >/dev/null 2>&1 || true; fi; done
 	@rm -rf .venv .venv-airflow2 $(STATE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache include/*.egg-info build
 	@find dags include spark_jobs tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 ifeq ($(DATA),yes)
 	@rm -rf ./lake ./restricted ./landing ./truth
-	@echo "Removed the environments, caches, Airflow's homes, and ./lake ./restricted ./landing ./truth. Kept: secrets/."
+	@echo "Removed the environments, caches, Airflow's homes, and ./lake ./restricted ./landing ./truth. Kept: secrets/ (keys), vault/ (identifiers of people who asked to be erased, in clear), released/ (copies)."
 else
-	@echo "Removed the environments, caches and Airflow's homes. Kept: lake/ restricted/ landing/ truth/ secrets/ (make clean DATA=yes removes all but the last)."
+	@echo "Removed the environments, caches and Airflow's homes. Kept: lake/ restricted/ landing/ truth/ (make clean DATA=yes removes these) and secrets/ vault/ released/ (which it does not)."
 endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once

@@ -101,7 +101,8 @@ A **backfill** replays its interval: what the interval's deliveries touch become
 one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, optimize, vacuum and verify wait for its end.
 
 While a process keeps the pipeline running (`sluice run {pipeline.name} --keep-running`), it holds the lease and does all this: these tasks
-are skipped, and say so. Only new versions are still published. `sluice stop {pipeline.name}` ends it.
+are skipped, and say so. Only new versions are still published. One that keeps a single stage running (`--stage`) leaves the others undone:
+these tasks fail, and say so. `sluice stop {pipeline.name}` ends it.
 
 Publishes {published}. Each task's XCom holds the report of its job.
 """

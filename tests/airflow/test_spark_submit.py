@@ -185,6 +185,26 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
     assert operator.execute(context())["stage"] == operator.stage
 
 
+@pytest.mark.parametrize("stage", ["silver", "gold"])
+def test_nothing_is_left_to_a_process_that_keeps_one_stage_running(
+    checkout: Checkout, operator: Any, records: Path, stage: str
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowFailException
+
+    from sluice.runs.lease import holder
+
+    folder = Path(checkout.settings.bookkeeping("gym"))
+    folder.mkdir(parents=True, exist_ok=True)
+    mine = holder.describe(folder, "kept", kept_running=True, stage=stage)
+    try:
+        told_ = rf"run kept .* in the stage '{stage}' alone\. No other stage can run until it has ended\. .* sluice stop gym"
+        with pytest.raises(AirflowFailException, match=told_):
+            operator.execute(context())
+    finally:
+        holder.ends(folder, mine)
+    assert told(records) == []
+
+
 def test_a_job_gets_nothing_of_airflow(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_ALERTS", "")
     monkeypatch.delenv("SLUICE_AIRFLOW_PORT")  # of these tests

@@ -131,6 +131,27 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
 
 
 @pytest.mark.slow
+def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
+    wards: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wards.land("stays/1.csv", "patient,ward,beds\np-erased,a,1\nq,b,2\n")
+    keeper = keeper_of(wards)
+    keeper.look()
+    receiving.receive(wards.settings, wards.graph, ["p-erased"])
+    keeper.look()
+    again = wards.land("stays/2.csv", "patient,ward,beds\np-erased,a,1\nr,b,2\n")
+    keeper.look()
+    assert wards.rows("stay", "patient") == [("q",), ("r",)] and "p-erased" in again.read_text()
+    forgotten: list[str] = []
+    monkeypatch.setattr(job, "forget", lambda settings, pipeline: forgotten.append(pipeline))
+    keeper._next_upkeep = 0.0
+    round_ = keeper.look()
+    assert round_ is not None and not round_.errors
+    assert "p-erased" not in again.read_text() and "r,b,2" in again.read_text()
+    assert forgotten == ["wards", "wards"], "the vault, after the deletions and after the vacuum, as a run of these stages does"
+
+
+@pytest.mark.slow
 def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wards: Lakehouse) -> None:
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\n")
     keeper = keeper_of(wards, every=1000.0)
@@ -284,6 +305,8 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
+        found = holder.of(settings, "wards")
+        assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
         kept.send_signal(signal.SIGINT)
         started = time.monotonic()
         code, out, err = ended(kept)

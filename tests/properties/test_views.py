@@ -234,6 +234,19 @@ def chain_over_windows(tumbling, members):
     return tumbling.join(members, tumbling["device"].eqNullSafe(members["who"])).select("since", "who", "n", "age")
 
 
+@materialized_view(reads="members", keys="id")
+def under_a_hash(members):
+    """No change tells which hash it touches: the age bounds, and a row is found by what it was made of."""
+    return members.select(F.sha2(F.col("who").cast("string"), 256).alias("id"), "age")
+
+
+@materialized_view(reads="regions", keys=("name", "d"), partition_by="name")
+def without_a_name(regions):
+    """An empty text, which a partition keeps as NULL."""
+    name = F.when(F.col("region") > 2, F.lit("")).otherwise(F.concat_ws("", F.lit("r"), "region"))
+    return regions.groupBy(name.alias("name"), "d").agg(F.sum("n").alias("n"))
+
+
 VIEWS = [value for value in globals().values() if isinstance(value, MaterializedView)]
 TELLING = [
     moving_sum,
@@ -247,6 +260,8 @@ TELLING = [
     against_the_week_before,
     parts_and_total,
     behind_a_filter,
+    under_a_hash,
+    without_a_name,
 ]
 """Those in which a column that carries a key's name is not always one that bounds a change."""
 

@@ -40,7 +40,8 @@ pytestmark = [
 PAGE = ROOT / "docs" / "operate.md"
 IMAGES = ROOT / "docs" / "images"
 KEEP_IMAGES = os.environ.get("SLUICE_KEEP_IMAGES") == "1"
-ERASED = 4_200_000_001
+ERASED, DEVICE = 7_000_000_001, 4_200_000_001
+"""The member whom the page erases, and the device that nobody else ever wore."""
 
 
 def blocks(language: str) -> list[str]:
@@ -252,7 +253,7 @@ def test_what_there_is(page: Operated) -> None:
     assert "replay" in page["sluice runs gym"] and "refresh" in page["sluice runs gym"]
     assert page["sluice ledger gym"].count("ingested") == 18
     assert "MERGE" in page["sluice history gym.heart_rate"]
-    assert str(ERASED) in page["sluice show gym.device_day"]
+    assert str(DEVICE) in page["sluice show gym.device_day"]
     assert re.search(r"\d{3}", page["sluice sql"])
 
 
@@ -267,16 +268,18 @@ def test_a_checkpoint_is_given_up(page: Operated) -> None:
 def test_quarantine_and_erasure(page: Operated) -> None:
     assert re.search(r"^readings the line is no JSON object 2 2 ?$", page["sluice quarantine list gym"], re.MULTILINE)
     assert "positive_heart_rate" in page["sluice quarantine show gym heart_rate"]
+    assert page["echo "] == page["rm people.txt"] == "", "the file that the request reads"
     assert "Request" in page["sluice erase request gym"]
-    assert re.search(r"device_id 1 20\S+ 20\S+", page["sluice erase list gym"]), page["sluice erase list gym"]
-    assert str(ERASED) not in page["sluice erase request gym"] + page["sluice erase list gym"]
+    listed = page["sluice erase list gym"]
+    assert re.search(r"user_id 1 logically erased 20\S+ 20\S+ 20\S+ 20\S+", listed), listed
+    assert str(ERASED) not in page["sluice erase request gym"] + page["sluice erase run gym"] + listed
 
 
 def test_the_tables_are_the_truth_without_the_erased(page: Operated) -> None:
     maker = loading.maker(loading.pipeline(page.settings, "gym"))
     expected = maker.expected(page.settings.truth / "gym")
     for name, layer in {"heart_rate": "silver", "device_day": "gold"}.items():
-        rows = [row for row in expected[name] if row["device_id"] != ERASED]
+        rows = [row for row in expected[name] if row["device_id"] != DEVICE]
         found = DeltaTable(page.settings.table_path("gym", layer, name)).to_pyarrow_table().to_pylist()
         assert rows and compare(name, rows, found).equal
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,7 @@ from deltalake import write_deltalake
 from tests.conftest import PLACES
 
 from sluice.cli import main
+from sluice.cli.setup import airflow_home
 from sluice.ingest import ledger as tables
 from sluice.runs import ledger
 from sluice.runs.lease import holder
@@ -176,6 +179,15 @@ def test_what_needs_no_spark_loads_none(command: tuple[str, ...], tmp_path: Path
 def test_it_starts_as_a_module_and_as_a_script() -> None:
     for start in ([sys.executable, "-m", "sluice.cli"], [str(Path(sys.executable).parent / "sluice")]):
         assert "Usage: sluice" in subprocess.run([*start, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_up_says_of_every_dag_how_its_schedule_is_let_go(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(airflow_home, "running_instance", lambda settings: None)
+    monkeypatch.setattr(airflow_home, "password", lambda settings: "none")
+    monkeypatch.setattr(airflow_home.LocalAirflow, "start", lambda started: SimpleNamespace(address="http://127.0.0.1:1"))
+    code, out, _ = call("up")
+    dags = sorted(path.stem for path in (Settings.current().root / "dags").glob("*.py"))
+    assert (code, sorted(re.findall(r"dags unpause (\w+)", out))) == (0, dags)
 
 
 def test_land_lands(call: Call, settings: Settings) -> None:

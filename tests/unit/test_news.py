@@ -116,7 +116,14 @@ def test_a_quiet_stream_looks_once_more_when_its_windows_are_to_be_closed(
     found, now = looked(wards), time.monotonic()
     monkeypatch.setattr(news.time, "monotonic", lambda: now + 3601)
     assert waiting(found, wards.graph) == {"stays_by_time"}
+    assert waiting(found, wards.graph) == {"stays_by_time"}, "a stage asks again before it runs the flow"
+    found.took("stays_by_time")
     assert waiting(found, wards.graph) == set(), "once"
+    write(wards, "stays")
+    assert waiting(found, wards.graph) == {"stays_by_time"}
+    found.took("stays_by_time")
+    monkeypatch.setattr(news.time, "monotonic", lambda: now + 7203)
+    assert waiting(found, wards.graph) == {"stays_by_time"}, "and of what came since, once more"
 
 
 def test_of_a_log_that_did_not_change_nothing_is_read(wards: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -293,3 +295,63 @@ def test_what_cannot_fail_bounds(spark: SparkSession, key: str) -> None:
 def test_an_input_that_is_not_used_is_a_mistake(spark: SparkSession) -> None:
     with pytest.raises(DeclarationError, match="'view' reads 'left_out' but does not use it"):
         asked(spark, ("who",), ("members", "left_out"), lambda m, o: m.select("who"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: r.withColumn("share", F.col("n") / r.count()),
+        lambda r: r.groupBy("d").pivot("region").agg(F.sum("n")),
+        lambda r: r.where(F.col("n") > (r.agg(F.max("n")).first() or [0])[0]),
+    ],
+)
+def test_a_transform_that_asks_for_rows_is_refused_but_where_all_is_made_anew(spark: SparkSession, function: object) -> None:
+    view = MaterializedView(name="view", function=function, reads="regions", keys="d")
+    given = {"regions": columns(INPUTS["regions"])}
+    with pytest.raises(DeclarationError, match=r"asks for rows while its transform is called.*recompute=\"full\""):
+        reaches(spark, view, given)
+    assert reaches(spark, replace(view, recompute="full"), given)["regions"].columns.keys() <= {"d", "region", "n"}
+
+
+@pytest.mark.parametrize(
+    "function, what",
+    [
+        (lambda r: r.where("d >= current_date() - 30"), r"current_date\(\)"),
+        (lambda r: r.withColumn("n", F.rand()), "something random"),
+        (lambda r: r.withColumn("id", F.expr("uuid()")), "something random"),
+        (lambda r: r.join(r.sparkSession.range(2).select(F.rand().alias("x")), F.lit(True)), "something random"),
+    ],
+)
+def test_what_no_change_tells_of_is_refused(spark: SparkSession, function: object, what: str) -> None:
+    with pytest.raises(DeclarationError, match=f"View 'view' uses {what}: rows that no change touches would stay"):
+        asked(spark, ("d",), ("regions",), function)
+
+
+def test_lists_and_firsts_of_a_group_are_taken_as_they_are(spark: SparkSession) -> None:
+    found = asked(
+        spark, ("d",), ("regions",), lambda r: r.groupBy("d").agg(F.sort_array(F.collect_list("n")).alias("l"), F.first("region"))
+    )
+    assert found == {"regions": {"d": "d"}}
+
+
+def test_a_table_that_is_not_declared_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(1).write.parquet(str(tmp_path / "rates"))
+    with pytest.raises(DeclarationError, match="reads a table or files that it does not name in reads"):
+        asked(spark, ("d",), ("regions",), lambda r: r.crossJoin(spark.read.parquet(str(tmp_path / "rates"))))
+
+
+def test_columns_that_a_view_needs_are_told_from_those_it_does_not(spark: SparkSession) -> None:
+    def used(reads: tuple[str, ...], function: object) -> dict[str, list[str]]:
+        view = MaterializedView(name="view", function=function, reads=reads, keys="device")
+        found = reaches(spark, view, {name: columns(INPUTS[name]) for name in reads})
+        return {name: [column.split()[0] for column in reach.used] for name, reach in found.items()}
+
+    assert used(("readings",), lambda r: r.groupBy("device").agg(F.max("bpm"))) == {"readings": ["bpm", "device"]}
+    assert used(("readings",), lambda r: r.where("d > '2026-01-01'").select("device")) == {"readings": ["d", "device"]}
+    everything = ["bpm", "d", "device", "t"]
+    assert used(("readings",), lambda r: r.na.fill(0)) == {"readings": everything}
+    assert used(("readings",), lambda r: r.unionByName(r)) == {"readings": everything}
+    nulls = "+".join(f"int({name} IS NULL)" for name in everything)
+    assert used(("readings",), lambda r: r.select("device", F.expr(nulls).alias("nulls"))) == {"readings": everything}
+    joined = used(("readings", "trackers"), lambda r, t: r.join(t, "device").select("device", "bpm"))
+    assert joined == {"readings": ["bpm", "device"], "trackers": ["device"]}

@@ -108,7 +108,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             self._hook.on_kill()
 
     def _leave_to_kept_running(self, settings: Settings, asked: RunRequest, *, certain: bool = False) -> None:
-        """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else.
+        """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else; or one stage of it.
 
         certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
         """
@@ -116,6 +116,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if found is None or not found.kept_running or (certain and not found.here):
             return
         told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)
+        if found.stage is not None:
+            # The task of that stage fails, too: skipped, it would have all that follow it skipped, and nobody heard that they are not done.
+            raise AirflowFailException(told)
         if asked.mode == "increment":
             raise AirflowSkipException(told)
         raise AirflowFailException(f"Mode '{asked.mode}' is none of that: {told}")

@@ -17,7 +17,7 @@ from sluice.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
+CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
 _WHAT = {"Aggregate": "an aggregate", "Window": "a window function", "Generate": "a generator"}
 _UNRESOLVED = "UNRESOLVED_COLUMN"
 
@@ -79,7 +79,7 @@ def _wrong_kind(judged: DataFrame, clock: bool) -> str | None:
         return f"its condition uses {what}, which looks at more than one row. It may use this row's columns only."
     for index in range(plan.expressions().size()):
         expression = plan.expressions().apply(index)
-        asked = _CLOCK.search(str(expression.toString()))
+        asked = CLOCK.search(str(expression.toString()))
         if asked and not clock:
             return f"its condition uses {asked.group(1)}(): a replay would judge otherwise. Compare with a column of the row."
         if not asked and not expression.deterministic():

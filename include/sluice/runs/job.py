@@ -88,11 +88,15 @@ def perform(settings: Settings, request: Request) -> dict[str, Any]:
         request,
         lambda workspace: stages.run(workspace, request.stage, request.tables, verified=request.verified),
     )
-    if request.stage not in _ERASING:
-        return report
-    forget(settings, request.pipeline)
-    standing = due.rows(settings, request.pipeline)
+    after(settings, request.pipeline, request.stage)
+    standing = due.rows(settings, request.pipeline) if request.stage in _ERASING else []
     return {**report, "requests": standing} if standing else report
+
+
+def after(settings: Settings, pipeline: str, stage: str) -> None:
+    """What follows a stage that succeeded, whoever ran it."""
+    if stage in _ERASING:
+        forget(settings, pipeline)
 
 
 def forget(settings: Settings, pipeline: str) -> None:
@@ -131,7 +135,10 @@ def under_lease(
 
 @contextmanager
 def leased(settings: Settings, graph: Graph, request: Request, kept_running: bool = False) -> Iterator[Workspace]:
-    """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself."""
+    """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself.
+
+    If the request is for one stage alone, they are told that, too.
+    """
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
     from sluice.runs.lease import lake_format, lock
@@ -139,7 +146,8 @@ def leased(settings: Settings, graph: Graph, request: Request, kept_running: boo
     lake_format.check(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}".strip())
-    with lock.held(settings, session, request.pipeline, run, request.wait, kept_running):
+    alone = request.stage or None if kept_running else None
+    with lock.held(settings, session, request.pipeline, run, request.wait, kept_running, alone):
         lake_format.mark(settings, request.pipeline)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 

@@ -1,7 +1,8 @@
 """The rows of a silver table as a batch of all of bronze gives them, written apart from the flows that keep the table.
 
-With the flows it shares the transform, the conditions of the expectations and the treatments of personal columns, as they are declared.
-Which deliveries count, which rows stay and which row of a key wins is said here once more, and in the simplest way.
+With the flows it shares the transform and the conditions of the expectations, as they are declared, the treatments of personal columns, the
+suppression list, and the ledger's word on which deliveries count. Which rows stay and which row of a key wins is said here once more, and in
+the simplest way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Is every table what a full recompute from bronze gives? Answered by plain batch code that shares only the transforms with the flows."""
+"""Is every table what a full recompute from bronze gives? Answered by plain batch code, apart from the flows.
+
+With them it shares what is declared (transforms, conditions of expectations), the treatments, the suppression list and the ledger.
+"""
 
 from __future__ import annotations
 
@@ -123,6 +126,8 @@ class _Run:
             return replace(found, note=f"not verified: a stream{self._late(declared)}")
         self._suit(declared)
         expected = again.expected(name)
+        if expected is None and found.rows:
+            return replace(found, equal=False, surplus=found.rows, note="its inputs have no table")
         if expected is None:
             return replace(found, note="its inputs have no row yet")
         notes = again.followed(name)

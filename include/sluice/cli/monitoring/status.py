@@ -84,6 +84,8 @@ def _print(state: dict[str, Any]) -> None:
     if state["lease"]:
         lease = state["lease"]
         doing = "Kept running by" if lease["kept_running"] else "Writing now:"
-        printed.print(f"{doing} run {lease['run']}, process {lease['pid']} on {lease['host']}, since {lease['since']}")
+        alone = f", the stage '{lease['stage']}' alone" if lease["stage"] else ""
+        who = f"run {lease['run']}, process {lease['pid']} on {lease['host']}"
+        printed.print(f"{doing} {who}, since {lease['since']}{alone}", soft_wrap=True)
     if state["erasure_requests_waiting"]:
         printed.print(f"Erasure requests waiting: {state['erasure_requests_waiting']}")

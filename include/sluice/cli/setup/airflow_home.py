@@ -7,6 +7,9 @@ from rich.console import Console
 from orchestration.local import LOGIN, LocalAirflow, address, airflow_line, home, password, running_instance, stop_running
 from sluice.settings import Settings, pipeline_names
 
+ERASURES = "erasure"
+"""The DAG of all pipelines' erasures. What names it there loads Airflow, which this does not."""
+
 
 def up(settings: Settings, console: Console) -> None:
     """Start Airflow and leave it running; where it runs already, say where.
@@ -24,7 +27,7 @@ def up(settings: Settings, console: Console) -> None:
     console.print(f"  log files  {home(settings) / 'logs'}", highlight=False)
     # Both lines may be set up; each command says which it means.
     before, after = ("AIRFLOW=2 ", " AIRFLOW=2") if airflow_line() == 2 else ("", "")
-    for name in pipeline_names(settings):
+    for name in (*pipeline_names(settings), ERASURES):
         console.print(f"  schedule   {before}./airflow dags unpause {name}", highlight=False)
     console.print(f"  stop       make down{after}", highlight=False)
 

@@ -53,12 +53,18 @@ def verify(
 
 def _print(pipeline: str, findings: list[Finding], as_json: bool) -> None:
     if as_json:
-        equal = bool(findings) and all(one.equal is not False for one in findings)
-        print_json({"pipeline": pipeline, "equal": equal, "tables": [asdict(one) for one in findings]})
+        print_json({"pipeline": pipeline, "equal": _equal(findings), "tables": [asdict(one) for one in findings]})
         return
     rows = [_row(one) for one in findings]
     if rows:
         print_rows(rows, list(rows[0]), "Against a full recompute from bronze")
+
+
+def _equal(findings: list[Finding]) -> bool | None:
+    """Whether all that can be compared are equal; None where none differs but some do for a reason that is known, as after a restore."""
+    if not findings or any(one.equal is False for one in findings):
+        return False
+    return None if any(one.equal is None and (one.missing or one.surplus or one.different) for one in findings) else True
 
 
 def _row(one: Finding) -> dict[str, Any]:

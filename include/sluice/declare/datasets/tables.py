@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
+from sluice.declare.datasets import partitions
 from sluice.declare.datasets.time_reach import TimeReach, checked
 from sluice.declare.names import names, own_name, with_parents
 from sluice.declare.privacy import small_groups, treat
@@ -63,7 +64,7 @@ class Dataset(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs."""
-        return self.function(*args, **kwargs)
+        return partitions.as_stored(self.function(*args, **kwargs), self.partition_by)
 
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
@@ -150,7 +151,7 @@ class MaterializedView(Dataset[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: whoever runs or recomputes the view gets no others."""
-        return small_groups.left_out(self.function(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'")
+        return small_groups.left_out(super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'")
 
     def __post_init__(self) -> None:
         super().__post_init__()

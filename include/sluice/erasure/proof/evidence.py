@@ -13,6 +13,7 @@ from sluice.erasure.proof import scope, sought, stamps, undeclared
 from sluice.erasure.proof.undeclared import Undeclared
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import ScanResult
+from sluice.erasure.subjects import domain_columns
 from sluice.lake import log
 from sluice.settings import Settings
 
@@ -64,7 +65,7 @@ def gathered(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) 
 def _policy(settings: Settings, graph: Graph) -> str:
     """What tells whether the declarations that matter here are the same: whose rows are where, and how long files are kept."""
     told = {
-        "columns": {domain: sorted(names) for domain, names in scope.columns_of_domain(settings, graph).items()},
+        "columns": {domain: sorted(names) for domain, names in domain_columns.by_domain(settings, graph).items()},
         "subjects": {one.name: one.subject for one in graph if one.subject},
         "retain": graph.pipeline.retain,
     }

@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sluice import session
-from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.kafka import KafkaSource
-from sluice.declare.ingest.source import Source
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
-from sluice.erasure.subjects.identifiers import PSEUDONYM
 from sluice.ingest.deliveries import known
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
@@ -69,27 +66,6 @@ def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:
 def encodings(graph: Graph) -> list[str]:
     """The encodings that sources are delivered in."""
     return sorted({source.encoding for source in graph.sources.values()})
-
-
-def columns_of_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
-    """By domain, the names of the columns whose values are of it, in any table, source or link."""
-    found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
-    places = OfPipeline(settings, graph)
-    for declared in graph:
-        if isinstance(declared, Source):
-            domain = graph.domain(declared)
-            pairs = [(declared.subject, domain)] if declared.subject and domain else []
-        else:
-            path = places.table(declared.name)
-            pairs = list(subjects.of(graph, declared, log.columns(path) if log.exists(path) else []).columns)
-            hidden = [name for name, how in declared.treatments.items() if type(how).__name__ == "Hmac"]
-            pairs += [(name, PSEUDONYM) for name in hidden]
-        for column, domain in pairs:
-            found.setdefault(domain, {"_subject"}).add(column)
-    for link in graph.links:
-        for column, domain in (link.person, link.identifier):
-            found.setdefault(domain, {"_subject"}).add(column)
-    return found
 
 
 def tables(settings: Settings, graph: Graph) -> dict[str, str]:

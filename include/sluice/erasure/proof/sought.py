@@ -15,6 +15,7 @@ from sluice.erasure.control import canary
 from sluice.erasure.proof import clocks, logical, scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import Needle, ScanResult, Unread, needles
+from sluice.erasure.subjects import domain_columns
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
@@ -41,7 +42,7 @@ class Sought:
 
 def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
-    columns, known = scope.columns_of_domain(settings, graph), releases.of(settings, graph.pipeline.name)
+    columns, known = domain_columns.by_domain(settings, graph), releases.of(settings, graph.pipeline.name)
     listed = _list_of(settings, graph.pipeline.name)
     person: list[Needle] = []
     shared: dict[str, int] = {}

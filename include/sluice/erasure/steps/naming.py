@@ -20,9 +20,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from sluice.erasure import vault
 from sluice.erasure.control.canary import PREFIX
-from sluice.erasure.proof import scope
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
 from sluice.quality import quarantine
 
@@ -109,7 +109,7 @@ def of(erasing: Erasing) -> Names:
     ]
     handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
     own = {(one.domain, one.value) for one in known} - handed_on
-    columns = scope.columns_of_domain(settings, erasing.workspace.graph)
+    columns = domain_columns.by_domain(settings, erasing.workspace.graph)
     return names((value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain})))
 
 

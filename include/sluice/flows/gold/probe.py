@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -23,14 +24,17 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.gold.in_time import InTime, in_time
+from sluice.flows.gold.plans import input_of, members, reading, refuse_what_is_not_followed, used
 from sluice.flows.gold.total import total
 from sluice.flows.gold.truncation import truncated
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _MODULUS = 1_000_003
+_ASKED = "a row of a placeholder was asked for"
 _UNHASHED = ("map", "variant", "array", "struct")
 
 
@@ -39,10 +43,12 @@ class Reach:
     """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
 
     time: how far its changes reach in time, where the view declares a reach. Without both a change can touch every row of the view.
+    used: the columns of the input that the view needs, with their types. With another one all of it may be another.
     """
 
     columns: Mapping[str, str]
     time: InTime | None = None
+    used: tuple[str, ...] = ()
 
 
 def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> dict[str, Reach]:
@@ -53,23 +59,53 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
     """
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
-    leaves = {name: _placeholder(asking, schema) for name, schema in inputs.items()}
-    result = view(*(leaves[name] for name in view.reads))
+    # All of its inputs' rows are there whenever one that is made anew in full is called.
+    rows = _none(asking) if view.recompute == "full" else _untouchable(asking)
+    leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
+    result = _called(view, leaves)
     names = {_relation(leaf): name for name, leaf in leaves.items()}
-    unused = sorted(set(inputs) - _read(result._jdf.queryExecution().analyzed(), names).keys())
+    analysed = result._jdf.queryExecution().analyzed()
+    refuse_what_is_not_followed(view.name, analysed)
+    unused = sorted(set(inputs) - reading(analysed, names).keys())
     if unused:
         raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
-    places = _read(result._jdf.queryExecution().optimizedPlan(), names)
-    bounding: dict[str, dict[str, str]] = {name: {} for name in inputs}
+    optimised = result._jdf.queryExecution().optimizedPlan()
+    bounding, needed = _bounding(view, result, leaves, names, reading(optimised, names)), used(optimised, names)
+    times = in_time(view, leaves, result.schema, bounding)
+    return {name: Reach(_preferred(view, columns), times.get(name), needed.get(name, ())) for name, columns in bounding.items()}
+
+
+def _called(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
+    """The view's frame over placeholders. Raises DeclarationError where its transform asks for rows before it returns."""
+    try:
+        return view(*(leaves[name] for name in view.reads))
+    except (PySparkException, Py4JError) as error:
+        if _ASKED not in str(error):
+            raise
+    raise DeclarationError(
+        f"View '{view.name}' asks for rows while its transform is called, as count(), collect(), first() and a pivot without its values "
+        "do: where only a part of the view is recomputed, they would be that part's. Give the pivot its values, join the aggregate, "
+        'or declare recompute="full".'
+    )
+
+
+def _bounding(
+    view: MaterializedView[Any],
+    result: DataFrame,
+    leaves: Mapping[str, DataFrame],
+    names: Mapping[int, str],
+    places: Mapping[str, int],
+) -> dict[str, dict[str, str]]:
+    """Per input, by column of the view that bounds a recompute for it, the expression over the input."""
+    found: dict[str, dict[str, str]] = {name: {} for name in leaves}
     for position, field in enumerate(result.schema):
         # Of a treated column the transform gives another value than the one that is stored.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
         for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
             if expression is not None and _works(leaves[name], expression):
-                bounding[name][field.name] = expression
-    times = in_time(view, leaves, result.schema, bounding)
-    return {name: Reach(_preferred(view, columns), times.get(name)) for name, columns in bounding.items()}
+                found[name][field.name] = expression
+    return found
 
 
 def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
@@ -77,9 +113,18 @@ def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str
     return keys or columns
 
 
-def _placeholder(session: SparkSession, schema: StructType) -> DataFrame:
-    # Not an empty local relation, which the optimiser would fold away together with what stands on it.
-    return session.createDataFrame(session.sparkContext.emptyRDD(), schema)
+def _none(session: SparkSession) -> RDD[Any]:
+    """No rows. Not of an empty local relation, which the optimiser would fold away together with what stands on it."""
+    return session.sparkContext.emptyRDD()
+
+
+def _untouchable(session: SparkSession) -> RDD[Any]:
+    """Rows that raise when they are asked for."""
+
+    def refuse(_: object, said: str = _ASKED) -> NoReturn:
+        raise RuntimeError(said)  # in a worker, which need not find this module
+
+    return session.sparkContext.parallelize([0], 1).map(refuse)
 
 
 def _relation(leaf: DataFrame) -> int:
@@ -104,40 +149,18 @@ def _arrivals(
             conditions = [*conditions, plan.condition()]
         elif kind != "Project" and plan.children().size() > 0:
             conditions = []
-        name = _input_of(plan, names)
+        name = input_of(plan, names)
         if name is not None:
             here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
             found[name] = here if name not in found or found[name] == here else None
             seen[name] += 1
-        for subquery in _all(plan.subqueries()):
+        for subquery in members(plan.subqueries()):
             walk(subquery, [])
-        for child in _all(plan.children()):
+        for child in members(plan.children()):
             walk(child, conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
     return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < places[name]}
-
-
-def _read(plan: Any, names: Mapping[int, str]) -> Counter[str]:
-    """At how many places a plan reads each input."""
-    found: Counter[str] = Counter()
-    waiting = [plan]
-    while waiting:
-        one = waiting.pop()
-        name = _input_of(one, names)
-        if name is not None:
-            found[name] += 1
-        waiting += [*_all(one.subqueries()), *_all(one.children())]
-    return found
-
-
-def _input_of(plan: Any, names: Mapping[int, str]) -> str | None:
-    return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
-
-
-def _all(sequence: Any) -> list[Any]:
-    """The members of a sequence of the JVM."""
-    return [sequence.apply(position) for position in range(sequence.size())]
 
 
 def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:

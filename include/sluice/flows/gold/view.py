@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
@@ -19,9 +21,9 @@ from sluice.flows.gold.pins import Pins, Versions
 from sluice.flows.gold.probe import Reach, reaches
 from sluice.flows.gold.touched import Scope
 from sluice.flows.progress import streams
-from sluice.flows.progress.checkpoints import current
+from sluice.flows.progress.checkpoints import TRANSFORM, current
 from sluice.flows.writing import enforced, targets
-from sluice.flows.writing.difference import DISTINCT, distinct_keys, kept, merge, operations, refuse_repeated
+from sluice.flows.writing.difference import DISTINCT, Changes, Repeated, distinct_keys, kept, merge, operations, refuse_repeated
 from sluice.flows.writing.judgement import judge_and_ask
 from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 AnyView = MaterializedView[Any]
 _ALL_FILES = 2**31 - 1
+_ELSEWHERE = "a key that was made has another row where no change was"
+_INPUTS = "what it uses of its inputs changed"
 
 
 def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
@@ -69,11 +73,12 @@ def _attempt(
     flow = f"{workspace.graph.layer(view)}_{view.name}"
     identities = {name: log.table_id(workspace.path(name)) for name in view.reads}
     marks = fingerprint(view) + "".join(
-        f"{name}{sorted(one.columns.items())}{one.time or ''}" for name, one in sorted(reach.items())
+        f"{name}{sorted(one.columns.items())}{one.time or ''}{one.used}" for name, one in sorted(reach.items())
     )
     checkpoint = current(workspace.checkpoints(flow), flow, identities, marks, anew)
-    if checkpoint.rebased:
-        report.notes.append(f"recomputed in full: {checkpoint.rebased}")
+    why = _INPUTS if checkpoint.rebased == TRANSFORM and not targets.changed(workspace, view) else checkpoint.rebased
+    if why:
+        report.notes.append(f"recomputed in full: {why}")
 
     pins = Pins(checkpoint.path, {name: workspace.path(name) for name in view.reads}, identities)
     told = Told(report)
@@ -83,9 +88,9 @@ def _attempt(
         evaluation.suit(inside.session, (), rows=choice.rows_of(known))
         batch = Batch(inside, view, reach, pins.of(number), known, told)
         inside.note(flow, inputs=batch.versions)
-        if checkpoint.rebased is not None and number == 0:
+        if why is not None and number == 0:
             batch.replace(shape) if shape else batch.recompute()
-            told.full(checkpoint.rebased)
+            told.full(why)
             targets.remember(inside, view)
         else:
             batch.follow(rows, choice.changed(inside, pins.followed(number)))
@@ -137,7 +142,11 @@ class Batch:
             if why is not None:
                 self._full(why)
             for scope in scopes:
-                self.told.some(self._merged(scope), self.known[self.view.name].rows)
+                made, changes = self._merged(scope)
+                self.told.some(made, self.known[self.view.name].rows)
+                if changes.unplaced:
+                    self._full(_ELSEWHERE)
+                    break
 
     def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[Scope], str | None]:
         """What a batch of changed names touches; or why all is to be recomputed."""
@@ -155,7 +164,9 @@ class Batch:
 
     def recompute(self) -> None:
         """Recompute the whole view and merge what differs."""
-        self._merged(None)
+        made, _ = self._merged(None)
+        if self._holds_more_than(made):
+            self._anew()
 
     def replace(self, shape: Shape) -> None:
         """Make the view anew with other columns."""
@@ -163,8 +174,8 @@ class Batch:
             self._judged(judged)
             self.told.report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), self._path, shape))
 
-    def _merged(self, scope: Scope | None) -> int:
-        """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made."""
+    def _merged(self, scope: Scope | None) -> tuple[int, Changes]:
+        """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made, and what was merged."""
         view, session = self.view, self.workspace.session
         inputs, old = self._inputs(), tables.read(session, self._path)
         if scope is not None:
@@ -180,9 +191,30 @@ class Batch:
             evaluation.suit(session, (), rows=None if there is None else made + there)
             rows = _together(judged.drop(*verdicts.VERDICT), made, there)
             differing = operations(rows, _together(old, made, there), view.keys)
-            changes = merge(session, self._path, differing, view.keys, bounding, unique=True)
+            try:
+                # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
+                changes = merge(session, self._path, differing, view.keys, bounding, unique=scope is not None)
+            except Repeated:
+                return made, Changes()
         self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
-        return made
+        return made, changes
+
+    def _holds_more_than(self, made: int) -> bool:
+        """Whether the table has other rows than the view's, which is a key twice: no merge puts that right."""
+        state = log.state(self._path)
+        if state is not None and state.rows == made:
+            return False
+        return tables.read(self.workspace.session, self._path).count() != made
+
+    def _anew(self) -> None:
+        """Write all rows of the table anew."""
+        columns = tables.read(self.workspace.session, self._path).schema
+        with kept(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
+            given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
+            named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
+            rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
+            self.told.report.changed(rows.count(), 0, 0)
+        self.told.report.notes.append("its table had a key twice, and was written anew")
 
     def _judged(self, rows: DataFrame) -> int:
         """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sluice.errors import UsageError
 
+TRANSFORM = "its transform changed"
 GONE = "its table was not there"
 """Why a flow starts anew whose table was removed, or lies at another place since it is declared otherwise."""
 
@@ -155,7 +156,7 @@ def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, 
     if made_again:
         return f"its input '{made_again[0]}' was made anew"
     if memory.get("fingerprint") != fingerprint:
-        return "its transform changed"
+        return TRANSFORM
     return None
 
 

@@ -6,13 +6,13 @@ operators that treat each row by itself, so the same walk decides whether a bord
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
 from sluice.errors import DeclarationError
+from sluice.flows.writing.repeatable import unrepeatable
 from sluice.lake.workspace import PROVENANCE
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _WHAT = {
     "Sample": "a sample",
     "Repartition": "repartition",
 }
-_CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
 
 
 def carried(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> DataFrame:
@@ -83,9 +82,8 @@ def _check_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
 
 def _check_expressions(plan: Any, table: str) -> None:
     for expression in _list(plan.expressions()):
-        clock = _CLOCK.search(str(expression.toString()))
-        if clock or not expression.deterministic():
-            what = f"{clock.group(1)}()" if clock else "something random"
+        what = unrepeatable(expression)
+        if what:
             raise DeclarationError(
                 f"Table '{table}' uses {what}: a replay would not give the same rows. Take it out of the transform."
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -28,11 +28,15 @@ INSERT, UPDATE, DELETE, CONFLICT = "I", "U", "D", "X"
 
 @dataclass(frozen=True)
 class Changes:
-    """How many rows a merge inserted, updated and deleted."""
+    """How many rows a merge inserted, updated and deleted.
+
+    unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
+    """
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    unplaced: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)
@@ -76,7 +80,7 @@ def merge(
 ) -> Changes:
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
-    Raises SluiceError where a key comes twice, and with the text `conflict` where an operation is X. unique: a key cannot come twice,
+    Raises Repeated where a key comes twice, and SluiceError with the text `conflict` where an operation is X. unique: a key cannot come twice,
     as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
     """
     with kept(operations) as kept_operations:
@@ -93,8 +97,9 @@ def merge(
             merging = merging.whenMatchedUpdate(f"s.{OPERATION} = '{UPDATE}'", set=dict(values))
         if counted.inserted:
             merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
-        merging.execute()
-        return counted
+        done = merging.execute().first()
+        inserted = done["num_inserted_rows"] if done else counted.inserted
+        return replace(counted, inserted=inserted, unplaced=counted.inserted - inserted)
 
 
 @contextmanager
@@ -127,10 +132,14 @@ def distinct_keys(keys: Sequence[str]) -> Column:
     return F.count_distinct(F.struct(*_quoted(keys))).alias(DISTINCT)
 
 
+class Repeated(SluiceError):
+    """Rows that have a key that another row has, too."""
+
+
 def refuse_repeated(rows: int, distinct: int, keys: Sequence[str]) -> None:
-    """Raises SluiceError where so many rows have fewer keys."""
+    """Raises Repeated where so many rows have fewer keys."""
     if rows != distinct:
-        raise SluiceError(
+        raise Repeated(
             f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )

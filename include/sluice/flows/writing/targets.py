@@ -12,7 +12,7 @@ from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
 from sluice.errors import DeclarationError, SluiceError, nearest
 from sluice.flows.progress import checkpoints, restored
-from sluice.flows.writing import protection
+from sluice.flows.writing import comparable, protection
 from sluice.flows.writing.difference import kept
 from sluice.flows.writing.enforced import enforced, refused
 from sluice.flows.writing.ranges import Bounding
@@ -40,6 +40,7 @@ def prepare(
     SluiceError where declared and real do not fit.
     """
     check_columns(dataset, wanted.names)
+    comparable.check(dataset, wanted)
     protection.check(workspace, dataset, anew == REFRESH)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
     schema, checks = enforced(dataset, wanted)

@@ -20,13 +20,14 @@ from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs import job, modes, summary
-from sluice.runs.execution import clones, stages, verifying
+from sluice.runs.execution import clones, deletions, stages, verifying
 from sluice.runs.keep_running.news import News
 from sluice.runs.status import kept_running
 from sluice.settings import Settings
 
 UPKEEP = 3600.0
-"""Seconds from one upkeep to the next: every flow looks, whatever is new; tables are optimised, vacuumed, and one is verified."""
+"""Seconds from one upkeep to the next: every flow looks, whatever is new; what is too old or came again of erased people goes; tables are
+optimised, vacuumed, and one is verified."""
 
 FAILURES = 5
 """How often in a row a flow may fail before the process ends."""
@@ -144,13 +145,13 @@ class Keeper:
         for layer in self._layers:
             if self._due(layer):
                 self._stage(layer, self._waits)
-        if whole and self._news.deletions_wait() and self._may("propagate_deletions"):
-            self._stage("propagate_deletions")
+        if whole and (upkeep or self._news.deletions_wait()) and self._may(deletions.STAGE):
+            self._stage(deletions.STAGE)
         if upkeep:
             self._next_upkeep = time.monotonic() + self._upkeep
             done = self._news.up_to_date()
             for stage in modes.AFTER_LAYERS:
-                if stage != "propagate_deletions":
+                if stage != deletions.STAGE:
                     self._stage(stage)
             self._news.leave_out(done)
 
@@ -187,7 +188,8 @@ class Keeper:
                 found.extend(failed.reports)
                 errors.update(failed.errors)
                 raise stages.Failed([one for one in found if _did(one) or one.flow in errors], errors) from None
-            return [one for one in found if _did(one) or stage == verifying.STAGE]
+            job.after(self._workspace.settings, self._workspace.pipeline, stage)
+            return [one for one in found if _did(one) or stage in (verifying.STAGE, deletions.STAGE)]
 
         try:
             report = job.recorded(self._workspace, replace(self._asked, stage=stage), work)

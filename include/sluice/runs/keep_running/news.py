@@ -37,6 +37,7 @@ class News:
         self._taken: dict[str, Marks] = {}
         self._looked: dict[str, Marks] = {}
         self._quiet_since: dict[str, float] = {}
+        self._closing: set[str] = set()
         self._known: tuple[Marks, discovery.Known] | None = None
         self._requests: tuple[int, int] | None = None
 
@@ -48,6 +49,7 @@ class News:
             self._taken[item.name] = before = now
         if now != before:
             self._quiet_since[item.name] = time.monotonic()
+            self._closing.discard(item.name)
             return True
         return self._is_to_close(item)
 
@@ -55,6 +57,9 @@ class News:
         """A flow has taken what it was last asked about."""
         if name in self._looked:
             self._taken[name] = self._looked[name]
+        if name in self._closing:
+            self._closing.remove(name)
+            del self._quiet_since[name]
 
     def up_to_date(self) -> list[Item]:
         """The flows for which nothing waits."""
@@ -112,12 +117,12 @@ class News:
             return True
 
     def _is_to_close(self, item: Item) -> bool:
-        """Whether a stream has been quiet for as long as it takes to close its windows; once."""
+        """Whether a stream has been quiet for as long as it takes to close its windows; once, that is until it has looked."""
         if not isinstance(item, Windowed) or item.closes_when_idle is None or item.name not in self._quiet_since:
             return False
         if time.monotonic() - self._quiet_since[item.name] < duration(item.closes_when_idle).total_seconds():
             return False
-        del self._quiet_since[item.name]
+        self._closing.add(item.name)
         return True
 
     def _of_ledger(self) -> discovery.Known:

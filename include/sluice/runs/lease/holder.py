@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,13 +19,14 @@ _CLOCKS_DIFFER = 2.0
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes."""
+    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes; of `stage` alone, if that is said."""
 
     run: str
     pid: int
     host: str
     since: str
     kept_running: bool = False
+    stage: str | None = None
 
     def __str__(self) -> str:
         return f"run {self.run} (process {self.pid} on {self.host}, since {self.since})"
@@ -40,7 +41,10 @@ class Holder:
         if not self.kept_running:
             return f"{what} is being written by {self}."
         ending = f" To run anything else, end it first: sluice stop {pipeline}" if pipeline else ""
-        return f"{what} is kept running by {self}, which takes what is new by itself.{ending}"
+        if self.stage is None:
+            return f"{what} is kept running by {self}, which takes what is new by itself.{ending}"
+        alone = f"which takes what is new in the stage '{self.stage}' alone. No other stage can run until it has ended."
+        return f"{what} is kept running by {self}, {alone}{ending}"
 
 
 def of(settings: Settings, pipeline: str) -> Holder | None:
@@ -53,15 +57,16 @@ def described(folder: Path) -> Holder | None:
     """Who last described itself in the folder of a lease; None where it has given the lease up since."""
     try:
         told = json.loads((folder / "lease.json").read_text())
-        found = Holder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]), bool(told.get("kept_running")))
+        who = Holder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
+        found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"))
     except (OSError, ValueError, KeyError):
         return None
     return None if told.get("ended") else found
 
 
-def describe(folder: Path, run: str, kept_running: bool = False) -> Holder:
+def describe(folder: Path, run: str, kept_running: bool = False, stage: str | None = None) -> Holder:
     """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock."""
-    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running)
+    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running, stage)
     _write(folder, asdict(mine))
     return mine
 

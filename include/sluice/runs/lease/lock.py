@@ -25,9 +25,17 @@ _LOOK_AGAIN = 0.5
 
 @contextmanager
 def held(
-    settings: Settings, session: SparkSession, pipeline: str, run: str, wait: float, kept_running: bool = False
+    settings: Settings,
+    session: SparkSession,
+    pipeline: str,
+    run: str,
+    wait: float,
+    kept_running: bool = False,
+    stage: str | None = None,
 ) -> Iterator[None]:
     """Hold a pipeline's lease. wait: how many seconds to wait for it. kept_running: told to others, who need not wait for such a holder.
+
+    stage: told to them, too, where it takes nothing else.
 
     Raises LeaseHeld, saying by whom it is held, and StopRequested where somebody asks this run to stop while it waits.
     """
@@ -43,7 +51,7 @@ def held(
         return found.kept_running and not settings.stop_request(pipeline, found.run).exists()
 
     folder = Path(settings.bookkeeping(pipeline))
-    with held_at(folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running):
+    with held_at(folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running, stage):
         yield
 
 
@@ -58,6 +66,7 @@ def held_at(
     pipeline: str | None = None,
     in_vain: Callable[[holder.Holder], bool] = lambda found: False,
     kept_running: bool = False,
+    stage: str | None = None,
 ) -> Iterator[None]:
     """Hold the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether nobody need wait for a holder.
 
@@ -73,7 +82,7 @@ def held_at(
             if time.monotonic() >= until or (found is not None and in_vain(found)):
                 raise LeaseHeld(_refusal(found, what, remedy, pipeline))
             time.sleep(_LOOK_AGAIN)
-        mine = holder.describe(folder, run, kept_running)
+        mine = holder.describe(folder, run, kept_running, stage)
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ from sluice.flows.gold.probe import reaches
 from sluice.flows.silver import made
 from sluice.flows.silver.provenance import carried
 from sluice.flows.silver.winners import normalised
-from sluice.flows.writing import enforced, targets
+from sluice.flows.writing import comparable, enforced, targets
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
@@ -96,6 +96,7 @@ def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, Str
     enforced.check(table, rows.schema)
     schema = made.in_order(made.stored(None, table, with_verdict(rows, ())).drop(*VERDICT).schema)
     targets.check_columns(table, schema.names)
+    comparable.check(table, schema)
     found.mistakes += conditions.mistakes(session, table, rows.schema)
     return schema
 
@@ -112,6 +113,7 @@ def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, Struc
     enforced.check(view, rows.schema)
     stored = treatments.applied(None, rows, view.treatments, f"View '{view.name}'").schema
     targets.check_columns(view, stored.names)
+    comparable.check(view, stored)
     found.mistakes += conditions.mistakes(session, view, rows.schema)
     for name, reach in reaches(session, view, inputs).items():
         declared = view.reach.get(name)

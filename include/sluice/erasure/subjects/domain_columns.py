@@ -1,0 +1,32 @@
+"""Under which names the values of a domain stand: as declared, nothing is looked up in rows."""
+
+from __future__ import annotations
+
+from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.source import Source
+from sluice.erasure.subjects.identifiers import PSEUDONYM
+from sluice.lake import log
+from sluice.lake.places import OfPipeline
+from sluice.settings import Settings
+
+
+def by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
+    """By domain, the names of the columns whose values are of it, in any table, source or link."""
+    found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
+    places = OfPipeline(settings, graph)
+    for declared in graph:
+        if isinstance(declared, Source):
+            domain = graph.domain(declared)
+            pairs = [(declared.subject, domain)] if declared.subject and domain else []
+        else:
+            path = places.table(declared.name)
+            pairs = list(subjects.of(graph, declared, log.columns(path) if log.exists(path) else []).columns)
+            hidden = [name for name, how in declared.treatments.items() if type(how).__name__ == "Hmac"]
+            pairs += [(name, PSEUDONYM) for name in hidden]
+        for column, domain in pairs:
+            found.setdefault(domain, {"_subject"}).add(column)
+    for link in graph.links:
+        for column, domain in (link.person, link.identifier):
+            found.setdefault(domain, {"_subject"}).add(column)
+    return found

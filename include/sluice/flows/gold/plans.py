@@ -1,0 +1,83 @@
+"""Plans of a view's transform, as Spark has them: where its inputs are read, which columns of them matter, and what may not be in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark import SparkContext
+
+from sluice.errors import DeclarationError
+from sluice.flows.writing.repeatable import unrepeatable
+
+_GIVES_OWN_COLUMNS = ("Project", "Aggregate")
+_FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
+
+
+def reading(plan: Any, names: Mapping[int, str]) -> Counter[str]:
+    """At how many places a plan reads each input. names: by the id of its rows."""
+    return Counter(name for one in _nodes(plan) if (name := input_of(one, names)) is not None)
+
+
+def input_of(plan: Any, names: Mapping[int, str]) -> str | None:
+    """The input that a node reads."""
+    return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
+
+
+def used(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
+    """Per input, its columns that an optimised plan needs, each with its type: with another one more, the view may be another."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+
+    def walk(node: Any, needed: Any) -> None:
+        name = input_of(node, names)
+        if name is not None:
+            columns = (one for one in members(node.output()) if needed.contains(one))
+            found[name].update(f"{one.name()} {one.dataType().simpleString()}" for one in columns)
+        for subquery in members(node.subqueries()):
+            walk(subquery, subquery.outputSet())
+        below = node.references() if node.nodeName() in _GIVES_OWN_COLUMNS else getattr(needed, "$plus$plus")(node.references())
+        for child in members(node.children()):
+            walk(child, child.outputSet() if node.nodeName() == "Union" else below)
+
+    walk(plan, plan.outputSet())
+    return {name: tuple(sorted(columns)) for name, columns in found.items()}
+
+
+def refuse_what_is_not_followed(view: str, plan: Any) -> None:
+    """Raises DeclarationError where an analysed plan asks a clock or chance, or reads what the view does not declare.
+
+    None of these tells when it changes, so rows that were made would stay as they were.
+    """
+    if any(one.getClass().getSimpleName() in _FROM_ELSEWHERE for one in _nodes(plan) if one.children().isEmpty()):
+        raise DeclarationError(
+            f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
+        )
+    what = _unrepeatable(plan)
+    if what:
+        raise DeclarationError(
+            f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "
+            "what depends on today belongs into a @view, which is computed when it is read."
+        )
+
+
+def _unrepeatable(plan: Any) -> str | None:
+    """What in a plan is another thing each time. Expressions are looked at one by one only where the plan as a whole says so."""
+    patterns = SparkContext._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
+        return None
+    return next((said for node in _nodes(plan) for one in members(node.expressions()) if (said := unrepeatable(one))), None)
+
+
+def members(sequence: Any) -> list[Any]:
+    """The members of a sequence of the JVM."""
+    return [sequence.apply(position) for position in range(sequence.size())]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    """All nodes of a plan, subqueries among them."""
+    waiting = [plan]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting += [*members(one.subqueries()), *members(one.children())]

@@ -1,0 +1,41 @@
+"""Does an expression give the same when it is asked again? Rows are made more than once: by a replay, a recompute, a comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice.quality.conditions import CLOCK
+
+
+def unrepeatable(expression: Any) -> str | None:
+    """What an expression of the JVM asks that is another thing each time, in words; None where nothing is.
+
+    An aggregate that depends on the order of its rows, such as a list, is taken as it is: most are sorted afterwards.
+    """
+    clock = CLOCK.search(str(expression.toString()))
+    if clock:
+        return f"{clock.group(1)}()"
+    return None if expression.deterministic() or not _by_chance(expression) else "something random"
+
+
+def _by_chance(expression: Any) -> bool:
+    """Whether chance is in it, beside aggregates that count as such only for their order."""
+    if expression.deterministic():
+        return False
+    children = expression.children()
+    below = [children.apply(position) for position in range(children.size())]
+    if all(child.deterministic() for child in below):
+        return not _is_aggregate(expression)
+    return any(_by_chance(child) for child in below)
+
+
+def _is_aggregate(expression: Any) -> bool:
+    return any(kind.getSimpleName() == "AggregateFunction" for kind in _ancestors(expression.getClass()))
+
+
+def _ancestors(kind: Any) -> list[Any]:
+    found = []
+    while kind is not None:
+        found.append(kind)
+        kind = kind.getSuperclass()
+    return found
