@@ -6,18 +6,16 @@ nothing else. A file that nobody can read goes as a whole where it names one of 
 
 from __future__ import annotations
 
-import fnmatch
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.erasure.steps import naming
+from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import LAYER
 from sluice.erasure.steps.unfinished import AT_REST, Unfinished
@@ -26,11 +24,10 @@ from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.deliveries.discovery import DELIVERED, modified
-from sluice.ingest.deliveries.listing import as_text
+from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.landing import rewriting
-from sluice.ingest.landing.cleaning import ARCHIVE, names_of, readable
+from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import Rewritten
 from sluice.ingest.reading import records
 from sluice.ingest.reading.delivery import Delivery, Examined
@@ -43,10 +40,7 @@ from sluice.privacy import anonymised, suppression
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TOGETHER = 256_000_000
-"""Files of about so many bytes on disk are looked at by one Spark job."""
 _ATTEMPTS = 3
-_LAST = 10**12
 
 
 def landing(erasing: Erasing) -> None:
@@ -152,8 +146,8 @@ class _Pass:
 def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None) -> _Pass:
     state = Unfinished(workspace, source, known.latest(workspace.deliveries).of(source.name))
     done = _Pass()
-    for together in _groups(_deliveries(workspace, source, only)):
-        looked, gone = _looked(workspace, source, names, together)
+    for some in landed_files.together(landed_files.of(workspace, source, only)):
+        looked, gone = _looked(workspace, source, names, some)
         done.again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
         theirs = [one for one in looked if one.delivery.number in gone]
         stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived(workspace, one.delivery))}
@@ -195,14 +189,9 @@ def _prepared(source: Source, one: Examined, gone: Collection[int] | None, is_kn
     except (Unreadable, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SluiceError(
-            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {_called(delivery)}. Remove or repair it, "
-            "then run the stage propagate_deletions again."
+            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {landed_files.called(delivery)}. "
+            "Remove or repair it, then run the stage propagate_deletions again."
         ) from None
-
-
-def _called(delivery: Delivery) -> str:
-    """Not by its name, which may be somebody's."""
-    return f"delivery {delivery.number}" if delivery.number < _LAST else "one that was not delivered, or was archived"
 
 
 def _read(workspace: Workspace, source: Source, looked: list[Examined]) -> tuple[list[Examined], Records]:
@@ -239,46 +228,3 @@ def _nobodys(source: Source, frame: DataFrame) -> DataFrame:
     """Records that cannot stand in bronze and do not say whose they are. They are looked through here: no value gets into a plan."""
     unsaid = records.subject_of(source, frame.columns).isNull()
     return frame.where(unsaid & F.col("_record").isNotNull()).select("_delivery", "_row", "_record")
-
-
-def _deliveries(workspace: Workspace, source: Source, only: Collection[str] | None) -> Iterator[Delivery]:
-    """A source's files as they lie there and in the archive, by the numbers of their deliveries; what was never delivered is after all."""
-    roots = [workspace.landing / source.path, workspace.landing / ARCHIVE / source.path]
-    found = [(root, path) for root in roots if root.is_dir() for path in sorted(root.rglob("*")) if _is_ours(source, path)]
-    numbers = {
-        row["file"]: row["delivery"]
-        for row in known.deliveries_now(workspace.deliveries)
-        if row["source"] == source.name and row["event"] == DELIVERED
-    }
-    for place, (root, listed) in enumerate(found):
-        archived = root != roots[0]
-        path = readable(listed) if archived else listed
-        file = as_text(str(path.relative_to(root)))
-        name = f"{ARCHIVE}/{file}" if archived else file
-        if only is None or name in only:
-            try:
-                size, at = modified(path)
-            except FileNotFoundError:
-                continue
-            number = numbers.pop(file, _LAST + place)
-            # What is archived is no delivery any more: the ledger knows it by no name.
-            yield Delivery(number, source.name, name, DELIVERED, path, size, at, None)
-
-
-def _is_ours(source: Source, path: Path) -> bool:
-    if path.is_symlink() or not path.is_file() or path.name.endswith(rewriting.MARK):
-        return False
-    return any(fnmatch.fnmatch(name, source.pattern) for name in names_of(path.name))
-
-
-def _groups(deliveries: Iterator[Delivery]) -> Iterator[list[Delivery]]:
-    together: list[Delivery] = []
-    size = 0
-    for one in deliveries:
-        together.append(one)
-        size += one.size or 0
-        if size >= _TOGETHER:
-            yield together
-            together, size = [], 0
-    if together:
-        yield together
