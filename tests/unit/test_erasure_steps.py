@@ -471,6 +471,7 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
         (".a.json", source, LONG_AGO),
         ("a.json", marked, LONG_AGO),
         ("a.json", source, time.time()),
+        ("sub/a.json", source, time.time()),
     ):
         still = _made(folder / name, time.time(), '{"who": "anna1"}')
         if at_rest == LONG_AGO:
@@ -478,6 +479,7 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
                 landing.of_source(workspace, of, naming.names(["anna1"]))
             assert still.read_text() == '{"who": "anna1"}'
             assert landing.of_source(workspace, of, naming.names(["berta"])) == (0, 0, 0), "who is not in it need not wait"
+        # A file that a discovery would take is finished, however young it is.
         os.utime(still, (at_rest, at_rest))
         assert landing.of_source(workspace, of, naming.names(["anna1"])) == (1, 1, 1) and not still.exists()
 
