@@ -413,3 +413,25 @@ def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_the
         (7, "all"), (90, "unknown"), (150, "unknown"), (160, "unknown"), (700, "all"),
     ]  # fmt: skip
     assert "(3 of them by their time alone: its plan does not tell which it takes)" in reports["of_streams_only"].notes[0]
+
+
+def test_a_column_that_the_state_has_not_is_told_with_the_remedy(settings: Settings, spark: SparkSession) -> None:
+    @windowed(reads="pulse", keys=("device", "at"), watermark=TEN)
+    def unique(pulse: DataFrame) -> DataFrame:
+        """All columns, once."""
+        return pulse.dropDuplicates()
+
+    @table(reads="pulses", keys=("device", "at"), subject="device", name="pulse")
+    def wider(pulses: DataFrame) -> DataFrame:
+        """With one column more."""
+        return pulses.select("device", "at", "pulse", F.lit("bpm").alias("unit"))
+
+    lake = ward(settings, spark, unique)
+    lake.pulses(5, 31)
+    lake.run()
+    changed = Ward(settings, spark, graph(PIPELINE, [PULSES, wider, unique]), landed=lake.landed)
+    changed.pulses(40)
+    with pytest.raises(SluiceError, match=r"'unique' cannot go on: .*SCHEMA_NOT_COMPATIBLE.*--mode refresh --table unique"):
+        changed.run()
+    changed.run(*LAYERS, mode="refresh", tables=["unique"])
+    assert changed.minutes("unique", "at", "unit") == [(5, None), (31, None), (40, "bpm")]
