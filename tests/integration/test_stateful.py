@@ -383,6 +383,14 @@ def every(pulse: DataFrame) -> DataFrame:
     return pulse.groupBy(F.window("at", "10 minutes")).count().select(F.col("window.start").alias("start"), "count")
 
 
+@windowed(reads=("pulse", "stay"), keys=("device", "at"), watermark={"pulse": TEN, "stay": Watermark("began", "10 minutes")})
+def fast_and_worn(pulse: DataFrame, stay: DataFrame) -> DataFrame:
+    """A join of some rows, by some columns."""
+    fast = pulse.where("pulse > 100").select("device", "at")
+    began = stay.where("patient <> 'p7'").select(F.col("device").alias("worn"), "began")
+    return fast.join(began, F.expr("device = worn AND at >= began AND at <= began + INTERVAL 1 HOUR")).select("device", "at")
+
+
 @windowed(reads="pulse", keys="start", watermark=TEN)
 def of_streams_only(pulse: DataFrame) -> DataFrame:
     """Nothing that can be looked at over tables."""
@@ -394,20 +402,22 @@ def of_streams_only(pulse: DataFrame) -> DataFrame:
 def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_their_count(
     settings: Settings, spark: SparkSession
 ) -> None:
-    lake = ward(settings, spark, of_both, renamed, by_struct, filtered, firsts, every, of_streams_only)
+    lake = ward(settings, spark, of_both, renamed, by_struct, filtered, firsts, every, fast_and_worn, of_streams_only)
     lake.pulses(5, 31)
     lake.stays(5, 31)
     lake.run()  # from here on, what is not after minute 21 is late
     lake.pulses(9, 15, 16, 22)
     lake.land("pulses/timeless.jsonl", lines([{"device": 2, "pulse": 7}, {"device": 3, "pulse": 700}]))
-    lake.stays(8)
+    lake.stays(7, 8)
     reports = lake.run()
 
-    assert sorted(lake.rows("of_both_late", "_input", "_missed")) == [("pulse", "all")] * 5 + [("stay", "all")]
+    assert sorted(lake.rows("of_both_late", "_input", "_missed")) == [("pulse", "all")] * 5 + [("stay", "all")] * 2
     for takes_all in ("renamed", "by_struct"):
         assert sorted(lake.rows(f"{takes_all}_late", "pulse")) == [(7,), (90,), (150,), (160,), (700,)], takes_all
     assert sorted(lake.rows("filtered_late", "pulse", "_missed")) == [(150, "some"), (700, "all")], "minute 15 has one window yet"
     assert sorted(lake.rows("firsts_late", "pulse")) == [(150,), (160,)], "and NULL is after no watermark, nor before it"
+    of_join = [("pulse", 150, None), ("pulse", 160, None), ("stay", None, "p8")]
+    assert sorted(lake.rows("fast_and_worn_late", "_input", "pulse", "patient"), key=repr) == of_join
     assert lake.rows("every_late", "at", "_missed") == [(None, "all")] * 2 and lake.minutes("every")[0] == (0, 2)
     assert sorted(lake.rows("of_streams_only_late", "pulse", "_missed")) == [
         (7, "all"), (90, "unknown"), (150, "unknown"), (160, "unknown"), (700, "all"),
