@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.conftest import PLACES, ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
@@ -184,6 +185,20 @@ def test_upkeep_is_nothing_new_to_any_flow(wards: Lakehouse) -> None:
     assert {"optimize", "verify"} <= stages_
     keeper._next_upkeep = time.monotonic() + 3600
     assert keeper.look() is None
+
+
+@pytest.mark.slow
+def test_a_table_that_differs_is_told_and_keeps_nobody_waiting(wards: Lakehouse) -> None:
+    wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
+    keeper = keeper_of(wards)
+    keeper.look()
+    DeltaTable(wards.workspace().path("stay")).delete("patient = 'q'")  # by somebody who is no flow
+    keeper._next_upkeep = 0.0
+    found = keeper.look()
+    assert found is not None and list(found.differing) == ["stay"] and "full recompute" in found.differing["stay"]
+    assert (found.errors, keeper._failing) == ({}, {}), "nothing of it is tried again in 10 s"
+    wards.land("stays/2.csv", "patient,ward,beds\nr,c,3\n")
+    assert {"stay", "ward"} <= set(flows(keeper.look())), "what reads it goes on"
 
 
 def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_stop(wards: Lakehouse) -> None:

@@ -331,3 +331,117 @@ def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, 
     for state in Path(settings.bookkeeping("ward", "checkpoints")).rglob("state"):
         keys = spark.read.format("statestore").load(str(state.parent)).select("key.*")
         assert "device" not in keys.columns or {row.device for row in keys.collect()} == {1}
+
+
+TEN = Watermark("at", "10 minutes")
+
+
+@windowed(reads=("pulse", "stay"), keys=("start",), watermark={"pulse": TEN, "stay": Watermark("began", "10 minutes")})
+def of_both(pulse: DataFrame, stay: DataFrame) -> DataFrame:
+    """Two streams put below each other, by position."""
+    stays = stay.select("device", "began", F.lit(0))
+    return (
+        pulse
+        .union(stays)
+        .groupBy(F.window("at", "10 minutes").alias("w"))
+        .count()
+        .select(F.col("w.start").alias("start"), "count")
+    )
+
+
+@windowed(reads="pulse", keys=("who", "start"), watermark=TEN)
+def renamed(pulse: DataFrame) -> DataFrame:
+    """Columns named by position."""
+    counted = pulse.toDF("who", "when", "beats").groupBy("who", F.window("when", "10 minutes")).count()
+    return counted.select("who", F.col("window.start").alias("start"), "count")
+
+
+@windowed(reads="pulse", keys=("id", "start"), watermark=TEN)
+def by_struct(pulse: DataFrame) -> DataFrame:
+    """Grouped by a STRUCT and by a field of one before the window."""
+    made = pulse.withColumn("sent", F.struct(F.col("device").alias("id")))
+    counted = made.groupBy("sent", "sent.id", F.window("at", "10 minutes")).count()
+    return counted.select("id", F.col("window.start").alias("start"), "count")
+
+
+@windowed(reads="pulse", keys="start", watermark=TEN)
+def filtered(pulse: DataFrame) -> DataFrame:
+    """Some rows only, in windows that are made of some columns."""
+    fast = pulse.where("pulse > 100").select("at", "pulse").where("pulse <> 160")
+    return fast.groupBy(F.window("at", "10 minutes", "5 minutes")).count().select(F.col("window.start").alias("start"), "count")
+
+
+@windowed(reads="pulse", keys="device", watermark=TEN, output="complete")
+def firsts(pulse: DataFrame) -> DataFrame:
+    """What Spark leaves out before the aggregation, though it takes everything there."""
+    return pulse.where("pulse > 100").dropDuplicatesWithinWatermark(["device", "pulse"]).groupBy("device").count()
+
+
+@windowed(reads="pulse", keys="start", watermark=TEN, output="complete")
+def every(pulse: DataFrame) -> DataFrame:
+    """Windows of everything, but for what has no instant."""
+    return pulse.groupBy(F.window("at", "10 minutes")).count().select(F.col("window.start").alias("start"), "count")
+
+
+@windowed(reads=("pulse", "stay"), keys=("device", "at"), watermark={"pulse": TEN, "stay": Watermark("began", "10 minutes")})
+def fast_and_worn(pulse: DataFrame, stay: DataFrame) -> DataFrame:
+    """A join of some rows, by some columns."""
+    fast = pulse.where("pulse > 100").select("device", "at")
+    began = stay.where("patient <> 'p7'").select(F.col("device").alias("worn"), "began")
+    return fast.join(began, F.expr("device = worn AND at >= began AND at <= began + INTERVAL 1 HOUR")).select("device", "at")
+
+
+@windowed(reads="pulse", keys="start", watermark=TEN)
+def of_streams_only(pulse: DataFrame) -> DataFrame:
+    """Nothing that can be looked at over tables."""
+    if not pulse.isStreaming:
+        raise RuntimeError("a stream is wanted")
+    return of_window(pulse.where("pulse > 100"), "10 minutes")
+
+
+def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_their_count(
+    settings: Settings, spark: SparkSession
+) -> None:
+    lake = ward(settings, spark, of_both, renamed, by_struct, filtered, firsts, every, fast_and_worn, of_streams_only)
+    lake.pulses(5, 31)
+    lake.stays(5, 31)
+    lake.run()  # from here on, what is not after minute 21 is late
+    lake.pulses(9, 15, 16, 22)
+    lake.land("pulses/timeless.jsonl", lines([{"device": 2, "pulse": 7}, {"device": 3, "pulse": 700}]))
+    lake.stays(7, 8)
+    reports = lake.run()
+
+    assert sorted(lake.rows("of_both_late", "_input", "_missed")) == [("pulse", "all")] * 5 + [("stay", "all")] * 2
+    for takes_all in ("renamed", "by_struct"):
+        assert sorted(lake.rows(f"{takes_all}_late", "pulse")) == [(7,), (90,), (150,), (160,), (700,)], takes_all
+    assert sorted(lake.rows("filtered_late", "pulse", "_missed")) == [(150, "some"), (700, "all")], "minute 15 has one window yet"
+    assert sorted(lake.rows("firsts_late", "pulse")) == [(150,), (160,)], "and NULL is after no watermark, nor before it"
+    of_join = [("pulse", 150, None), ("pulse", 160, None), ("stay", None, "p8")]
+    assert sorted(lake.rows("fast_and_worn_late", "_input", "pulse", "patient"), key=repr) == of_join
+    assert lake.rows("every_late", "at", "_missed") == [(None, "all")] * 2 and lake.minutes("every")[0] == (0, 2)
+    assert sorted(lake.rows("of_streams_only_late", "pulse", "_missed")) == [
+        (7, "all"), (90, "unknown"), (150, "unknown"), (160, "unknown"), (700, "all"),
+    ]  # fmt: skip
+    assert "(3 of them by their time alone: its plan does not tell which it takes)" in reports["of_streams_only"].notes[0]
+
+
+def test_a_column_that_the_state_has_not_is_told_with_the_remedy(settings: Settings, spark: SparkSession) -> None:
+    @windowed(reads="pulse", keys=("device", "at"), watermark=TEN)
+    def unique(pulse: DataFrame) -> DataFrame:
+        """All columns, once."""
+        return pulse.dropDuplicates()
+
+    @table(reads="pulses", keys=("device", "at"), subject="device", name="pulse")
+    def wider(pulses: DataFrame) -> DataFrame:
+        """With one column more."""
+        return pulses.select("device", "at", "pulse", F.lit("bpm").alias("unit"))
+
+    lake = ward(settings, spark, unique)
+    lake.pulses(5, 31)
+    lake.run()
+    changed = Ward(settings, spark, graph(PIPELINE, [PULSES, wider, unique]), landed=lake.landed)
+    changed.pulses(40)
+    with pytest.raises(SluiceError, match=r"'unique' cannot go on: .*SCHEMA_NOT_COMPATIBLE.*--mode refresh --table unique"):
+        changed.run()
+    changed.run(*LAYERS, mode="refresh", tables=["unique"])
+    assert changed.minutes("unique", "at", "unit") == [(5, None), (31, None), (40, "bpm")]

@@ -325,6 +325,7 @@ def test_without_a_lake_the_plan_is_a_first_run(call: Call, settings: Settings) 
         (("plan", "gym", "--mode", "refresh", "--table", "hart_rate"), "'heart_rate'"),
         (("checkpoint", "show", "gym.hart_rate"), "'heart_rate'"),
         (("checkpoint", "reset", "gym"), "<pipeline>.<table>"),
+        (("checkpoint", "reset", "gym.heart_rate_10min", "--yes"), "sluice run gym --mode refresh --table heart_rate_10min"),
     ],
 )
 def test_wrong_use_is_answered_with_a_hint(call: Call, arguments: tuple[str, ...], hint: str) -> None:
@@ -356,6 +357,17 @@ def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free again
     shown = json.loads(call("checkpoint", "show", "gym", "--json")[1])["checkpoints"]
     assert {row["table"]: row["identity"] for row in shown}["device_day"] is None
+
+
+def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Call, settings: Settings) -> None:
+    graph_ = load(settings, "gym")
+    write_deltalake(settings.table_path("gym", "silver", "heart_rate"), pa.table({"time": [1]}))
+    flow, folder = Books(settings, graph_).checkpoints(graph_["heart_rate_10min"])
+    checkpoints.current(folder, flow, {})
+    checkpoints.reset(folder, flow)
+    (shown,) = json.loads(call("checkpoint", "show", "gym.heart_rate_10min", "--json")[1])["checkpoints"]
+    assert shown["next"] is None and "cannot go on: its checkpoint was reset" in shown["stuck"]
+    assert "--mode refresh" in " ".join(call("checkpoint", "show", "gym.heart_rate_10min")[1].split())
 
 
 def test_status_checks_only_when_asked(call: Call, settings: Settings) -> None:

@@ -68,6 +68,19 @@ def joined(how: str, condition: str = WITHIN) -> Any:
         (stream(lambda a: a, watermark=Watermark("pulse", "1 hour")), "by 'pulse', which is BIGINT; it must be a TIMESTAMP"),
         (stream(lambda a: a, watermark=Watermark("att", "1 hour")), "'att', no column of it. Did you mean 'at'"),
         (stream(lambda a: a.select("pulse")), "keys names 'device', no column"),
+        (
+            stream(lambda a: a.groupBy(F.to_date("at")).count(), output="update"),
+            "nothing in it that the watermark ends.*F.window",
+        ),
+        (stream(lambda a: a.groupBy(F.date_trunc("hour", "at")).count(), output="update"), "every key is kept for ever"),
+        (
+            stream(
+                lambda a: a.groupBy("device").applyInPandasWithState(
+                    lambda key, rows, state: rows, "device BIGINT", "seen BIGINT", "append", "NoTimeout"
+                )
+            ),
+            "a state of one's own .* is refused: which rows it leaves out",
+        ),
     ],
 )
 def test_what_check_plans_says_of_a_stream(spark: SparkSession, declared: Any, message: str) -> None:
@@ -98,5 +111,11 @@ def test_the_rule_of_late_rows_is_that_of_the_first_operator_with_state(spark: S
     assert rules(stream(lambda a: a.dropDuplicatesWithinWatermark(["device"]).groupBy(by_window).count())) == {"a": "time"}
     assert rules(stream(lambda a: a.groupBy("device", "at").count())) == {"a": "time"}
     assert rules(stream(lambda a: a.groupBy("device").count(), output="update")) == {}
-    assert rules(stream(lambda a: a.groupBy(by_window).count(), output="complete")) == {}
+    assert rules(stream(lambda a: a.groupBy(by_window).count(), output="complete")) == {"a": "timeless"}
+    assert rules(stream(lambda a: a.groupBy("device").count(), output="complete")) == {}
+    first_of_each = stream(lambda a: a.dropDuplicatesWithinWatermark(["device"]).groupBy("device").count(), output="complete")
+    assert rules(first_of_each) == {"a": "time"}, "what is before the aggregation leaves rows out in any output"
+    of_struct = stream(lambda a: a.withColumn("of", F.struct("pulse")).groupBy("of", "of.pulse", by_window).count())
+    assert rules(of_struct) == {"a": "window"}
+    assert rules(stream(lambda a: a.groupBy(F.to_date("at")).count(), output="update")) == {}
     assert rules(joined("inner")) == {"a": "time", "b": "time"}

@@ -14,7 +14,8 @@ from sluice.cli.printing import AsJson, console, print_json, print_rows, size, s
 from sluice.cli.repair import own_lease
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load
-from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints
@@ -56,6 +57,7 @@ def reset(
         raise UsageError(f"'{name[:80]}' is no table's name: write it as <pipeline>.<table>.")
     books = Books(settings, load(settings, pipeline))
     declared = books.graph[table]
+    _refuse_state(pipeline, declared)
     flow, folder = books.checkpoints(declared)
     memory = checkpoints.remembered(folder, flow)
     if memory is None:
@@ -71,6 +73,16 @@ def reset(
     _say(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
 
 
+def _refuse_state(pipeline: str, declared: Source | Dataset[Any]) -> None:
+    """Raises UsageError for a stream with state."""
+    if isinstance(declared, Windowed):
+        name = declared.name
+        raise UsageError(
+            f"'{name}' is a stream with state, which belongs to its table: with the checkpoint alone given up, every run of it would fail. "
+            f"Start both over, from its inputs as they are now: sluice run {pipeline} --mode refresh --table {name}"
+        )
+
+
 def _of(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
     books = Books(settings, graph)
     wanted = [graph[table]] if table else list(graph)
@@ -81,10 +93,11 @@ def _of(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"pipeline": books.pipeline, "table": declared.name, "flow": flow}
         try:
             progress = positions.read(folder, flow)
-            row |= {"problem": None, "next": lag.standing(books, declared).anew}
+            standing = lag.of_stream(books, declared) if isinstance(declared, Windowed) else lag.standing(books, declared)
+            row |= {"problem": None, "next": standing.anew, "stuck": standing.stuck}
         except UsageError as error:
             progress = None
-            row |= {"problem": str(error), "next": None}
+            row |= {"problem": str(error), "next": None, "stuck": None}
         rows.append(row | _told(books, declared.name, progress, now))
     return rows
 
@@ -124,7 +137,7 @@ def _row(found: dict[str, Any]) -> dict[str, Any]:
         "unfinished": ", ".join(str(batch) for batch in found.get("unfinished", [])) or None,
         "positions": ", ".join(_position(name, at) for name, at in found.get("positions", {}).items()),
         "made for": found.get("reason"),
-        "next run": found["problem"] or (f"starts anew: {found['next']}" if found["next"] else "goes on"),
+        "next run": found["problem"] or found["stuck"] or (f"starts anew: {found['next']}" if found["next"] else "goes on"),
     }
 
 

@@ -61,6 +61,8 @@ def _say(round_: Round) -> None:
     for name, why in round_.errors.items():
         again = f"failed {round_.failures} times in a row, again in {max(round_.again, 0):.0f} s"
         print(f"{at}  {name} {again}: {why}", file=sys.stderr, flush=True)
+    for name, why in round_.differing.items():
+        print(f"{at}  {name} differs: {why}", file=sys.stderr, flush=True)
 
 
 def _flows(reports: list[dict[str, Any]]) -> Iterator[str]:

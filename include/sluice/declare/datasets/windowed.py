@@ -73,8 +73,8 @@ class Windowed(Dataset[P]):
 
     @property
     def may_be_late(self) -> bool:
-        """Whether rows can come too late: in output complete Spark takes all of them."""
-        return bool(self.watermarks) and self.output != "complete"
+        """Whether rows can come too late, or are in no window. In output complete, too: an aggregation takes them all, what is before it may not."""
+        return bool(self.watermarks)
 
 
 def windowed(

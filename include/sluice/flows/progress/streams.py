@@ -29,6 +29,10 @@ _CONTINUITY_ERRORS = (
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+    # Of streams with state: a column that an input has now, and what is kept has not.
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
     "sources in the checkpoint offsets and now there are",
 )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.progress import continuity, streams
 from sluice.flows.progress.checkpoints import Checkpoint, current
-from sluice.flows.stateful import idle, inputs, late, operators, output, state
+from sluice.flows.stateful import idle, inputs, late, operators, output, refusals, state
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import kept
@@ -87,7 +87,7 @@ def _examined(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:
     """What the plan of the transform tells, and the columns that are stored."""
     given = inputs.streamed(workspace, stream, "")
     result = stream(*given)
-    operators.check(stream, result)
+    refusals.check(stream, result)
     schemas = {name: frame.schema for name, frame in zip(stream.reads, given, strict=True)}
     stored = treatments.applied(None, result, stream.treatments, f"Stream '{stream.name}'").schema
     return Lateness(operators.rules(stream, result, given), schemas), stored

@@ -6,7 +6,9 @@ is part of the checkpoint, so that what was closed stays closed; rows that come 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -78,10 +80,11 @@ def _done(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, marks
 
 def _last_end(workspace: Workspace, stream: AnyStream) -> datetime | None:
     """When the last window of the inputs' rows ends, in whole milliseconds; without windows, the latest instant of them all."""
-    frames = [inputs.read_now(workspace, name) for name in stream.reads]
-    found = [_latest(window.ends(workspace.session), "_end") for window in operators.windows(stream(*frames))]
+    frames = [inputs.as_marked(stream, name, inputs.read_now(workspace, name)) for name in stream.reads]
+    found = [_latest(partial(one.ends, workspace.session), "_end") for one in operators.windows(stream(*frames))]
     if not any(found):
-        found = [_latest(frame, f"`{stream.watermarks[name].time}`") for name, frame in zip(stream.reads, frames, strict=True)]
+        times = [f"`{stream.watermarks[name].time}`" for name in stream.reads]
+        found = [_latest(partial(frame.select, time), time) for frame, time in zip(frames, times, strict=True)]
     ends = [end for end in found if end is not None]
     if not ends:
         return None
@@ -90,10 +93,10 @@ def _last_end(workspace: Workspace, stream: AnyStream) -> datetime | None:
     return whole if whole == end else whole + _MILLISECOND
 
 
-def _latest(rows: DataFrame, column: str) -> datetime | None:
+def _latest(rows: Callable[[], DataFrame], column: str) -> datetime | None:
     """The latest instant; None where there is no row, or the plan is one of streams only."""
     try:
-        row: Any = rows.agg(F.max(F.expr(column))).first()
+        row: Any = rows().agg(F.max(F.expr(column))).first()
     except PySparkException:
         return None
     found: datetime | None = row[0]

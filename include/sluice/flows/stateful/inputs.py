@@ -16,6 +16,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import DeclarationError, nearest
 from sluice.flows.progress.batches import Range
 from sluice.flows.progress.continuity import HEARTBEATS
+from sluice.flows.stateful import plans
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression
@@ -54,6 +55,15 @@ def marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
         return rows
     check_time(stream, name, rows.schema)
     return rows.withWatermark(watermark.time, watermark.delay)
+
+
+def as_marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
+    """The rows of a table as `marked` gives those of a stream: Spark knows the watermark's column again. Without their numbers."""
+    watermark = stream.watermarks.get(name)
+    columns = {one: F.col(f"`{one}`") for one in rows.columns if one != ROW}
+    if watermark is not None:
+        columns[watermark.time] = columns[watermark.time].alias(watermark.time, metadata={plans.DELAY: 1})
+    return rows.select(*columns.values())
 
 
 def check_time(stream: AnyStream, name: str, schema: StructType) -> None:

@@ -14,8 +14,9 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.progress.continuity import HEARTBEATS
-from sluice.flows.stateful import inputs, operators
-from sluice.flows.stateful.inputs import ROW, Taken
+from sluice.flows.stateful import arriving, inputs
+from sluice.flows.stateful.arriving import END
+from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
 from sluice.flows.writing.difference import kept
 from sluice.lake import commits, log, tables
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 AnyStream = Windowed[Any]
 COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
 """_watermark: what shut the row out; NULL: its instant is NULL, and no window has it. _missed: "all", or "some" of its windows; "unknown" of
-rows not after the watermark whose windows cannot be told, since the transform makes them of another column."""
+rows not after the watermark of which the transform's plan does not tell what becomes of them."""
 
 _END, _FIRST_END = "_last_end", "_first_end"
 
@@ -46,7 +47,7 @@ class Lateness:
 
 def create(workspace: Workspace, stream: AnyStream, lateness: Lateness, anew: bool) -> None:
     """Make the table of late rows unless it is there, or give it the columns that it lacks. anew: one that does not fit is replaced."""
-    path, schema = workspace.late(stream.name), _schema(stream, lateness)
+    path, schema = workspace.late(stream.name), _schema(workspace, stream, lateness)
     shape = Shape(
         schema=schema,
         comment=f"What came too late for {stream.name}.",
@@ -75,7 +76,7 @@ def keep(
             report.rows_in += added.count() + taken.suppressed
             report.suppressed += taken.suppressed
             report.unfollowed += taken.unfollowed
-            late = _late(workspace, stream, lateness, name, Taken(added, 0, 0), watermark)
+            late = _late(workspace, stream, lateness.rules.get(name), name, added, watermark)
             if late is not None:
                 found.append(_as_kept(workspace, stream, lateness, name, late.localCheckpoint(), report, watermark))
     rows = [frame for frame in found if frame is not None]
@@ -104,41 +105,24 @@ def _transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Tran
 
 
 def _late(
-    workspace: Workspace, stream: AnyStream, lateness: Lateness, name: str, taken: Taken, watermark: int
+    workspace: Workspace, stream: AnyStream, rule: Rule | None, name: str, added: DataFrame, watermark: int
 ) -> DataFrame | None:
     """The rows that an operator left out, with `_missed`; None where there can be none."""
-    rule, declared = lateness.rules.get(name), stream.watermarks.get(name)
-    if declared is None or rule is None:
+    if rule is None or (rule == "time" and not watermark):
         return None
-    time, instant = F.col(f"`{declared.time}`"), F.timestamp_millis(F.lit(watermark))
+    time, instant = F.col(f"`{stream.watermarks[name].time}`"), F.timestamp_millis(F.lit(watermark))
+    arrived = arriving.at_operator(workspace, stream, name, added)
+    if arrived is None or (END in arrived.columns) != (rule != "time"):
+        unknown = F.when(time <= instant, "unknown") if watermark and rule != "timeless" else F.lit(None)
+        timeless = F.when(time.isNull(), "all") if rule != "time" else F.lit(None)
+        return added.withColumn("_missed", F.coalesce(unknown, timeless)).where("_missed IS NOT NULL")
     if rule == "time":
-        return taken.added.where(time <= instant).withColumn("_missed", F.lit("all")) if watermark else None
-    timeless = taken.added.where(time.isNull()).withColumn("_missed", F.lit("all"))
-    if not watermark:
-        return timeless
-    ends = _ends(workspace, stream, name, taken.added)
-    if ends is None:
-        unknown = taken.added.where(time <= instant).withColumn("_missed", F.lit("unknown"))
-        return unknown.unionByName(timeless)
-    missed = F.when(F.col(_END) <= instant, "all").when(F.col(_FIRST_END) <= instant, "some")
-    by = next(column for column in ends.columns if column not in (_END, _FIRST_END))
-    with_ends = taken.added.join(ends, by).withColumn("_missed", missed).where("_missed IS NOT NULL").drop(_END, _FIRST_END)
-    return with_ends.select(*timeless.columns).unionByName(timeless)
-
-
-def _ends(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame | None:
-    """Of each row, by its number or, where the transform drops that, by its instant: when its first and its last window end.
-
-    The transform itself says so, up to where it aggregates. None where it keeps neither beside the window.
-    """
-    frames = [added if read == name else inputs.read_now(workspace, read) for read in stream.reads]
-    windows = operators.windows(stream(*frames))
-    for by in (ROW, stream.watermarks[name].time):
-        window = next((found for one in windows if (found := one.beside(by)) is not None), None)
-        if window is not None:
-            ends = window.ends(workspace.session, by).groupBy(F.col(f"`{by}`"))
-            return ends.agg(F.max("_end").alias(_END), F.min("_end").alias(_FIRST_END))
-    return None
+        return added.where(time <= instant).join(arrived, ROW, "left_semi").withColumn("_missed", F.lit("all"))
+    ends = arrived.groupBy(ROW).agg(F.max(END).alias(_END), F.min(END).alias(_FIRST_END))
+    missed = F.when(F.col(_END).isNull(), "all")
+    if watermark and rule == "window":
+        missed = missed.when(F.col(_END) <= instant, "all").when(F.col(_FIRST_END) <= instant, "some")
+    return added.join(ends, ROW).withColumn("_missed", missed).where("_missed IS NOT NULL").drop(_END, _FIRST_END)
 
 
 def _as_kept(
@@ -154,14 +138,16 @@ def _as_kept(
     time = F.col(f"`{stream.watermarks[name].time}`")
     closed = F.when(time.isNotNull(), F.timestamp_millis(F.lit(watermark)))
     told: Any = late.agg(
-        F.count("*").alias("rows"), F.min(time).alias("oldest"), F.count_if(F.col("_missed") == "some").alias("some")
+        F.count("*").alias("rows"),
+        F.min(time).alias("oldest"),
+        *(F.count_if(F.col("_missed") == missed).alias(missed) for missed in ("some", "unknown")),
     ).first()
     if not told["rows"]:
         return None
     report.late += told["rows"]
     report.notes.append(_said(stream, name, told, watermark))
     marked = late.drop(ROW).withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)})
-    wanted = {one.name: one.dataType for one in _schema(stream, lateness)}
+    wanted = {one.name: one.dataType for one in _schema(workspace, stream, lateness)}
     columns = [F.col(f"`{column}`").cast(wanted[column]).alias(column) for column in marked.columns]
     ours = {column: how for column, how in stream.treatments.items() if column in marked.columns}
     return treatments.applied(workspace.settings, marked, ours, f"Stream '{stream.name}'").select(*columns)
@@ -173,10 +159,13 @@ def _said(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int)
         at = datetime.fromtimestamp(watermark / 1000, UTC).replace(tzinfo=None)
         rows += f", by up to {max((at - told['oldest']).total_seconds(), 0):,.0f} s"
     some = f" ({told['some']:,} of them only for some of their windows)" if told["some"] else ""
-    return f"{rows}{some}: they are in {stream.late}"
+    unknown = (
+        f" ({told['unknown']:,} of them by their time alone: its plan does not tell which it takes)" if told["unknown"] else ""
+    )
+    return f"{rows}{some}{unknown}: they are in {stream.late}"
 
 
-def _schema(stream: AnyStream, lateness: Lateness) -> StructType:
+def _schema(workspace: Workspace, stream: AnyStream, lateness: Lateness) -> StructType:
     """The columns of all inputs; one that two inputs have by different types is a text. Then those that say why a row is there."""
     fields: dict[str, StructField] = {}
     for name in stream.watermarks:
@@ -184,18 +173,15 @@ def _schema(stream: AnyStream, lateness: Lateness) -> StructType:
             other = fields.get(one.name)
             kind = one.dataType if other is None or other.dataType == one.dataType else StringType()
             fields[one.name] = StructField(one.name, kind)
-    for column, how in _as_treated(stream, fields).items():
+    for column, how in _as_treated(workspace, stream, fields).items():
         fields[column] = StructField(column, how)
     return StructType([*fields.values(), *tables.columns(COLUMNS).fields])
 
 
-def _as_treated(stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
+def _as_treated(workspace: Workspace, stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
     """The types of personal columns as the target's treatments make them."""
     ours = {column: how for column, how in stream.treatments.items() if column in fields}
     if not ours:
         return {}
-    from pyspark.sql import SparkSession
-
-    session: Any = SparkSession.getActiveSession()
-    given = session.createDataFrame([], StructType(list(fields.values())))
+    given = workspace.session.createDataFrame([], StructType(list(fields.values())))
     return {one.name: one.dataType for one in treatments.applied(None, given, ours).schema if one.name in ours}

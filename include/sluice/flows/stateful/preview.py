@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.windowed import Windowed
-from sluice.flows.stateful import inputs, operators
+from sluice.flows.stateful import inputs, refusals
 from sluice.flows.writing import targets
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
@@ -24,7 +24,7 @@ def examined(session: SparkSession, stream: Windowed[Any], schemas: Mapping[str,
     """
     seen = {name: StructType([one for one in schemas[name] if one.name not in PROVENANCE]) for name in stream.reads}
     result = stream(*(inputs.marked(stream, name, inputs.empty(session, seen[name])) for name in stream.reads))
-    operators.check(stream, result)
+    refusals.check(stream, result)
     stored = treatments.applied(None, result, stream.treatments, f"Stream '{stream.name}'").schema
     targets.check_columns(stream, stored.names)
     return stored

@@ -38,7 +38,10 @@ _LOOK_FOR_STOP = 0.2
 
 @dataclass(frozen=True)
 class Round:
-    """A look that did something. reports: of the stages; errors: why flows failed; again: seconds until the first of them is tried again."""
+    """A look that did something. reports: of the stages; errors: why flows failed; again: seconds until the first of them is tried again.
+
+    differing: tables that a verification found to be otherwise than their recompute. Nothing of them is tried again, and nobody waits for them.
+    """
 
     number: int
     seconds: float
@@ -46,6 +49,7 @@ class Round:
     errors: dict[str, str] = field(default_factory=dict)
     failures: int = 0
     again: float = 0.0
+    differing: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -105,6 +109,7 @@ class Keeper:
         self._number = 0
         self._reports: list[dict[str, Any]] = []
         self._errors: dict[str, str] = {}
+        self._differing: dict[str, str] = {}
 
     def is_to_stop(self) -> bool:
         """Whether somebody asked this run to stop."""
@@ -119,7 +124,7 @@ class Keeper:
         """Take what is new. None where nothing was, or nothing of it concerned any table."""
         started = time.monotonic()
         self._number += 1
-        self._reports, self._errors = [], {}
+        self._reports, self._errors, self._differing = [], {}, {}
         with suppress(StopRequested):  # what was done before counts, and the caller sees the request
             self._take()
         if not self._reports and not self._errors:
@@ -127,7 +132,7 @@ class Keeper:
         failing = [self._failing[name] for name in self._errors]
         again = min((one.until for one in failing), default=0.0) - time.monotonic() if failing else 0.0
         most = max((one.times for one in failing), default=0)
-        return Round(self._number, time.monotonic() - started, self._reports, self._errors, most, again)
+        return Round(self._number, time.monotonic() - started, self._reports, self._errors, most, again, self._differing)
 
     def give_up(self) -> None:
         """Raises SluiceError where a flow failed too often in a row."""
@@ -216,7 +221,9 @@ class Keeper:
         if self.is_to_stop() and any(isinstance(error, StopRequested) for error in errors.values()):
             raise StopRequested("stopped on request, at a batch boundary")
         for name, error in errors.items():
-            if self._may(name):  # a source that cannot be looked at is told of by every discovery
+            if isinstance(error, verifying.Differs):
+                self._differing[name] = job.reason(error)
+            elif self._may(name):  # a source that cannot be looked at is told of by every discovery
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
                 self._failing[name] = _Failing(times, job.reason(error), time.monotonic() + pause)

@@ -60,7 +60,7 @@ def of(books: Books) -> list[Flow]:
     graph = books.graph
     found = [_bronze(books, source) for source in graph.sources.values()]
     found += [_silver(books, table) for table in graph.tables.values()]
-    found += [_stateful(books, stream) for stream in graph.streams.values()]
+    found += [of_stream(books, stream) for stream in graph.streams.values()]
     return found + [of_view(books, view) for view in graph.views.values()]
 
 
@@ -156,7 +156,8 @@ def _silver(books: Books, table: Table[Any]) -> Flow:
     )
 
 
-def _stateful(books: Books, stream: Windowed[Any]) -> Flow:
+def of_stream(books: Books, stream: Windowed[Any]) -> Flow:
+    """How the flow of a stream with state stands. Errors as of `of`."""
     missing = [name for name in stream.reads if not log.exists(books.path(name))]
     if missing:
         flow = standing(books, stream)

@@ -1,0 +1,95 @@
+"""Spark's query plans, walked from Python: the only place that knows how. No data is read. Only classic PySpark gives plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DELAY = "spark.watermarkDelayMs"
+"""What Spark notes of a column that a watermark is of, and of the windows that are made of it."""
+
+_WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
+_NAMED = ("AttributeReference", "GetStructField")
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """A plan and all that is below it."""
+    yield plan
+    for child in children(plan):
+        yield from nodes(child)
+
+
+def children(plan: Any) -> list[Any]:
+    """What a node is made of."""
+    return sequence(plan.children())
+
+
+def sequence(found: Any) -> list[Any]:
+    """A Scala sequence."""
+    return [found.apply(position) for position in range(found.size())]
+
+
+def scala(like: Any, items: list[Any]) -> Any:
+    """A Scala sequence of these. like: any other, since Python cannot begin one."""
+    found = like.take(0)
+    for item in items:
+        found = found.appended(item)
+    return found
+
+
+def output(plan: Any) -> list[Any]:
+    """The columns that a node gives."""
+    return sequence(plan.output())
+
+
+def named(plan: Any, column: str) -> Any | None:
+    """The column of this name; None where the plan gives none."""
+    return next((one for one in output(plan) if one.name() == column), None)
+
+
+def identity(attribute: Any) -> int:
+    """What tells a column from all others of that name."""
+    return int(attribute.exprId().id())
+
+
+def is_watermarked(expression: Any) -> bool:
+    """Whether Spark takes a key for the instant, or the window, that a watermark ends."""
+    return expression.nodeName() in _NAMED and bool(expression.metadata().contains(DELAY))
+
+
+def is_window(expression: Any) -> bool:
+    """Whether a column is what `window` or `session_window` made. Any other STRUCT is none."""
+    return expression.nodeName() == "AttributeReference" and any(expression.metadata().contains(mark) for mark in _WINDOWS)
+
+
+def analyzed(frame: DataFrame) -> Any:
+    """The plan as it was written, columns resolved."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def optimized(frame: DataFrame) -> Any:
+    """The optimised plan of a stream; that of a query execution is refused for one."""
+    session: Any = frame.sparkSession._jsparkSession
+    return session.sessionState().optimizer().execute(analyzed(frame))
+
+
+def columns(session: SparkSession, plan: Any, wanted: Mapping[str, int]) -> DataFrame:
+    """Columns that a part of a plan over tables gives: their identities, by the names that they are to have."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    rows = DataFrame(jvm().org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    # By position: two of a plan's columns may have one name.
+    position = {identity(one): number for number, one in enumerate(output(plan))}
+    numbered = rows.toDF(*(f"_{number}" for number in range(len(rows.columns))))
+    return numbered.select(*(F.col(f"_{position[column]}").alias(name) for name, column in wanted.items()))
+
+
+def jvm() -> Any:
+    """Spark's JVM."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
