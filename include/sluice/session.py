@@ -50,7 +50,8 @@ def running(settings: Settings) -> list[Path]:
     """
     environments = [_of_process(path) for path in Path("/proc").glob("[0-9]*")]
     owned = {one.local for one in environments if one.local}
-    unknown = any(one.is_spark and one.local is None for one in environments)
+    # Where processes cannot be looked at, as on macOS, any folder may be in use.
+    unknown = not environments or any(one.is_spark and one.local is None for one in environments)
     ours = str(settings.spark_local) + os.sep
     others = [one.started for one in environments if one.is_spark and not str(one.local or "").startswith(ours)]
     since = min(others, default=float("inf"))

@@ -29,9 +29,7 @@ def at_operator(workspace: Workspace, stream: AnyStream, name: str, added: DataF
     """
     try:
         return _arriving(workspace, stream, name, added)
-    except (
-        Exception
-    ):  # a transform may raise what it likes; the stream itself has gone through it, so nothing is to fail for that here
+    except Exception:  # of the transform, whatever it raises: the stream has gone through it, and nothing is to fail for its accounts
         return None
 
 
