@@ -58,7 +58,7 @@ POINTS = [
     ("sluice.flows.bronze.intake", "accounting.count"),
     ("sluice.quality.quarantine", "commits.replace_deliveries"),
     ("sluice.flows.silver.fold", "merge"),
-    ("sluice.flows.gold.view", "merge"),
+    ("sluice.flows.gold.batch", "merge"),
 ]
 
 

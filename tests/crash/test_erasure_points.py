@@ -21,7 +21,7 @@ POINTS = [
     ("sluice.privacy.suppression", "add"),
     ("sluice.erasure.ledger", "note"),
     ("sluice.erasure.steps.rows", "merged"),
-    ("sluice.flows.gold.view", "merge"),
+    ("sluice.flows.gold.batch", "merge"),
     ("sluice.ingest.landing.rewriting", "put"),
     ("sluice.ingest.landing.rewriting", "_tell"),
     ("sluice.erasure.steps.sweep", "everywhere"),

@@ -50,7 +50,7 @@ POINTS = (
     "sluice.flows.bronze.intake:commits.append",
     "sluice.flows.bronze.intake:accounting.outcomes",
     "sluice.flows.silver.fold:merge",
-    "sluice.flows.gold.view:merge",
+    "sluice.flows.gold.batch:merge",
 )
 """Where a commit is made: before or after any of them the process may die."""
 

@@ -29,7 +29,8 @@ def at_operator(workspace: Workspace, stream: AnyStream, name: str, added: DataF
     """
     try:
         return _arriving(workspace, stream, name, added)
-    except Exception:  # of the transform, whatever it raises: the stream has gone through it, and nothing is to fail for its accounts
+    except Exception:
+        # Of the transform, whatever it raises: the stream itself has gone through it, and nothing is to fail for its accounts.
         return None
 
 

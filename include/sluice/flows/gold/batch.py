@@ -1,0 +1,188 @@
+"""One batch of a view's flow: what its changes touch is recomputed from the inputs as they are now, and the difference is merged.
+
+The inputs are read at versions pinned for the run. Where that is cheaper, all of the view is recomputed; merged is the difference only
+then, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.flows.gold import choice, touched
+from sluice.flows.gold.pins import Versions
+from sluice.flows.gold.probe import Reach
+from sluice.flows.gold.touched import Scope
+from sluice.flows.writing import targets
+from sluice.flows.writing.difference import DISTINCT, Changes, Repeated, distinct_keys, kept, merge, operations, refuse_repeated
+from sluice.flows.writing.judgement import judge_and_ask
+from sluice.lake import evaluation, log, tables
+from sluice.lake.report import FlowReport
+from sluice.lake.tables import Shape
+from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import treatments
+from sluice.quality import verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ELSEWHERE = "a key that was made has another row where no change was"
+
+
+def read(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
+    """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
+    return tables.read(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
+
+
+@dataclass
+class Told:
+    """What a run's report says of how much of a view was made again."""
+
+    report: FlowReport
+    keys: int = 0
+
+    def full(self, why: str) -> None:
+        """All of it."""
+        self.report.recomputed = f"full: {why}"
+
+    def some(self, rows: int, of: int | None) -> None:
+        """So many rows, beside those of earlier batches."""
+        self.keys += rows
+        if not (self.report.recomputed or "").startswith("full"):
+            self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of a view's flow. versions: to read its inputs at; known: what the logs say of it and of them."""
+
+    workspace: Workspace
+    view: MaterializedView[Any]
+    reach: Mapping[str, Reach]
+    versions: Versions
+    known: choice.States
+    told: Told
+
+    def follow(self, rows: DataFrame, changed: int | None) -> None:
+        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many there are at most."""
+        why = choice.beforehand(self.view, self.known)
+        if why is not None:
+            if changed or not rows.isEmpty():
+                self._full(why)
+            return
+        with ExitStack() as stack:
+            scopes, why = self._scopes(stack, rows, changed)
+            if why is not None:
+                self._full(why)
+            for scope in scopes:
+                made, changes = self._merged(scope)
+                self.told.some(made, self.known[self.view.name].rows)
+                if changes.unplaced:
+                    self._full(_ELSEWHERE)
+                    break
+
+    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[Scope], str | None]:
+        """What a batch of changed names touches; or why all is to be recomputed."""
+        session = self.workspace.session
+        evaluation.suit(session, (), rows=changed)
+        changes = stack.enter_context(kept(_together(rows, changed).distinct()))
+        found = touched.news(changes, self.reach)
+        anywhere = touched.unbounded(found, self.reach)
+        if anywhere:
+            return (), f"a change of '{anywhere[0]}' can touch any row"
+        scopes = stack.enter_context(touched.scopes(self.view, changes, found, self.reach))
+        if choice.most_touched(self.workspace, self.view, self.known, scopes):
+            return (), "most rows touched"
+        return scopes, None
+
+    def recompute(self) -> None:
+        """Recompute the whole view and merge what differs."""
+        made, _ = self._merged(None)
+        if self._holds_more_than(made):
+            self._anew()
+
+    def replace(self, shape: Shape) -> None:
+        """Make the view anew with other columns."""
+        with kept(self._stored(self.view(*self._inputs().values()))) as judged:
+            self._judged(judged)
+            self.told.report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), self._path, shape))
+
+    def _merged(self, scope: Scope | None) -> tuple[int, Changes]:
+        """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made, and what was merged."""
+        view, session = self.view, self.workspace.session
+        inputs, old = self._inputs(), tables.read(session, self._path)
+        if scope is not None:
+            inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
+        new = view(*(inputs[name] for name in view.reads))
+        bounding = targets.bounding(view, old.schema)
+        if scope is not None:
+            new, old = scope.of_view(new, made=True), scope.of_view(old)
+        evaluation.suit(session, (), rows=choice.rows_of(self.known))
+        with kept(self._stored(new)) as judged:
+            made = self._judged(judged)
+            there = choice.rows_within(self._path, scope.limits() if scope is not None else {})
+            evaluation.suit(session, (), rows=None if there is None else made + there)
+            rows = _together(judged.drop(*verdicts.VERDICT), made, there)
+            differing = operations(rows, _together(old, made, there), view.keys)
+            try:
+                # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
+                changes = merge(session, self._path, differing, view.keys, bounding, unique=scope is not None)
+            except Repeated:
+                return made, Changes()
+        self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
+        return made, changes
+
+    def _holds_more_than(self, made: int) -> bool:
+        """Whether the table has other rows than the view's, which is a key twice: no merge puts that right."""
+        state = log.state(self._path)
+        if state is not None and state.rows == made:
+            return False
+        return tables.read(self.workspace.session, self._path).count() != made
+
+    def _anew(self) -> None:
+        """Write all rows of the table anew."""
+        columns = tables.read(self.workspace.session, self._path).schema
+        with kept(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
+            given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
+            named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
+            rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
+            self.told.report.changed(rows.count(), 0, 0)
+        self.told.report.notes.append("its table had a key twice, and was written anew")
+
+    def _judged(self, rows: DataFrame) -> int:
+        """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.
+
+        All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
+        """
+        _, found = judge_and_ask(self.view, rows, self.told.report, [distinct_keys(self.view.keys)])
+        refuse_repeated(found["rows"], found[DISTINCT], self.view.keys)
+        return int(found["rows"])
+
+    def _full(self, why: str) -> None:
+        self.recompute()
+        # By today's transform all of it, and by its inputs: what was restored is so no more.
+        targets.remember(self.workspace, self.view)
+        self.told.full(why)
+
+    @property
+    def _path(self) -> str:
+        return self.workspace.path(self.view.name)
+
+    def _inputs(self) -> dict[str, DataFrame]:
+        """The inputs at their versions, in order."""
+        return {name: read(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
+
+    def _stored(self, rows: DataFrame) -> DataFrame:
+        """The transform's rows with verdicts, personal columns treated."""
+        judged = verdicts.with_verdict(rows, self.view.expectations)
+        return treatments.applied(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
+
+
+def _together(rows: DataFrame, *counts: int | None) -> DataFrame:
+    """Few rows in one partition: nothing that is done to them takes a shuffle, whose every stage would be a job of its own."""
+    return rows.coalesce(1) if choice.few(*counts) else rows
