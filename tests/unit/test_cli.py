@@ -206,7 +206,7 @@ def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_
     assert "42000" not in out
     code, out, _ = call("erase", "list", "gym", "--json")
     assert "42000" not in out
-    assert [request["people"] for request in last_line(out)["requests"]] == [2]  # type: ignore[attr-defined]
+    assert [request["identifiers"] for request in last_line(out)["requests"]] == [2]  # type: ignore[attr-defined]
     counts = last_line(call("erase", "status", "--json")[1])["pipelines"][0]  # type: ignore[index]
     assert (counts["pipeline"], counts["waiting"], counts["done"]) == ("gym", 1, 0)
     assert "Erasure requests waiting: 1" in call("status", "gym")[1]
