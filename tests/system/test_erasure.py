@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,8 @@ def states(client: Client, run: str) -> dict[str, str]:
 def answer(client: Client, run: str, option: str) -> None:
     """Approve or reject, as the UI does."""
     until(lambda: states(client, run).get("gym.approve") in ("awaiting_input", "deferred"), 120, "the approval step")
+    # Airflow 3.3.2 loses an answer that comes before its scheduler has heard that the step waits, and asks again: people are slower.
+    time.sleep(5)
     body = {"chosen_options": [option], "params_input": {}}
     client.request("PATCH", f"/dags/erasure/dagRuns/{run}/taskInstances/gym.approve/-1/hitlDetails", body)
 
