@@ -49,8 +49,8 @@ def states(client: Client, run: str) -> dict[str, str]:
 def answer(client: Client, run: str, option: str) -> None:
     """Approve or reject, as the UI does."""
     until(lambda: states(client, run).get("gym.approve") in ("awaiting_input", "deferred"), 120, "the approval step")
-    # Airflow 3.3.2 loses an answer that comes before its scheduler has heard that the step waits, and asks again: people are slower.
-    time.sleep(5)
+    # Airflow 3.3.2 loses an answer that comes before its scheduler has heard, at its next look, that the step waits; it asks again then.
+    time.sleep(15)
     body = {"chosen_options": [option], "params_input": {}}
     client.request("PATCH", f"/dags/erasure/dagRuns/{run}/taskInstances/gym.approve/-1/hitlDetails", body)
 
