@@ -1,4 +1,4 @@
-"""What Sluice adds to Airflow: a page of a pipeline's tables, for whoever may see its DAG, and one writer at a time on SQLite."""
+"""What Sluice adds to Airflow: a page of tables for whoever may see their DAG, one writer at a time on SQLite, no identifier for the audit log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from orchestration.erasure.ids_only import IdsOnly
 from orchestration.line import airflow_line
 from orchestration.server import sqlite
 from orchestration.ui.history_page import history_page
@@ -40,6 +41,11 @@ async def _pages(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callab
     await _application()(scope, receive, send)
 
 
+def _middlewares() -> list[dict[str, Any]]:
+    one_writer = [{"name": "one writer on SQLite", "middleware": sqlite.OneWriter}] if sqlite.is_used() else []
+    return [*one_writer, {"name": "ids of erasure requests only", "middleware": IdsOnly}]
+
+
 def _blueprint() -> Any:
     from airflow.www.auth import has_access_dag  # type: ignore[import-not-found]  # Airflow 2 alone has it
     from flask import Blueprint, abort, request  # type: ignore[import-not-found]
@@ -63,7 +69,5 @@ class SluicePlugin(AirflowPlugin):
     name = "sluice"
     operator_extra_links = LINKS
     fastapi_apps = [{"name": "sluice", "app": _pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
-    fastapi_root_middlewares = (
-        [{"name": "sluice", "middleware": sqlite.OneWriter}] if airflow_line() == 3 and sqlite.is_used() else []
-    )
+    fastapi_root_middlewares = _middlewares() if airflow_line() == 3 else []
     flask_blueprints = [_blueprint()] if airflow_line() == 2 else []

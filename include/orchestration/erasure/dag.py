@@ -11,14 +11,12 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from orchestration.erasure.form import erasure_form
+from orchestration.erasure.form import DAG_ID, erasure_form
 from orchestration.erasure.tasks import NOW, UNAPPROVED, DueOperator, EraseOperator
 from orchestration.line import airflow_line
 from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS
 from orchestration.server.home import pool_name
 from sluice.settings import Settings, pipeline_names
-
-DAG_ID = "erasure"
 
 _ERASE = (
     "Takes the rows out of every table and every place beside, removes the bytes of those whose retention is over, scans what is left, "
