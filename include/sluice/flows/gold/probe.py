@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
+from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, in_time
-from sluice.flows.gold.plans import input_of, members, reading, refuse_what_is_not_followed, used
+from sluice.flows.gold.inputs import input_of, reading, refuse_what_is_not_followed, used
 from sluice.flows.gold.total import total
 from sluice.flows.gold.truncation import truncated
 
@@ -64,7 +64,7 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
     leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
     result = _called(view, leaves)
     names = {_relation(leaf): name for name, leaf in leaves.items()}
-    analysed = result._jdf.queryExecution().analyzed()
+    analysed = plans.analyzed(result)
     refuse_what_is_not_followed(view.name, analysed)
     unused = sorted(set(inputs) - reading(analysed, names).keys())
     if unused:
@@ -128,7 +128,7 @@ def _untouchable(session: SparkSession) -> RDD[Any]:
 
 
 def _relation(leaf: DataFrame) -> int:
-    return int(leaf._jdf.queryExecution().analyzed().rdd().id())
+    return int(plans.analyzed(leaf).rdd().id())
 
 
 def _arrivals(
@@ -154,9 +154,9 @@ def _arrivals(
             here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
             found[name] = here if name not in found or found[name] == here else None
             seen[name] += 1
-        for subquery in members(plan.subqueries()):
+        for subquery in plans.sequence(plan.subqueries()):
             walk(subquery, [])
-        for child in members(plan.children()):
+        for child in plans.sequence(plan.children()):
             walk(child, conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
@@ -213,7 +213,7 @@ def _written(conversion: Any, child: Any) -> Any:
     Nothing else is: a session's start looks like its first event's instant, and the optimiser takes filters through the making of
     sessions as if it were, which gives wrong ones (Spark 4.2).
     """
-    known: Any = SparkContext._jvm
+    known = plans.jvm()
     expressions = known.org.apache.spark.sql.catalyst.expressions
     kinds = conversion.fromType().simpleString(), conversion.toType().simpleString()
     if kinds == ("timestamp", "bigint"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark import SparkContext
+from sluice.flows import plans
 
 _TOTAL = frozenset({
     *("AttributeReference", "Literal", "KnownNullable", "KnownNotNull", "GetStructField", "NormalizeNaNAndZero"),
@@ -25,15 +25,15 @@ _TOTAL = frozenset({
 
 def total(expression: Any) -> bool:
     """Whether an expression of the JVM's gives a value, or NULL, whatever its columns hold."""
-    kind, children = expression.getClass().getSimpleName(), expression.children()
+    kind = expression.getClass().getSimpleName()
     if not (_cannot_fail(expression) if kind == "Cast" else kind in _TOTAL):
         return False
-    return all(total(children.apply(position)) for position in range(children.size()))
+    return all(total(child) for child in plans.children(expression))
 
 
 def _cannot_fail(cast: Any) -> bool:
     """Whether a cast is to a wider type, from an instant to its day, or gives NULL where it fails."""
-    known: Any = SparkContext._jvm
+    known = plans.jvm()
     given, wanted = cast.child().dataType(), cast.dataType()
     if str(cast.evalMode()) == "TRY" or (given.simpleString(), wanted.simpleString()) == ("timestamp", "date"):
         return True

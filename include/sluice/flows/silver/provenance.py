@@ -7,16 +7,14 @@ operators that treat each row by itself, so the same walk decides whether a bord
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from sluice.errors import DeclarationError
+from sluice.flows import plans
 from sluice.flows.writing.repeatable import unrepeatable
 from sluice.lake.workspace import PROVENANCE
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
 _WHAT = {
@@ -38,18 +36,18 @@ def carried(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> 
 
     Raises DeclarationError where the transform is not row-local or not deterministic.
     """
-    jvm = _jvm(frame.sparkSession)
+    jvm = plans.jvm()
     # What WITH names in a SQL text is put in its place; the analyser leaves that to the optimiser.
     inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
-    plan = _rebuilt(frame.sparkSession, inlined.apply(frame._jdf.queryExecution().analyzed()), table, names)
+    plan = _rebuilt(inlined.apply(plans.analyzed(frame)), table, names)
     return DataFrame(
         jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, plan),
         frame.sparkSession,
     )
 
 
-def _rebuilt(session: SparkSession, plan: Any, table: str, names: Sequence[str]) -> Any:
-    children = _list(plan.children())
+def _rebuilt(plan: Any, table: str, names: Sequence[str]) -> Any:
+    children = plans.children(plan)
     if not children:
         _check_leaf(plan, table, names)
         return plan
@@ -61,19 +59,21 @@ def _rebuilt(session: SparkSession, plan: Any, table: str, names: Sequence[str])
             "Make it a @materialized_view."
         )
     _check_expressions(plan, table)
-    below = [_rebuilt(session, child, table, names) for child in children]
+    below = [_rebuilt(child, table, names) for child in children]
     if kind != "Project":
-        return plan.withNewChildren(_seq(session, below))
-    projected = _list(plan.projectList())
+        return plan.withNewChildren(plans.scala(plan.children(), below))
+    projected = plans.sequence(plan.projectList())
     present = {item.name() for item in projected}
-    available = {item.name(): item for item in _list(below[0].output())}
+    available = {item.name(): item for item in plans.output(below[0])}
     added = [available[name] for name in names if name not in present]
-    return _jvm(session).org.apache.spark.sql.catalyst.plans.logical.Project(_seq(session, [*projected, *added]), below[0])
+    return plans.jvm().org.apache.spark.sql.catalyst.plans.logical.Project(
+        plans.scala(plan.projectList(), [*projected, *added]), below[0]
+    )
 
 
 def _check_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
     """Raises DeclarationError for rows that no record is behind, as of `VALUES` or `range`: a delivery could not take them back."""
-    missing = set(names) - {item.name() for item in _list(plan.output())}
+    missing = set(names) - {item.name() for item in plans.output(plan)}
     if missing:
         raise DeclarationError(
             f"Table '{table}' makes rows that come from no row of its source ({plan.nodeName()}). Take them out."
@@ -81,7 +81,7 @@ def _check_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
 
 
 def _check_expressions(plan: Any, table: str) -> None:
-    for expression in _list(plan.expressions()):
+    for expression in plans.sequence(plan.expressions()):
         what = unrepeatable(expression)
         if what:
             raise DeclarationError(
@@ -91,15 +91,3 @@ def _check_expressions(plan: Any, table: str) -> None:
         raise DeclarationError(
             f"Table '{table}' uses a subquery, which looks at more than one row. Make it a @materialized_view."
         )
-
-
-def _jvm(session: SparkSession) -> Any:
-    return session._jvm
-
-
-def _list(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
-def _seq(session: SparkSession, items: list[Any]) -> Any:
-    return _jvm(session).org.apache.spark.api.python.PythonUtils.toSeq(items)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.windowed import Windowed
-from sluice.flows.stateful import inputs, operators, plans
+from sluice.flows import plans
+from sluice.flows.stateful import inputs, operators
 from sluice.flows.stateful.inputs import ROW
 from sluice.lake.workspace import Workspace
 

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import DeclarationError, nearest
+from sluice.flows import plans
 from sluice.flows.progress.batches import Range
 from sluice.flows.progress.continuity import HEARTBEATS
-from sluice.flows.stateful import plans
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.declare.datasets.windowed import Windowed
-from sluice.flows.stateful import plans
+from sluice.flows import plans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

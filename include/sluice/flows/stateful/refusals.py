@@ -8,7 +8,8 @@ from pyspark.errors import PySparkException
 
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import DeclarationError
-from sluice.flows.stateful import operators, plans
+from sluice.flows import plans
+from sluice.flows.stateful import operators
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

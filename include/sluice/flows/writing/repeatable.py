@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.flows import plans
 from sluice.quality.conditions import CLOCK
 
 
@@ -22,8 +23,7 @@ def _by_chance(expression: Any) -> bool:
     """Whether chance is in it, beside aggregates that count as such only for their order."""
     if expression.deterministic():
         return False
-    children = expression.children()
-    below = [children.apply(position) for position in range(children.size())]
+    below = plans.children(expression)
     if all(child.deterministic() for child in below):
         return not _is_aggregate(expression)
     return any(_by_chance(child) for child in below)

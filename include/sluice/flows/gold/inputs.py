@@ -1,14 +1,13 @@
-"""Plans of a view's transform, as Spark has them: where its inputs are read, which columns of them matter, and what may not be in it."""
+"""A view's inputs in the plan of its transform: where they are read, which columns of them matter, and what would be no input at all."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark import SparkContext
-
 from sluice.errors import DeclarationError
+from sluice.flows import plans
 from sluice.flows.writing.repeatable import unrepeatable
 
 _GIVES_OWN_COLUMNS = ("Project", "Aggregate")
@@ -17,7 +16,7 @@ _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation
 
 def reading(plan: Any, names: Mapping[int, str]) -> Counter[str]:
     """At how many places a plan reads each input. names: by the id of its rows."""
-    return Counter(name for one in _nodes(plan) if (name := input_of(one, names)) is not None)
+    return Counter(name for one in plans.everywhere(plan) if (name := input_of(one, names)) is not None)
 
 
 def input_of(plan: Any, names: Mapping[int, str]) -> str | None:
@@ -32,12 +31,12 @@ def used(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
     def walk(node: Any, needed: Any) -> None:
         name = input_of(node, names)
         if name is not None:
-            columns = (one for one in members(node.output()) if needed.contains(one))
+            columns = (one for one in plans.sequence(node.output()) if needed.contains(one))
             found[name].update(f"{one.name()} {one.dataType().simpleString()}" for one in columns)
-        for subquery in members(node.subqueries()):
+        for subquery in plans.sequence(node.subqueries()):
             walk(subquery, subquery.outputSet())
         below = node.references() if node.nodeName() in _GIVES_OWN_COLUMNS else getattr(needed, "$plus$plus")(node.references())
-        for child in members(node.children()):
+        for child in plans.sequence(node.children()):
             walk(child, child.outputSet() if node.nodeName() == "Union" else below)
 
     walk(plan, plan.outputSet())
@@ -49,7 +48,7 @@ def refuse_what_is_not_followed(view: str, plan: Any) -> None:
 
     None of these tells when it changes, so rows that were made would stay as they were.
     """
-    if any(one.getClass().getSimpleName() in _FROM_ELSEWHERE for one in _nodes(plan) if one.children().isEmpty()):
+    if any(one.getClass().getSimpleName() in _FROM_ELSEWHERE for one in plans.everywhere(plan) if one.children().isEmpty()):
         raise DeclarationError(
             f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
         )
@@ -63,21 +62,10 @@ def refuse_what_is_not_followed(view: str, plan: Any) -> None:
 
 def _unrepeatable(plan: Any) -> str | None:
     """What in a plan is another thing each time. Expressions are looked at one by one only where the plan as a whole says so."""
-    patterns = SparkContext._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    patterns = plans.jvm().org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
         return None
-    return next((said for node in _nodes(plan) for one in members(node.expressions()) if (said := unrepeatable(one))), None)
-
-
-def members(sequence: Any) -> list[Any]:
-    """The members of a sequence of the JVM."""
-    return [sequence.apply(position) for position in range(sequence.size())]
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    """All nodes of a plan, subqueries among them."""
-    waiting = [plan]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting += [*members(one.subqueries()), *members(one.children())]
+    return next(
+        (said for node in plans.everywhere(plan) for one in plans.sequence(node.expressions()) if (said := unrepeatable(one))),
+        None,
+    )

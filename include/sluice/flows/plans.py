@@ -22,6 +22,14 @@ def nodes(plan: Any) -> Iterator[Any]:
         yield from nodes(child)
 
 
+def everywhere(plan: Any) -> Iterator[Any]:
+    """The same, and what its subqueries are made of."""
+    for node in nodes(plan):
+        yield node
+        for subquery in sequence(node.subqueries()):
+            yield from everywhere(subquery)
+
+
 def children(plan: Any) -> list[Any]:
     """What a node is made of."""
     return sequence(plan.children())
@@ -71,7 +79,7 @@ def analyzed(frame: DataFrame) -> Any:
 
 
 def optimized(frame: DataFrame) -> Any:
-    """The optimised plan of a stream; that of a query execution is refused for one."""
+    """The optimised plan, of a stream as well, for which a query execution refuses it."""
     session: Any = frame.sparkSession._jsparkSession
     return session.sessionState().optimizer().execute(analyzed(frame))
 
