@@ -11,7 +11,8 @@ from typing import Any
 from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
-from orchestration.erasure.form import DAG_ID, erasure_form
+from orchestration.erasure.form import erasure_form
+from orchestration.erasure.ids import DAG_ID
 from orchestration.erasure.tasks import NOW, UNAPPROVED, DueOperator, EraseOperator
 from orchestration.line import airflow_line
 from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS

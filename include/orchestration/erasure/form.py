@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from airflow.providers.common.compat.sdk import Param
 
-DAG_ID = "erasure"
-
-REQUEST = "^[0-9a-f]{12}$(?!\n)"
-"""How an id looks. `$` alone would let a line break follow."""
+from orchestration.erasure.ids import REQUEST
 
 
 def erasure_form() -> dict[str, Param]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from orchestration.erasure.form import DAG_ID, REQUEST
+from orchestration.erasure.ids import DAG_ID, REQUEST
 
 _RUNS = re.compile(rf"/dags/{DAG_ID}/dagRuns/?\Z")
 _BACKFILLS = re.compile(r"/backfills(/dry_run)?/?\Z")
