@@ -124,6 +124,17 @@ def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(
     assert "its table had a key twice, and was written anew" in report.notes
 
 
+def test_a_key_that_is_there_twice_is_seen_where_the_number_of_rows_is_right(settings: Settings, spark: SparkSession) -> None:
+    lake = Lake(settings, spark, by_city)
+    lake.put((1, "a", "Rome", 1, True), (2, "b", "Bari", 1, True))
+    lake.run()
+    twice = lake.table("by_city").toDF().where("city = 'Rome'").withColumn("city", F.lit("Pisa"))
+    twice.unionAll(twice).write.format("delta").mode("append").save(lake.workspace.path("by_city"))
+    lake.put((3, "c", "Turin", 1, True), (4, "d", "Milan", 1, True))
+    lake.run("by_city")
+    assert lake.rows("by_city", "city", "devices") == [("Bari", 1), ("Milan", 1), ("Rome", 1), ("Turin", 1)]
+
+
 def test_a_column_that_an_input_gets_is_in_all_rows_and_one_that_is_not_used_changes_nothing(
     settings: Settings, spark: SparkSession
 ) -> None:

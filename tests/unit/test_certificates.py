@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -299,6 +300,8 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}\n")
     (landing / "notes" / "_SUCCESS").touch()
+    long_ago = time.time() - 16 * 60
+    os.utime(landing / "notes" / "1.jsonl", (long_ago, long_ago))
     found = {(one.root, one.path) for one in undeclared.found(settings, made)}
     assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
         ("released", "by_hand"),
@@ -307,6 +310,9 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     assert _issue(settings, made, request_of_her).verdict == "INCONCLUSIVE"
     said = replace(made, pipeline=replace(house.pipeline, also_here=tuple(f"{root}/{path}" for root, path in found)))
     assert _issue(settings, said, request_of_her).verdict == "PASS"
+    # Nobody goes on writing a part of a file that has not grown for long.
+    os.utime(landing / "notes" / "2.jsonl.part", (long_ago, long_ago))
+    assert [one.path for one in undeclared.found(settings, said)] == ["notes/2.jsonl.part"]
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
@@ -318,8 +324,18 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     made = _issue(settings, house, request_of_her)
     unread = made.record["stamps"]["physical"]["unread"]
     assert made.verdict == "INCONCLUSIVE" and [one["root"] for one in unread] == ["landing"]
+    # Of two sources one has its folder.
+    (settings.landing / "house" / "others").mkdir(parents=True)
+    assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
     ledger.append_numbered(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.GONE}]], 1, "run")
-    assert _issue(settings, house, request_of_her).verdict == "PASS"
+    also = replace(house.pipeline, also_here=("landing/others",))
+    assert _issue(settings, replace(house, pipeline=also), request_of_her).verdict == "PASS"
+    # An archive may lie on a disk of its own.
+    ledger.append_numbered(deliveries, [[{"source": "notes", "file": "b.jsonl", "event": known.CLEANED}]], 2, "run")
+    archived = replace(house, pipeline=also, sources={"notes": replace(notes, clean_source="archive")})
+    assert _issue(settings, archived, request_of_her).verdict == "INCONCLUSIVE"
+    (settings.landing / "house" / "_archive" / "notes").mkdir(parents=True)
+    assert _issue(settings, archived, request_of_her).verdict == "PASS"
 
 
 def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
 
-from sluice import session
+from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
 from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
@@ -130,7 +130,7 @@ def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(works
     _made(running / "blockmgr-1" / "x")
     with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
         _made(killed / "blockmgr-2" / "x")  # although a session runs that is older
-        assert session.running(settings) == [running]
+        assert session_folders.running(settings) == [running]
         without = {root.name: root.without for root in scope.roots(settings, workspace.graph)}
         assert without["spark-local"] == (str(running),), "what nobody uses is scanned"
         told = [str(one["what"]) for one in scope.out_of_reach(replace(settings, spark_master="spark://x"), workspace.graph)]
@@ -145,11 +145,29 @@ def test_folders_of_before_sessions_had_their_own_are_told_by_their_times(
 ) -> None:
     folder = workspace.settings.spark_local / "spark-1"
     folder.mkdir(parents=True)
-    other = session._Process(True, str(workspace.settings.spark_local), time.time() - 60)
-    monkeypatch.setattr(session, "_of_process", lambda path: other)
+    other = session_folders._Process(True, str(workspace.settings.spark_local), time.time() - 60, os.getuid())
+    monkeypatch.setattr(session_folders, "_processes", lambda: [other])
     assert sweep.everywhere(workspace, time.time() + 1) == 0 and folder.exists()
-    monkeypatch.setattr(session, "_of_process", lambda path: session._Process())
+    monkeypatch.setattr(session_folders, "_processes", lambda: [])
     assert sweep.everywhere(workspace, time.time() + 1) == 1 and not folder.exists()
+
+
+def test_a_process_that_may_not_be_looked_at_has_a_folder_of_its_user_and_its_time(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = workspace.settings.spark_local / "session-0a"
+    folder.mkdir(parents=True)
+    now = time.time()
+
+    def in_use(user: int | None, started: float, local: str | None = None) -> bool:
+        monkeypatch.setattr(session_folders, "_processes", lambda: [session_folders._Process(True, local, started, user)])
+        return session_folders.running(workspace.settings) == [folder]
+
+    assert in_use(os.getuid(), now - 60) and in_use(None, now - 60)
+    assert not in_use(os.getuid(), now + 60), "it was there before the process was"
+    assert not in_use(os.getuid() + 1, now - 60) and not in_use(os.getuid(), now - 60, local="/elsewhere")
+    (folder.parent / "called").symlink_to(folder.parent)
+    assert in_use(os.getuid(), now, local=str(folder.parent / "called" / folder.name)), "the same folder, called otherwise"
 
 
 def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Path) -> None:
@@ -241,6 +259,7 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
         assert names.are_in_bytes(text) and names.are_in_record(text), text
     for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
         assert not names.are_in_bytes(text) and not names.are_in_record(text), text
+    assert not names.are_in_record(b"3,77;abc", ";") and names.are_in_record(b"3^77^abc", "^"), "as its source parts fields"
     assert names.are_in_record(b'3,"12140",x,y') and names.are_in_record(b"77") and not names.are_in_record(b"3,12140 steps,x")
     assert not names.are_in_bytes(b"3,12140,x\n"), "a file is more than a record"
 

@@ -306,10 +306,13 @@ def test_a_root_that_is_a_link_is_scanned_where_it_leads(tmp_path: Path) -> None
     (tmp_path / "folder").symlink_to(tmp_path / "disk")
     (tmp_path / "file").symlink_to(tmp_path / "disk" / "f.txt")
     (tmp_path / "nowhere").symlink_to(tmp_path / "not_mounted")
+    roots.append(scan.Root("below", str(tmp_path / "nowhere" / "gym")))
     found = scan.run(roots, needles.of([("who", WHO)]))
     assert {(hit.root, hit.path, hit.decoder) for hit in found.hits} == {(root, "f.txt", "text") for root in ("folder", "file")}
-    assert found.roots == tuple(roots) and found.missing == ("nowhere",)
-    assert [(one.root, one.reason) for one in found.unread] == [("nowhere", "a link that leads nowhere")]
+    assert found.roots == tuple(roots) and found.missing == ("nowhere", "below")
+    assert [(one.root, one.reason) for one in found.unread] == [
+        (root, "a link that leads nowhere") for root in ("below", "nowhere")
+    ]
 
 
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) ->
     errors: dict[str, BaseException] = {}
     for source in workspace.graph.sources.values():
         before = age.oldest(source, now)
-        if before is not None and log.exists(workspace.path(source.name)):
+        # What was begun is brought to its end, though its source may say by now that everything is kept.
+        if (before is not None or _journal(workspace, source).is_file()) and log.exists(workspace.path(source.name)):
             try:
                 reports += _expired(workspace, source, before)
             except StopRequested:
@@ -70,10 +71,13 @@ def _followed(follow: Follow, begun: Sequence[Source], reports: list[FlowReport]
             raise NotFollowed(reports + failed.reports, {**errors, **failed.errors}) from None
 
 
-def _expired(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:
-    reports = [one for one in (_aside(workspace, source.name, before), *_asides(workspace, source, before)) if one.deleted]
-    begun = _journal(workspace, source).is_file() or _begin(workspace, source, before)
-    return reports + (_carried_out(workspace, source) if begun else [])
+def _expired(workspace: Workspace, source: Source, before: datetime | None) -> list[FlowReport]:
+    reports: list[FlowReport] = []
+    if before is not None:
+        reports = [one for one in (_aside(workspace, source.name, before), *_asides(workspace, source, before)) if one.deleted]
+        if not _journal(workspace, source).is_file():
+            _begin(workspace, source, before)
+    return reports + (_carried_out(workspace, source) if _journal(workspace, source).is_file() else [])
 
 
 def _carried_out(workspace: Workspace, source: Source) -> list[FlowReport]:
@@ -83,7 +87,8 @@ def _carried_out(workspace: Workspace, source: Source) -> list[FlowReport]:
     try:
         workspace.note(f"erasure_{source.name}")
         report.deleted = report.rows_out = merged(workspace, path, old, _SAME)
-        report.notes.append(f"{report.deleted} rows older than {source.keep_for}")
+        age_of = source.keep_for or "they were kept for when their deletion was begun"
+        report.notes.append(f"{report.deleted} rows older than {age_of}")
         _ended(report, path)
         return [report, *(_folded(workspace, table, old) for table in workspace.graph.tables if _reads(workspace, table, source))]
     finally:
@@ -130,18 +135,17 @@ def _ended(report: FlowReport, path: str) -> None:
     report.seconds = round(time.monotonic() - report.started, 2)
 
 
-def _begin(workspace: Workspace, source: Source, before: datetime) -> bool:
+def _begin(workspace: Workspace, source: Source, before: datetime) -> None:
     """Write down what is to go; nothing where nothing is."""
     old = _old(workspace, source, before)
     if old.isEmpty():
-        return False
+        return
     old.write.mode("overwrite").parquet(str(_listed(workspace, source)))
     # The list is whole when the journal is there.
     file = _journal(workspace, source)
     temporary = file.with_name(f".{file.name}.tmp")
     temporary.write_text(json.dumps({"before": before.isoformat()}))
     temporary.replace(file)
-    return True
 
 
 def _begun(workspace: Workspace, source: Source) -> DataFrame:

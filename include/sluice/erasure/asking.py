@@ -6,12 +6,10 @@ when the erasure is done, the rows that asked are gone with the others.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -19,10 +17,13 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import ErasureRequests
 from sluice.declare.expansion.stored import through
-from sluice.erasure import receiving, requests, vault
+from sluice.erasure import looked_at, receiving, requests, vault
+from sluice.erasure.looked_at import State
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
+from sluice.ingest import ledger
+from sluice.ingest.ledger import Outcome
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key
@@ -33,49 +34,50 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BY_ROWS = "asked by rows"
-State = dict[str, str]
-"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
+_UP_TO = ", up to delivery "
 
 
 def take(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
     settings, graph = workspace.settings, workspace.graph
-    made: list[ErasureRequest] = []
-    seen = _seen(settings, workspace.pipeline)
+    people: dict[Identifier, str] = {}
+    seen = looked_at.states(settings, workspace.pipeline)
     kept = {name: state for name, state in seen.items() if name in map(_name, graph.asking)}
+    latest = _latest(workspace)
     for asking in graph.asking:
         now = _state(settings, graph, asking)
         if now is not None and kept.get(_name(asking)) != now:
-            said = f"{_BY_ROWS} of '{asking.reads}'"
-            made += _ask(workspace, _new(workspace, asking), said)
+            people = dict.fromkeys(_new(workspace, asking), asking.reads) | people
             kept[_name(asking)] = now
+    made = list(_ask(workspace, people, latest))
     if kept != seen:
-        _see(settings, workspace.pipeline, kept)
+        looked_at.keep(settings, workspace.pipeline, kept)
     return made
 
 
-def _ask(workspace: Workspace, people: Mapping[Identifier, int], said: str) -> Iterator[ErasureRequest]:
-    """A request a person: one who cannot be told from others must not hold up the rest of a delivery. people: by how many rows each asks.
+def _ask(workspace: Workspace, people: Mapping[Identifier, str], latest: int) -> Iterator[ErasureRequest]:
+    """A request a person: one who cannot be told from others must not hold up the rest of a delivery. people: with what their rows are of.
 
-    What was asked by rows before and was refused is tried again; its deadline is still that of then.
+    latest: the last delivery that was looked at. What was asked by rows before and was refused is tried again; its deadline is still that
+    of then.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     refused: dict[Identifier, ErasureRequest] = {}
     for one in requests.all_of(settings, pipeline) if people else ():
-        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note.startswith(said)
+        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note.startswith(_BY_ROWS)
         if by_rows and len(one.pseudonyms) == 1 and vault.holds(settings, pipeline, one.request):
             refused |= dict.fromkeys(vault.asked(settings, pipeline, one.request), one)
-    for person, rows in people.items():
+    for person, reads in people.items():
         before = refused.get(person)
         if before is None:
-            yield receiving.receive(settings, workspace.graph, [person], said=f"{said}: {rows}")
+            yield receiving.receive(settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}")
         else:
-            yield requests.advance(settings, pipeline, before, requests.RECEIVED, "asked again")
+            yield requests.advance(settings, pipeline, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
 
 
 def waits(settings: Settings, graph: Graph) -> bool:
     """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
-    seen = _seen(settings, graph.pipeline.name) if graph.asking else {}
+    seen = looked_at.states(settings, graph.pipeline.name) if graph.asking else {}
     return any(_state(settings, graph, one) not in (None, seen.get(_name(one))) for one in graph.asking)
 
 
@@ -85,33 +87,55 @@ def _state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State |
     return None if mark is None else {"path": path, "mark": mark}
 
 
-def _new(workspace: Workspace, asking: ErasureRequests) -> dict[Identifier, int]:
-    """Who asks and has no request yet, and by how many rows."""
-    column, domain = asking.identifier
-    rows = _rows(workspace, asking)
+def _latest(workspace: Workspace) -> int:
+    """The last delivery in the bronze tables whose rows may ask; 0 where there is none."""
+    reads = {through(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
+    return max((one.delivery for name in reads for one in _ingested(workspace, name)[0]), default=0)
+
+
+def _ingested(workspace: Workspace, name: str) -> tuple[list[Outcome], set[int]]:
+    """The deliveries whose records a bronze table has or had, and which of them count now."""
+    every: list[Outcome] = []
+    live: set[int] = set()
+    for one in workspace.graph.feeding(name):
+        outcomes = [found for found in ledger.of_source(workspace.outcomes, one.name) if found.state == ledger.INGESTED]
+        every += outcomes
+        live |= ledger.live(outcomes, one.redelivery == "replace")
+    return every, live
+
+
+def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
+    """Who asks and has no request yet. Of whom one was taken back, rows ask that came later."""
+    domain = asking.identifier[1]
+    told = _told(workspace, asking)
+    known = _asked(workspace) if told else {}
+    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
+    after = {value: known.get(str(pseudonym(key, domain, value)), 0) for value in told}
+    later = {up_to: _told(workspace, asking, int(up_to)) for up_to in set(after.values()) if 0 < up_to < math.inf}
+    return [Identifier(domain, value) for value in sorted(told) if not after[value] or value in later.get(after[value], ())]
+
+
+def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> set[str]:
+    """Whom rows ask for. after: of deliveries after this one."""
+    column, _ = asking.identifier
+    rows = _rows(workspace, asking, after)
     if column not in rows.columns:
         raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
-    named = (
-        rows
-        .where(asking.where)
-        .groupBy(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
-        .agg(F.count("*").alias("rows"))
-    )
-    told = {row.value: int(row.rows) for row in named.collect() if row.value}
-    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
-    known = _asked(workspace)
-    return {
-        Identifier(domain, value): told[value]
-        for value in sorted(told)
-        if told[value] > known.get(str(pseudonym(key, domain, value)), 0)
-    }
+    named = rows.where(asking.where).select(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
+    return {row.value for row in named.distinct().collect() if row.value}
 
 
-def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
-    """What the declaration reads, of everybody who was not erased."""
+def _rows(workspace: Workspace, asking: ErasureRequests, after: int) -> DataFrame:
+    """What the declaration reads, of deliveries that count, of everybody who was not erased."""
     name, passed = through(workspace.graph.unstored, asking.reads)
     source = workspace.graph.sources[name]
     rows = tables.read(workspace.session, workspace.path(name))
+    if after:
+        rows = rows.where(F.col("_delivery") > after)
+    every, live = _ingested(workspace, name)
+    dead = [(one.delivery,) for one in every if one.delivery not in live]
+    if dead:
+        rows = rows.join(F.broadcast(tables.inline(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti")
     subject = subjects.expression(workspace.graph, source, rows.columns)
     if subject and not suppression.is_empty(workspace):
         at = suppression.instant(rows, subjects.instant(source))
@@ -122,40 +146,28 @@ def _rows(workspace: Workspace, asking: ErasureRequests) -> DataFrame:
 
 
 def _asked(workspace: Workspace) -> dict[str, float]:
-    """By pseudonym, how many rows ask for nothing new: all, of whom a request stands; as many as had asked, where it was taken back.
+    """By pseudonym, up to which delivery rows ask for nothing new: any, of whom a request stands; those looked at, where it was taken back.
 
     One who was refused is asked for again: what came since may tell who is meant.
     """
     found: dict[str, float] = {}
     for one in requests.all_of(workspace.settings, workspace.pipeline):
-        rows = 0.0
+        up_to = 0.0
         if one.withdrawn_at is not None:
-            by_rows = re.fullmatch(rf"{_BY_ROWS} of '.*': (\d+)", one.history[0].note)
-            rows = float(by_rows.group(1)) if by_rows else 0.0
+            up_to = _looked_at(one)
         elif one.lifted_at is None and (one.state != requests.FAILED or one.done_at):
-            rows = math.inf
+            up_to = math.inf
         for called in one.pseudonyms:
-            found[called] = max(found.get(called, 0.0), rows)
+            found[called] = max(found.get(called, 0.0), up_to)
     return found
+
+
+def _looked_at(request: ErasureRequest) -> float:
+    """The last delivery that was looked at when rows asked for this; 0 where none did, and any where that was not noted yet."""
+    noted = [re.search(rf"{_UP_TO}(\d+)\Z", event.note) for event in request.history]
+    by_rows = request.history[0].note.startswith(_BY_ROWS)
+    return max((float(one.group(1)) for one in noted if one), default=math.inf if by_rows else 0.0)
 
 
 def _name(asking: ErasureRequests) -> str:
     return f"{asking.reads}.{asking.identifier[0]}: {asking.where}"
-
-
-def _file(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline, "erasure_requests")) / requests.ASKED
-
-
-def _seen(settings: Settings, pipeline: str) -> dict[str, Any]:
-    path = _file(settings, pipeline)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def _see(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
-    path = _file(settings, pipeline)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{requests.ASKED}.tmp")
-    partial.write_text(json.dumps(states), encoding="utf-8")
-    partial.replace(path)

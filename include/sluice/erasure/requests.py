@@ -44,9 +44,6 @@ LIFTED = "lifted"
 WITHDRAWN = "withdrawn"
 """The event by which a request was taken back that was not carried out."""
 
-ASKED = ".asked"
-"""Beside the requests: by declaration of which state of its bronze table rows that ask were looked for."""
-
 SEVERAL = "several"
 """What a request's domain is that was asked by identifiers of more than one."""
 
@@ -183,11 +180,6 @@ def withdrawn(settings: Settings, pipeline: str, request: str) -> ErasureRequest
     """Note that a request was taken back; what closure had found of its people goes."""
     now = one(settings, pipeline, request)
     return write(settings, pipeline, replace(now, subjects=(), history=(*now.history, event(WITHDRAWN, ""))))
-
-
-def look_again(settings: Settings, pipeline: str) -> None:
-    """Let rows of bronze that ask be looked for anew: one of them may have been passed over for a request that is no more."""
-    (_folder(settings, pipeline) / ASKED).unlink(missing_ok=True)
 
 
 def with_subjects(settings: Settings, pipeline: str, request: str, subjects: Iterable[Suppressed]) -> ErasureRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltalake import DeltaTable
 
-from sluice.erasure import requests, vault
+from sluice.erasure import looked_at, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import UsageError
 from sluice.lake import log
@@ -18,7 +18,7 @@ def withdraw(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
     """
     found = requests.one(settings, pipeline, request)
     if found.withdrawn_at is not None:
-        vault.forget(settings, pipeline, request)  # killed right after it was noted
+        _forget(settings, pipeline, request)  # killed right after it was noted
         return found
     if found.done_at is not None or found.state not in (requests.RECEIVED, requests.FAILED):
         raise UsageError(
@@ -29,9 +29,13 @@ def withdraw(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
             f"Request {request} is being carried out. When that has ended (sluice erase run {pipeline}): sluice erase lift {request}"
         )
     kept = requests.withdrawn(settings, pipeline, request)
-    vault.forget(settings, pipeline, request)
-    requests.look_again(settings, pipeline)
+    _forget(settings, pipeline, request)
     return kept
+
+
+def _forget(settings: Settings, pipeline: str, request: str) -> None:
+    vault.forget(settings, pipeline, request)
+    looked_at.look_again(settings, pipeline)
 
 
 def _is_begun(settings: Settings, pipeline: str, request: str) -> bool:

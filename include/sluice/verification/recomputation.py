@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sluice.declare.datasets import partitions
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import Folded
 from sluice.declare.ingest.source import Source
@@ -67,7 +68,10 @@ class Recomputation:
         if view is None:
             return None
         inputs = {name: self._input(name) for name in view.reads}
-        rows = _target(view.function, inputs) if isinstance(view.function, Folded) else view(*inputs.values())
+        if isinstance(view.function, Folded):
+            rows = partitions.as_stored(_target(view.function, inputs), view.partition_by)
+        else:
+            rows = view(*inputs.values())
         return treatments.applied(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")
 
     def _input(self, name: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What a certificate is about: which folders are searched, and in which columns values of a domain stand."""
+"""What a certificate is about: which folders and tables are searched, and what no search here can reach."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sluice import session
+from sluice import session_folders
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
 from sluice.ingest.deliveries import known
+from sluice.ingest.landing.absent import absent
+from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
 from sluice.lake.workspace import has_quarantine
@@ -22,7 +24,6 @@ from sluice.settings import Settings
 
 LANDING = "landing"
 """What the root of landed files is called."""
-_ARCHIVE = "_archive"
 _NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
 
@@ -41,7 +42,7 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
         _of_tables("restricted", str(settings.restricted / pipeline), clocks),
         Root(LANDING, str(settings.landing / pipeline), written=_written(graph)),
         Root("released", str(settings.released / pipeline)),
-        Root("spark-local", str(settings.spark_local), tuple(map(str, session.running(settings)))),
+        Root("spark-local", str(settings.spark_local), tuple(map(str, session_folders.running(settings)))),
         Root("warehouse", str(state / "warehouse")),
     ]
     for line in _AIRFLOW:
@@ -50,11 +51,11 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
     return found + [Root("event logs", path) for path in _event_logs(settings)]
 
 
-def should_have_landed(settings: Settings, graph: Graph) -> bool:
-    """Whether the ledger of deliveries knows of landed files that are to be there still."""
-    found = known.latest(settings.bookkeeping(graph.pipeline.name, "deliveries"))
-    folders = [one.name for one in graph.sources.values() if not isinstance(one, KafkaSource)]
-    return any(seen.event not in (known.GONE, known.CLEANED) for name in folders for seen in found.of(name).values())
+def absent_folders(settings: Settings, graph: Graph) -> list[str]:
+    """Landing folders and archives that are not there although files should be in them."""
+    landing, found = settings.landing / graph.pipeline.name, known.latest(settings.bookkeeping(graph.pipeline.name, "deliveries"))
+    sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    return sorted({path for one in sources for path in absent(one, landing, found.of(one.name))})
 
 
 def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:
@@ -99,7 +100,7 @@ def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
         })
     if not any((settings.state / line).is_dir() for line in _AIRFLOW):
         found.append({"what": "database and logs of an Airflow elsewhere, if there is one", "until": "its own retention"})
-    if session.running(settings):
+    if session_folders.running(settings):
         found.append({"what": "local files of running Spark sessions", "until": "the end of the session, which removes them"})
     return [
         *found,
@@ -114,7 +115,7 @@ def _written(graph: Graph) -> tuple[Written, ...]:
         # Of a source of lines whose lines are identifiers, a line is a row of one field.
         lines = source.format == "text" and bool(source.subject) and not source.subject_in
         delimiter = source.delimiter if source.format == "csv" else _NO_DELIMITER if lines else None
-        for folder in (source.path, f"{_ARCHIVE}/{source.path}"):
+        for folder in (source.path, f"{ARCHIVE}/{source.path}"):
             found.append(
                 Written(
                     "" if folder == "." else os.path.normpath(folder),

@@ -69,8 +69,10 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
         found = scan.run(scope.roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
-    if scope.LANDING in found.missing and scope.should_have_landed(settings, graph):
-        found.unread.append(Unread(scope.LANDING, ".", "the folder is not there, and files were delivered that nobody removed"))
+    found.unread += [
+        Unread(scope.LANDING, path, "a folder is not there, and files were delivered that nobody removed")
+        for path in scope.absent_folders(settings, graph)
+    ]
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.proof import scope
-from sluice.ingest.deliveries.listing import PARTIAL
+from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, names_of
 from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import releases
@@ -99,13 +100,23 @@ def _landed(settings: Settings, graph: Graph) -> Iterator[Undeclared]:
 
 
 def _is_of(source: Source, path: Path) -> bool:
-    """Whether a file is one of a source's, or will be one, or says that one is ready; a link or an empty file is nobody's record."""
+    """Whether a file is one of a source's, or will be one, or says that one is ready; a link or an empty file is nobody's record.
+
+    One that will be is written now. What was left half written nobody delivers, and no erasure looks into it.
+    """
     bare = re.sub(f"({'|'.join(map(re.escape, PARTIAL))})\\Z", "", path.name.lstrip("._"), flags=re.IGNORECASE)
-    names = {*names_of(path.name), bare}
+    names = {*names_of(path.name), *([bare] if _is_written(path) else [])}
     marker = re.escape(source.ready_marker or "").replace(re.escape("{name}"), ".*")
     if any(fnmatch.fnmatch(name, source.pattern) for name in names) or path.name.endswith(MARK):
         return True
     return bool(marker and re.fullmatch(marker, path.name)) or path.is_symlink() or _is_empty(path)
+
+
+def _is_written(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime < AT_REST
+    except OSError:
+        return False
 
 
 def _is_empty(path: Path) -> bool:

@@ -61,7 +61,8 @@ def run(
 def _resolved(root: Root, result: ScanResult) -> Root:
     """A root as it lies on the disk. One that leads nowhere may be a disk that is not mounted now, with all that is on it."""
     path = os.path.realpath(root.path)
-    if Path(root.path).is_symlink() and (_is_gone(path) or Path(path).is_symlink()):
+    above = [Path(root.path), *Path(root.path).parents]
+    if any(Path(one).is_symlink() and not Path(one).exists() for one in above):
         result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
     return replace(root, path=path)
 

@@ -18,15 +18,17 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import LAYER
-from sluice.erasure.steps.unfinished import AT_REST, Unfinished
+from sluice.erasure.steps.unfinished import Unfinished
 from sluice.errors import SluiceError
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.discovery import DELIVERED
+from sluice.ingest.deliveries.listing import AT_REST
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.landing import rewriting
+from sluice.ingest.landing.absent import REMEDY, absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import Rewritten
 from sluice.ingest.reading import records
@@ -114,6 +116,9 @@ class TakenOut(NamedTuple):
 def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> TakenOut:
     """Rewrite a source's files. only: those that the ledger calls so."""
     append.create(workspace, source)
+    missing = absent(source, workspace.landing, known.latest(workspace.deliveries).of(source.name))
+    if missing and only is None:
+        raise SluiceError(f"Source '{source.name}': its landed files are not there to take people out of: {missing[0]}. {REMEDY}")
     done = TakenOut()
     writing: set[str] = set()
     for _ in range(_ATTEMPTS):
@@ -212,8 +217,9 @@ def _records(workspace: Workspace, source: Source, names: naming.Names, read: Re
     if read.frame is not None:
         for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
+        delimiter = source.delimiter if source.format == "csv" else None
         for row in _nobodys(source, read.frame).toLocalIterator() if names and read.problems else ():
-            if names.are_in_record(row._record.encode()):
+            if names.are_in_record(row._record.encode(), delimiter):
                 found[row._delivery].add(row._row)
     return found
 

@@ -7,6 +7,7 @@ times names nobody, since nothing here tells a time.
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,8 +31,8 @@ SHORTEST = 5
 """Characters."""
 LEAST_DIGITS = 9
 """Digits from which on a number is nobody else's by chance; the scan says so of its own, and shares nothing with this."""
-_FIELD = re.compile(rb"(?:\A|[,;\t|\r\n])[ \"']*([0-9]+)(?=[ \"']*(?:[,;\t|\r\n]|\Z))")
-"""A number that is all that is between two delimiters."""
+_DELIMITERS = ",;\t|"
+"""Of records whose source does not say how its fields are parted."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
@@ -59,13 +60,16 @@ class Names:
             other or any(_stands(lowered, found.start() - before, name) for found, name, before in near) or self._beside(lowered)
         )
 
-    def are_in_record(self, record: bytes) -> bool:
-        """The same of a single record; of one without names, a short number in a field of its own as well."""
+    def are_in_record(self, record: bytes, delimiter: str | None = None) -> bool:
+        """The same of a single record; of one without names, a short number in a field of its own as well.
+
+        delimiter: what parts its fields, where its source says so: in others' records another character may stand within one.
+        """
         if self.are_in_bytes(record):
             return True
         values = {value for _, value in self.short}
         plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
-        return plain and any(found in values for found in _FIELD.findall(record))
+        return plain and any(found in values for found in _numbers(delimiter or _DELIMITERS).findall(record))
 
     def _beside(self, lowered: bytes) -> bool:
         return any(pair in self.short for pair in self._named.findall(lowered)) if self._named else False
@@ -124,6 +128,13 @@ def names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> Name
     return Names(by_first, frozenset(short))
 
 
+@functools.cache
+def _numbers(delimiters: str) -> re.Pattern[bytes]:
+    """A number that is all that is between two of these."""
+    parted = b"|".join(re.escape(one.encode()) for one in (*delimiters, "\r", "\n"))
+    return re.compile(rb"(?:\A|" + parted + rb")[ \"']*([0-9]+)(?=[ \"']*(?:" + parted + rb"|\Z))")
+
+
 def _is_short(value: str) -> bool:
     """Whether a value is a number that stands in many places by chance."""
     text = value.strip()
@@ -142,7 +153,7 @@ def unattributed(erasing: Erasing) -> None:
     workspace, looked_for = erasing.workspace, of(erasing)
     for place in places.quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
-            entries = _entries(place.path, looked_for) if looked_for else []
+            entries = _entries(place, looked_for) if looked_for else []
             workspace.note(f"erasure_{place.name}")
             quarantine.remove(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer="propagate_deletions", deleted=len(entries), rows_out=len(entries))
@@ -150,22 +161,22 @@ def unattributed(erasing: Erasing) -> None:
             erasing.done("unattributed", place.name, rows=len(entries))
 
 
-def _entries(path: str, looked_for: Names) -> list[quarantine.Entry]:
+def _entries(place: places.Place, looked_for: Names) -> list[quarantine.Entry]:
     """Read a part at a time, without a JVM: no value of anybody gets into a plan."""
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL'
-    table = DeltaTable(path)
+    table = DeltaTable(place.path)
     if {"made", "content"} - {field.name for field in table.schema().fields}:
         wanted = wanted.replace(', "made"', ', NULL AS "made"')
     found = []
     for batch in QueryBuilder().register("t", table).execute(wanted):
         rows: list[dict[str, Any]] = pa.record_batch(batch).to_pylist()
-        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _is_named(row, looked_for)]
+        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _is_named(row, looked_for, place.delimiter)]
     return sorted(set(found), key=repr)
 
 
-def _is_named(row: dict[str, Any], looked_for: Names) -> bool:
+def _is_named(row: dict[str, Any], looked_for: Names, delimiter: str | None) -> bool:
     texts = (row[name].encode() for name in ("record", "made") if row[name])
-    return any(map(looked_for.are_in_record, texts)) or (
+    return any(looked_for.are_in_record(text, delimiter) for text in texts) or (
         bool(row["content"]) and looked_for.are_in_content(bytes(row["content"]))
     )
 

@@ -18,7 +18,7 @@ from sluice.privacy import anonymised
 class Place:
     """A table and whose its rows are. subject: SQL over its columns; at: SQL of what time a row tells, None where that does not matter.
 
-    where: SQL of which rows the other two hold; None for all.
+    where: SQL of which rows the other two hold; None for all. delimiter: what parts the fields of its records, where they are such.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Place:
     domain: str
     at: str | None = None
     where: str | None = None
+    delimiter: str | None = None
 
 
 def tables(workspace: Workspace) -> list[Place]:
@@ -62,9 +63,10 @@ def quarantines(workspace: Workspace) -> list[Place]:
     for declared in workspace.graph:
         domain = workspace.graph.domain(declared)
         if domain and has_quarantine(declared):
-            at = source_of(workspace, declared).subject_at
+            source = source_of(workspace, declared)
+            delimiter = source.delimiter if source.format == "csv" else None
             path = workspace.quarantine(declared.name)
-            found.append(Place(f"{declared.name}_quarantine", path, "`_subject`", domain, at))
+            found.append(Place(f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, delimiter=delimiter))
     return [place for place in found if log.exists(place.path)]
 
 

@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Container, Iterator
 from pathlib import Path
 
-from sluice import session
+from sluice import session_folders
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.workspace import Workspace
-from sluice.settings import OF_SESSION, Settings
+from sluice.settings import Settings
 
 _STAGING = ("_temporary", ".spark-staging-")
 
@@ -73,11 +73,8 @@ def _is_temporary(folder: Path, name: str) -> bool:
 
 
 def _of_sessions(settings: Settings, before: float) -> Iterator[Path]:
-    """Folders of Spark sessions that have ended: blocks, shuffles and spilt rows. One that a running session may own stays."""
-    running = set(session.running(settings))
-    for path in settings.spark_local.glob("*"):
-        if path.name.startswith(("blockmgr-", "spark-", OF_SESSION)) and _modified(path) < before and path not in running:
-            yield path
+    """Folders of Spark sessions that have ended. One that a running session may own stays."""
+    return (path for path in session_folders.ended(settings) if _modified(path) < before)
 
 
 def _event_logs(workspace: Workspace, before: float) -> Iterator[Path]:

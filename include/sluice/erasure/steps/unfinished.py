@@ -15,9 +15,6 @@ from sluice.ingest.deliveries.known import Seen
 from sluice.ingest.reading.delivery import Delivery
 from sluice.lake.workspace import Workspace
 
-AT_REST = 15 * 60
-"""Seconds without a change after which nobody is taken to write a file any more."""
-
 
 class Unfinished:
     """What a source's folder shows of its files, at one look. seen: what the ledger knows of them."""
@@ -39,4 +36,4 @@ class Unfinished:
         """Whether a file may still be written. An archive is written by Sluice alone; what was delivered as it is was finished."""
         if archived or delivery.modified_at is None or self.is_known(delivery) or os.fspath(delivery.path) in self._taken:
             return False
-        return self._now - delivery.modified_at.timestamp() < AT_REST
+        return self._now - delivery.modified_at.timestamp() < listing.AT_REST

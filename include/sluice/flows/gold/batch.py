@@ -102,8 +102,8 @@ class Batch:
 
     def recompute(self) -> None:
         """Recompute the whole view and merge what differs."""
-        made, _ = self._merged(None)
-        if self._holds_more_than(made):
+        made, changes = self._merged(None)
+        if changes.unplaced or self._holds_more_than(made):
             self._anew()
 
     def replace(self, shape: Shape) -> None:
@@ -133,7 +133,7 @@ class Batch:
                 # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
                 changes = merge(session, self._path, differing, view.keys, bounding, unique=scope is not None)
             except Repeated:
-                return made, Changes()
+                return made, Changes(unplaced=1)  # or more: none of them was placed
         self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
         return made, changes
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import DELETE, INSERT, OPERATION, UPDATE, beside, merge, same
+from sluice.flows.writing.difference import merge, operations, same
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -54,14 +54,9 @@ def _merge(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: Flo
     """whole: the rows are all that the table should have; else what it has of other keys stays."""
     path = workspace.path(stream.name)
     target = tables.read(workspace.session, path)
-    columns = target.columns
     old = target if whole else _of_keys(target, rows, stream.keys)
-    both = beside(rows, old, stream.keys)
-    equal = same([F.col(f"new.`{name}`") for name in columns], [F.col(f"old.`{name}`") for name in columns])
-    operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
-    chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    operations = chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in columns))
-    changes = merge(workspace.session, path, operations, stream.keys, targets.bounding(stream, target.schema))
+    differing = operations(rows, old, stream.keys)
+    changes = merge(workspace.session, path, differing, stream.keys, targets.bounding(stream, target.schema))
     report.changed(changes.inserted, changes.updated, changes.deleted)
 
 

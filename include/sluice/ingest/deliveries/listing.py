@@ -20,6 +20,8 @@ from sluice.errors import UsageError
 DELIVERED = "delivered"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """How names end, letter case apart, of files that are still being written."""
+AT_REST = 15 * 60
+"""Seconds without a change after which nobody is taken to write a file any more."""
 
 _NAME = "{name}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

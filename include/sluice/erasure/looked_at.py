@@ -1,0 +1,42 @@
+"""Up to where rows of bronze that ask for somebody's erasure were looked at, by declaration (`erasure_requests`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sluice.settings import Settings
+
+_FILE = ".asked"
+"""Beside the requests, whose files have no dot. `sluice.runs.due` reads it, too."""
+State = dict[str, str]
+"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
+
+
+def states(settings: Settings, pipeline: str) -> dict[str, Any]:
+    """What each declaration had looked at, by its name; of a lake of before, what is no State."""
+    path = _file(settings, pipeline)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def keep(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
+    """Keep what was looked at, whole or not at all."""
+    path = _file(settings, pipeline)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{_FILE}.tmp")
+    partial.write_text(json.dumps(states), encoding="utf-8")
+    partial.replace(path)
+
+
+def look_again(settings: Settings, pipeline: str) -> None:
+    """Let all rows be looked at anew: one of them may have been passed over for a request that is no more."""
+    before = states(settings, pipeline)
+    if before:
+        keep(settings, pipeline, {name: one | {"mark": ""} for name, one in before.items() if isinstance(one, dict)})
+
+
+def _file(settings: Settings, pipeline: str) -> Path:
+    return Path(settings.bookkeeping(pipeline, "erasure_requests")) / _FILE

@@ -1,0 +1,79 @@
+"""Folders of Spark sessions' local files: blocks, shuffled and spilt rows. Each session removes its own at its end, unless it is killed.
+
+Whose a folder is tells the environment of the processes that live. Folders of before each session had its own are told by their times.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from sluice.settings import OF_SESSION, Settings
+
+_SHARED = ("blockmgr-", "spark-")
+"""How Spark calls the folders that it makes."""
+_DAY = 86_400
+
+
+def running(settings: Settings) -> list[Path]:
+    """Those of sessions that go on, this process's own among them."""
+    every = list(_processes())
+    return [path for path in _folders(settings) if _is_in_use(path, every, settings)]
+
+
+def ended(settings: Settings) -> list[Path]:
+    """Those of sessions that go on no more: they were killed."""
+    in_use = set(running(settings))
+    return [path for path in _folders(settings) if path not in in_use]
+
+
+def tidy(settings: Settings) -> None:
+    """Remove the empty folders of sessions that have ended: Spark leaves them. One of a day ago is nobody's that is about to start."""
+    for path in settings.spark_local.glob(f"{OF_SESSION}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _DAY:
+                path.rmdir()
+        except OSError:
+            continue  # not empty, or gone
+
+
+class _Process(NamedTuple):
+    """local: the folder of its local files; "" where it has none, None where that may not be looked at. started: seconds since 1970."""
+
+    is_spark: bool
+    local: str | None
+    started: float
+    user: int | None
+
+
+def _processes() -> Iterator[_Process]:
+    for one in psutil.process_iter(["cmdline", "environ", "create_time", "uids"]):
+        told = one.info
+        is_spark = any("org.apache.spark" in word for word in told["cmdline"] or ())
+        local = None if told["environ"] is None else told["environ"].get("SPARK_LOCAL_DIRS", "")
+        yield _Process(is_spark, local, told["create_time"] or 0.0, told["uids"].real if told["uids"] else None)
+
+
+def _folders(settings: Settings) -> list[Path]:
+    return [path for path in sorted(settings.spark_local.glob("*")) if path.name.startswith((*_SHARED, OF_SESSION))]
+
+
+def _is_in_use(path: Path, processes: Sequence[_Process], settings: Settings) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not path.name.startswith(OF_SESSION):
+        ours = os.path.realpath(settings.spark_local) + os.sep
+        others = (one for one in processes if one.is_spark and not os.path.realpath(one.local or "").startswith(ours))
+        return any(status.st_mtime >= one.started for one in others)
+    real = os.path.realpath(path)  # the same folder may be called otherwise elsewhere
+    if any(one.local and os.path.realpath(one.local) == real for one in processes):
+        return True
+    unknown = (one for one in processes if one.is_spark and one.local is None)
+    return any(one.user in (None, status.st_uid) and status.st_mtime >= one.started for one in unknown)
