@@ -10,6 +10,7 @@ import sys
 
 from orchestration.backfill import process
 from orchestration.backfill.arguments import translated
+from orchestration.erasure.ids import DAG_ID, refuse_identifiers
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
 from orchestration.server.home import (
@@ -28,6 +29,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
 __all__ = [
+    "DAG_ID",
     "LOGIN",
     "Client",
     "LocalAirflow",
@@ -46,7 +48,7 @@ __all__ = [
 def main(arguments: list[str]) -> None:
     """Run a command of this module; `exec` replaces this process by Airflow.
 
-    Raises UsageError for another word, and for a backfill that would not do what was asked.
+    Raises UsageError for another word, for a backfill that would not do what was asked, and for what could be somebody's identifier.
     """
     settings = Settings.current()
     match arguments:
@@ -54,6 +56,7 @@ def main(arguments: list[str]) -> None:
             prepare(settings)
         case ["exec", *rest]:
             prepare(settings)
+            refuse_identifiers(rest)
             asked = translated(rest)
             if asked[:2] == ["dags", "backfill"]:  # of Airflow 2; its schedule has to wait
                 sys.exit(process.run(settings, asked))

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestration.erasure.ids import refuse_identifiers
 from orchestration.erasure.ids_only import IdsOnly
+from sluice.errors import UsageError
+from sluice.settings import Settings, pipeline_names
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 IDS = ["a1b2c3d4e5f6", "0123456789ab"]
 RUNS, BACKFILLS = "/api/v2/dags/erasure/dagRuns", "/api/v2/backfills"
+NOW = "2026-11-22T13:45:00.000Z"
 
 
-def sent(path: str, *parts: bytes, method: str = "POST", ends: bool = True) -> tuple[bytes | None, int]:
+@pytest.fixture(autouse=True)
+def lake(settings: Settings) -> Iterator[None]:
+    """Requests of these ids are there, of one pipeline or another."""
+    for name, request in zip(pipeline_names(settings), IDS, strict=False):
+        file = Path(settings.bookkeeping(name, "erasure_requests")) / f"{request}.json"
+        file.parent.mkdir(parents=True)
+        file.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Settings, "current", lambda: settings)
+        yield
+
+
+def sent(path: str, *parts: bytes, method: str = "POST", ends: bool = True, query: bytes = b"") -> tuple[bytes | None, int]:
     """What comes to Airflow of a request in these parts, None where it is refused; and the status of the answer."""
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     last: dict[str, Any] = {"type": "http.request", "body": b"", "more_body": False} if ends else {"type": "http.disconnect"}
@@ -38,7 +56,7 @@ def sent(path: str, *parts: bytes, method: str = "POST", ends: bool = True) -> t
             more = message.get("more_body", False)
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    asyncio.run(IdsOnly(airflow)({"type": "http", "method": method, "path": path}, receive, send))
+    asyncio.run(IdsOnly(airflow)({"type": "http", "method": method, "path": path, "query_string": query}, receive, send))
     assert b"4200000001" not in b"".join(one.get("body", b"") for one in answers)
     return (b"".join(seen) if seen else None), answers[0]["status"]
 
@@ -47,25 +65,78 @@ def body(conf: Any, **more: Any) -> bytes:
     return json.dumps({"logical_date": None, "conf": conf, **more}).encode()
 
 
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {"requests": ["4200000001"]},
-        {"requests": [*IDS, "ada@example.org"]},
-        {"requests": [IDS[0] + "\n"]},
-        {"requests": IDS[0]},
-        {"requests": [{"user_id": "4200000001"}]},
-        {"requests": IDS, "user_id": "4200000001"},
-        {"4200000001": []},
-        ["4200000001"],
-        "4200000001",
-    ],
-)
+CONFS: list[Any] = [
+    {"requests": ["4200000001"]},
+    {"requests": [*IDS, "ada@example.org"]},
+    {"requests": [IDS[0] + "\n"]},
+    {"requests": ["aabbccddeeff"]},
+    {"requests": [*IDS, "491701234567"]},
+    {"requests": IDS[0]},
+    {"requests": [{"user_id": "4200000001"}]},
+    {"requests": IDS, "user_id": "4200000001"},
+    {"4200000001": []},
+    ["4200000001"],
+    "4200000001",
+    0,
+]
+
+
+@pytest.mark.parametrize("conf", CONFS)
 def test_what_is_no_id_is_refused(conf: Any) -> None:
     assert sent(RUNS, body(conf)) == (None, 400)
     assert sent(f"/behind/a/proxy{RUNS}/", body(conf)) == (None, 400)
-    for path in (BACKFILLS, f"{BACKFILLS}/dry_run"):
-        assert sent(path, json.dumps({"dag_id": "erasure", "dag_run_conf": conf}).encode()) == (None, 400)
+    assert sent(f"{RUNS}\n", body(conf)) == (None, 400)
+    with pytest.raises(UsageError, match=r"takes ids of requests only") as refused:
+        refuse_identifiers(["dags", "trigger", "erasure", "--conf", json.dumps(conf)])
+    assert "4200000001" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"user_id": "4200000001"},
+        {"requests": ["ada@example.org"]},
+        {"note": "4200000001"},
+        {"partition_key": "4200000001"},
+        {"dag_run_id": "4200000001"},
+        {"dag_run_id": "ada@example.org"},
+        {"dag_run_id": 4200000001},
+        {"dag_run_id": "manual__4200000001"},
+        {"dag_run_id": f"manual__{NOW}_4200000001"},
+        {"logical_date": "4200000001"},
+        {"run_after": 4200000001},
+        {"data_interval_start": "ada@example.org"},
+    ],
+)
+def test_nothing_else_is_sent_beside_ids(beside: dict[str, Any]) -> None:
+    assert sent(RUNS, body({"requests": IDS}, **beside)) == (None, 400)
+
+
+def test_what_is_asked_for_in_the_address_is_refused() -> None:
+    assert sent(RUNS, body({"requests": IDS}), query=b"user_id=4200000001") == (None, 400)
+
+
+def test_there_are_no_backfills_of_it() -> None:
+    for path in (BACKFILLS, f"{BACKFILLS}/dry_run", f"{BACKFILLS}\n"):
+        for more in ({}, {"dag_run_conf": {"requests": IDS}}, {"conf": {"user_id": "4200000001"}}):
+            assert sent(path, json.dumps({"dag_id": "erasure", **more}).encode()) == (None, 400)
+
+
+@pytest.mark.parametrize(
+    "name", [None, "", "approved", "again-2", f"manual__{NOW}", "manual__2026-11-22T13:45:00+00:00_aB3dE5gH"]
+)
+def test_dates_and_a_name_may_be_sent(name: str | None) -> None:
+    given = body({"requests": IDS}, dag_run_id=name, logical_date=NOW, run_after=None, note="", partition_key=None)
+    assert sent(RUNS, given) == (given, 200)
+
+
+def test_commands_of_ids_and_of_others_go_through() -> None:
+    conf = json.dumps({"requests": IDS})
+    for words in (["erasure"], ["erasure", "-c", conf], ["erasure", f"--conf={conf}"], ["gym", "--conf", '{"who": 1}']):
+        refuse_identifiers(["dags", "trigger", *words])
+    for words in (["-c"], ["--conf=4200000001"], ["--dag-run-conf", '{"user_id": 1}']):
+        with pytest.raises(UsageError):
+            refuse_identifiers(["dags", "trigger", "erasure", *words])
 
 
 def test_ids_come_as_they_were_sent() -> None:

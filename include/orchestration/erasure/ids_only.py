@@ -1,7 +1,7 @@
 """What is no id does not come to the DAG `erasure`, and so not into Airflow's audit log.
 
 Airflow 3 writes the body of a request there before it looks into it, and keeps that whether the request is refused or not. An identifier
-that somebody types into the form would stay in its database.
+that somebody types into the form, or sends beside it, would stay in its database.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from orchestration.erasure.ids import DAG_ID, REQUEST
+from orchestration.erasure.ids import DAG_ID, may_be_asked
 
-_RUNS = re.compile(rf"/dags/{DAG_ID}/dagRuns/?\Z")
-_BACKFILLS = re.compile(r"/backfills(/dry_run)?/?\Z")
+# A line break at the end is none to Airflow.
+_RUNS = re.compile(rf"/dags/{DAG_ID}/dagRuns/?\n?\Z")
+_BACKFILLS = re.compile(r"/backfills(/dry_run)?/?\n?\Z")
 _LARGEST = 1 << 20
 """Bytes. A form with as many ids as it takes has a fiftieth of that."""
 _REFUSED = (
-    'conf may hold ids of requests only: {"requests": ["..."]}, as `sluice erase list` tells them. Nothing of this was kept.'
+    'A run of this DAG takes {"conf": {"requests": ["..."]}} with ids of requests, as `sluice erase list` tells them; dates; and a run\'s '
+    "name of a few words. No note. It has no backfills: it works at all that is due. Nothing of this was kept."
 )
 
 Receive = Callable[[], Awaitable[Any]]
@@ -26,7 +28,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class IdsOnly:
-    """A middleware of the API server that refuses a run of the DAG `erasure` whose conf holds anything but ids of requests."""
+    """A middleware of the API server that refuses a run of the DAG `erasure` which is asked for with anything but ids of requests."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
@@ -37,7 +39,7 @@ class IdsOnly:
             await self._app(scope, receive, send)
             return
         body, ended = await _read(receive)
-        if not ended or not _may_pass(scope["path"], body):
+        if not ended or not _may_pass(scope, body):
             await _refuse(send)
             return
         await self._app(scope, _again(body, receive), send)
@@ -74,25 +76,18 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return once
 
 
-def _may_pass(path: str, body: bytes) -> bool:
-    """Whether a body asks for nothing of this DAG's, or with ids only. What is no JSON object Airflow refuses without keeping it."""
+def _may_pass(scope: Any, body: bytes) -> bool:
+    """Whether a request asks for nothing of this DAG's, or with ids only. What is no JSON object Airflow refuses without keeping it."""
+    of_this = bool(_RUNS.search(scope["path"]))
+    if of_this and scope.get("query_string"):
+        return False  # it takes none, and keeps what there is
     try:
         asked = json.loads(body)
     except ValueError:
         return True
     if not isinstance(asked, dict):
         return True
-    if _BACKFILLS.search(path):
-        return asked.get("dag_id") != DAG_ID or _is_of_ids(asked.get("dag_run_conf"))
-    return _is_of_ids(asked.get("conf"))
-
-
-def _is_of_ids(conf: Any) -> bool:
-    if not conf:
-        return True
-    if not isinstance(conf, dict) or conf.keys() != {"requests"} or not isinstance(conf["requests"], list):
-        return False
-    return all(isinstance(one, str) and re.search(REQUEST, one) for one in conf["requests"])
+    return may_be_asked(asked) if of_this else asked.get("dag_id") != DAG_ID
 
 
 async def _refuse(send: Send) -> None:

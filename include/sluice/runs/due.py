@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.errors import UsageError, nearest
-from sluice.settings import Settings
+from sluice.settings import Settings, pipeline_names
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
     "received",
@@ -160,6 +160,12 @@ def known(standings: Iterable[Standing], asked: Collection[str]) -> None:
     for request in asked:
         if request not in ids:
             raise UsageError(f"There is no request '{request}' in this pipeline.{nearest(request, ids)}")
+
+
+def all_exist(settings: Settings, asked: Iterable[str]) -> bool:
+    """Whether each of these ids is a request's, of any pipeline."""
+    folders = [Path(settings.bookkeeping(name, "erasure_requests")) for name in pipeline_names(settings)]
+    return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 
 def _due(one: Standing, now: datetime) -> str | None:

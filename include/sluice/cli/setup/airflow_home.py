@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from orchestration.local import DAG_ID as ERASURES
 from orchestration.local import LOGIN, LocalAirflow, address, airflow_line, home, password, running_instance, stop_running
 from sluice.settings import Settings, pipeline_names
-
-ERASURES = "erasure"
-"""The DAG of all pipelines' erasures. What names it there loads Airflow, which this does not."""
 
 
 def up(settings: Settings, console: Console) -> None:
