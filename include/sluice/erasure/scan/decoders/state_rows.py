@@ -6,11 +6,12 @@ import json
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from sluice.erasure.scan.decoders import unsafe_rows
 from sluice.erasure.scan.decoders.damage import Damaged
+from sluice.erasure.scan.decoders.unsafe_rows import Fields
 from sluice.erasure.scan.inspection import Inspection
 
 _WORD = 8
@@ -19,11 +20,7 @@ _VERSION = b"\0"
 _INTERNAL = 8
 """Bytes behind each key of a RocksDB table: a sequence number and a type."""
 _PROPERTY = b"rocksdb."
-_WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
 _AT_ONCE = 10_000
-
-Fields = list[tuple[str, Any]]
-"""Names and types of a row's fields."""
 
 
 def read(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
@@ -68,7 +65,7 @@ def _schema(file: Path) -> tuple[Fields, Fields]:
 
 
 def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> bool:
-    """The whole numbers and texts of the rows, by their columns. Returns whether all rows were of the form that is read here."""
+    """The numbers and texts of the rows, by their columns. Returns whether all rows were of the form that is read here."""
     numbers: dict[str, list[int]] = {}
     texts: dict[str, list[bytes]] = {}
     fit = True
@@ -76,11 +73,16 @@ def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields
         if not _fits(data, fields):
             fit = False
             continue
-        for name, found in _fields(data[1:], fields):
-            if isinstance(found, int):
-                numbers.setdefault(name, []).append(found)
+        try:
+            found = list(unsafe_rows.fields(data[1:], fields))
+        except (unsafe_rows.Unknown, struct.error, IndexError):
+            fit = False
+            continue
+        for name, value in found:
+            if isinstance(value, int):
+                numbers.setdefault(name, []).append(value)
             else:
-                texts.setdefault(name, []).append(found)
+                texts.setdefault(name, []).append(value)
     for name, whole in numbers.items():
         for start in range(0, len(whole), _AT_ONCE):
             inspection.numbers("state rows", name, np.array(whole[start : start + _AT_ONCE], np.int64))
@@ -104,23 +106,3 @@ def _fits(data: bytes, fields: Fields) -> bool:
     words = (len(fields) + 63) // 64
     bits = int.from_bytes(data[1 : 1 + words * _WORD], "little")
     return data[:1] == _VERSION and len(data) > (words + len(fields)) * _WORD and bits >> len(fields) == 0
-
-
-def _fields(data: bytes, fields: Fields) -> Iterator[tuple[str, int | bytes]]:
-    """The fields of a row that is there: bits that say which are NULL, a word a field, and what is longer behind these."""
-    start = (len(fields) + 63) // 64 * _WORD
-    if len(data) < start + len(fields) * _WORD:
-        return
-    for number, (name, kind) in enumerate(fields):
-        if data[number // 8] >> number % 8 & 1:
-            continue
-        at = start + number * _WORD
-        size, offset = struct.unpack_from("<II", data, at)
-        if isinstance(kind, dict):
-            if kind.get("type") == "struct":
-                inner = [(f"{name}.{one['name']}", one["type"]) for one in kind["fields"]]
-                yield from _fields(data[offset : offset + size], inner)
-        elif kind in _WHOLE:
-            yield name, struct.unpack_from(_WHOLE[kind], data, at)[0]
-        elif kind == "string":
-            yield name, data[offset : offset + size]
