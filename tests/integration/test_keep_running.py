@@ -22,7 +22,7 @@ from sluice.declare.assembly.graph import graph
 from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
 from sluice.runs import job, ledger
-from sluice.runs.execution import stages
+from sluice.runs.execution import deletions, stages
 from sluice.runs.keep_running import keeping
 from sluice.runs.keep_running.keeping import Keeper, Round
 from sluice.runs.lease import holder, lock
@@ -173,6 +173,24 @@ def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wa
         keeper.give_up()
     failed_rows = [row for row in ledger.runs(wards.settings, wards.name) if row["state"] == "failed"]
     assert len(failed_rows) == keeping.FAILURES
+
+
+def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
+    keeper = keeper_of(wards)
+
+    def failing(*names: str) -> dict[str, int]:
+        for name in names:
+            if name in keeper._failing:
+                keeper._failing[name].until = 0.0
+        keeper._note(deletions.STAGE, [], {name: SluiceError("no") for name in names})
+        return {name: one.times for name, one in keeper._failing.items()}
+
+    assert failing("aging", "landing") == {"aging": 1, "landing": 1}
+    assert failing("aging") == {"aging": 2}, "the other one is done anew with its stage"
+    assert failing() == {} and failing("aging") == {"aging": 1}
+    keeper._note("bronze", [], {"landing": SluiceError("no"), "stays": SluiceError("no")})
+    keeper._note("bronze", [], {})
+    assert set(keeper._failing) == {"aging", "stays"}, "a flow may not have been due"
 
 
 @pytest.mark.slow

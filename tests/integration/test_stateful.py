@@ -383,6 +383,26 @@ def every(pulse: DataFrame) -> DataFrame:
     return pulse.groupBy(F.window("at", "10 minutes")).count().select(F.col("window.start").alias("start"), "count")
 
 
+@windowed(reads="pulse", keys="start", watermark=TEN)
+def uneven(pulse: DataFrame) -> DataFrame:
+    """Windows whose length is no multiple of their distance."""
+    return of_window(pulse.where("pulse <> 160"), "10 minutes", "4 minutes")
+
+
+@windowed(reads="pulse", keys=("device", "start"), watermark=TEN)
+def sessions(pulse: DataFrame) -> DataFrame:
+    """Each row says how long its session lasts; of 220 not at all."""
+    lasting = F.session_window("at", F.expr("make_interval(0, 0, 0, 0, 0, IF(pulse = 220, 0, 1), 0)"))
+    counted = pulse.groupBy("device", lasting.alias("w")).count()
+    return counted.select("device", F.col("w.start").alias("start"), "count")
+
+
+@windowed(reads="pulse", keys="start", watermark=TEN)
+def by_hour(pulse: DataFrame) -> DataFrame:
+    """A function of somebody's who has never seen a NULL."""
+    return of_window(pulse.where(F.udf(lambda at: at.hour < 24, "boolean")("at")), "10 minutes")
+
+
 @windowed(reads=("pulse", "stay"), keys=("device", "at"), watermark={"pulse": TEN, "stay": Watermark("began", "10 minutes")})
 def fast_and_worn(pulse: DataFrame, stay: DataFrame) -> DataFrame:
     """A join of some rows, by some columns."""
@@ -402,7 +422,8 @@ def of_streams_only(pulse: DataFrame) -> DataFrame:
 def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_their_count(
     settings: Settings, spark: SparkSession
 ) -> None:
-    lake = ward(settings, spark, of_both, renamed, by_struct, filtered, firsts, every, fast_and_worn, of_streams_only)
+    of_one = (renamed, by_struct, filtered, firsts, every, uneven, sessions, by_hour)
+    lake = ward(settings, spark, of_both, *of_one, fast_and_worn, of_streams_only)
     lake.pulses(5, 31)
     lake.stays(5, 31)
     lake.run()  # from here on, what is not after minute 21 is late
@@ -416,12 +437,14 @@ def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_the
         assert sorted(lake.rows(f"{takes_all}_late", "pulse")) == [(7,), (90,), (150,), (160,), (700,)], takes_all
     assert sorted(lake.rows("filtered_late", "pulse", "_missed")) == [(150, "some"), (700, "all")], "minute 15 has one window yet"
     assert sorted(lake.rows("firsts_late", "pulse")) == [(150,), (160,)], "and NULL is after no watermark, nor before it"
+    of_by_time = [(7, "all"), (90, "unknown"), (150, "unknown"), (160, "unknown"), (700, "all")]
     of_join = [("pulse", 150, None), ("pulse", 160, None), ("stay", None, "p8")]
     assert sorted(lake.rows("fast_and_worn_late", "_input", "pulse", "patient"), key=repr) == of_join
+    assert sorted(lake.rows("uneven_late", "pulse", "_missed")) == [(7, "all"), (90, "all"), (150, "some"), (700, "all")]
+    assert sorted(lake.rows("sessions_late", "pulse")) == [(7,), (90,), (150,), (160,), (220,), (700,)]
+    assert sorted(lake.rows("by_hour_late", "pulse", "_missed")) == of_by_time
     assert lake.rows("every_late", "at", "_missed") == [(None, "all")] * 2 and lake.minutes("every")[0] == (0, 2)
-    assert sorted(lake.rows("of_streams_only_late", "pulse", "_missed")) == [
-        (7, "all"), (90, "unknown"), (150, "unknown"), (160, "unknown"), (700, "all"),
-    ]  # fmt: skip
+    assert sorted(lake.rows("of_streams_only_late", "pulse", "_missed")) == of_by_time
     assert "(3 of them by their time alone: its plan does not tell which it takes)" in reports["of_streams_only"].notes[0]
 
 

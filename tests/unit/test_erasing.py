@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
 from sluice.erasure import asking, receiving, requests
+from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
@@ -161,6 +162,20 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
         job.forget(settings, "gym")
         assert vault.holds(settings, "gym", done) is kept, "the second look needs them, and not for ever"
     assert vault.holds(settings, "gym", late), "nothing could prove it any more"
+
+
+def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Settings, asked: list[str]) -> None:
+    from sluice.erasure import vault
+
+    for request in asked[:2]:
+        _certified_ago(settings, request, 45)
+        vault.keep(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+    first, last = sorted(asked[:2], key=[one.request for one in due.of(settings, "gym")].index)
+    file = next(settings.vault.rglob(f"{first}.json"))
+    file.write_text("{")
+    with pytest.raises(UsageError, match=f"is damaged.*sluice erase withdraw {first}"):
+        job.forget(settings, "gym")
+    assert file.exists() and not vault.holds(settings, "gym", last)
 
 
 def _certified_ago(settings: Settings, request: str, days: int) -> None:

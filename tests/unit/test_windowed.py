@@ -62,6 +62,10 @@ def joined(how: str, condition: str = WITHIN) -> Any:
         (joined("inner", "device = worn"), "no bounds in time"),
         (joined("inner", "device = worn AND at >= began"), "no bounds in time"),
         (stream(lambda a: a.dropDuplicates(["device"])), "dropDuplicatesWithinWatermark"),
+        (
+            stream(lambda a: a.sparkSession.sql("SELECT DISTINCT device, at FROM {a}", a=a)),
+            "DISTINCT, or UNION without ALL, is refused",
+        ),
         (stream(lambda a: a.orderBy("at")), "Spark does not run this as a stream: .*[sS]ort"),
         (stream(lambda a: a.groupBy("device").count()), "Spark does not run this as a stream"),
         (stream(lambda a: a.limit(3), output="update"), "Spark does not run this as a stream"),

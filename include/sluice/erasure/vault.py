@@ -122,7 +122,8 @@ def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise UsageError(
-            f"The vault's file {path} is damaged. Put a copy of it back, or ask again: sluice erase request"
+            f"The vault's file {path} is damaged. Put a copy of it back. Or ask again: sluice erase request; and then, of one that was not "
+            f"carried out: sluice erase withdraw {request}; else remove the file."
         ) from None
     return found
 

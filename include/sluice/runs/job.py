@@ -103,15 +103,24 @@ def forget(settings: Settings, pipeline: str) -> None:
     """Remove identifiers from the vault whose time is over.
 
     Not those of a request that is not proved yet, which nothing could prove then; nor, for a while, those that the second look needs.
+    Raises UsageError, when all others are seen to, for an entry that cannot be read.
     """
     from sluice.erasure import vault
 
     now = datetime.now(UTC)
+    unread: list[UsageError] = []
     for one in due.of(settings, pipeline):
-        until = vault.expires_at(settings, pipeline, one.request)
-        needed = one.open or (one.looked_again_until or now) > now
-        if until and not needed and datetime.fromisoformat(until) <= now:
+        if one.open or (one.looked_again_until or now) > now:
+            continue
+        try:
+            until = vault.expires_at(settings, pipeline, one.request)
+        except UsageError as error:
+            unread.append(error)
+            continue
+        if until and datetime.fromisoformat(until) <= now:
             vault.forget(settings, pipeline, one.request)
+    if unread:
+        raise unread[0]
 
 
 def nothing(request: Request) -> dict[str, Any]:

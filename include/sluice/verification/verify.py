@@ -39,7 +39,8 @@ class Finding:
     """What was found of a table. equal: None where nothing can be said, or where it is known why it differs; then note says so.
 
     missing, surplus: rows that it lacks, and that it has too many; different: rows that are other than their key's should be.
-    rows: how many it has, where its log tells. version: the one that was looked at, None where there is no table.
+    rows: how many it has, where its log tells. version: the one that was looked at, None where there is no table. unlike: whether a
+    column is of another type than it should be, so that no rows were compared.
     """
 
     table: str
@@ -51,6 +52,7 @@ class Finding:
     rows: int | None = None
     version: int | None = None
     seconds: float = 0.0
+    unlike: bool = False
 
     def __str__(self) -> str:
         counts = str(Differences(self.missing, self.surplus, self.different))
@@ -136,7 +138,7 @@ class _Run:
             notes.append("there is no such table yet")
         if wrong := other_types(expected.schema, stored.schema):
             note = f"its column '{wrong[0]}' is of another type than its transform gives: make it anew"
-            return replace(found, equal=None if self.stale(declared) else False, note=note)
+            return replace(found, equal=None if self.stale(declared) else False, note=note, unlike=True)
         return self._compared(declared, found, expected, stored, notes)
 
     def _compared(

@@ -64,7 +64,8 @@ def _equal(findings: list[Finding]) -> bool | None:
     """Whether all that can be compared are equal; None where none differs but some do for a reason that is known, as after a restore."""
     if not findings or any(one.equal is False for one in findings):
         return False
-    return None if any(one.equal is None and (one.missing or one.surplus or one.different) for one in findings) else True
+    differ = any(one.equal is None and (one.missing or one.surplus or one.different or one.unlike) for one in findings)
+    return None if differ else True
 
 
 def _row(one: Finding) -> dict[str, Any]:

@@ -49,7 +49,8 @@ def _arriving(workspace: Workspace, stream: AnyStream, name: str, added: DataFra
     carried, row = _carried(plan if window is None else _with_timeless(plan), set(starts))
     wanted = {ROW: row} | ({"_window": plans.identity(window)} if window else {})
     rows = plans.columns(workspace.session, carried, wanted).where(F.col(ROW).isNotNull())
-    return rows.select(ROW, F.col("_window.end").alias(END)) if window else rows
+    # A session whose gap is nothing is no window.
+    return rows.select(ROW, F.expr("IF(_window.end > _window.start, _window.end, NULL)").alias(END)) if window else rows
 
 
 def _nothing_of(workspace: Workspace, name: str) -> DataFrame:
@@ -64,17 +65,44 @@ def _keeps_state(node: Any, starts: set[int]) -> bool:
 
 
 def _with_timeless(plan: Any) -> Any:
-    """The plan without the filter by which Spark leaves out rows whose instant is NULL, before it makes their windows."""
+    """The plan without the filter by which Spark leaves out rows that are in no window, when it has made them.
+
+    Where windows begin at other distances than their length is a multiple of, it also leaves out windows that a row is not in.
+    """
     below = plans.children(plan)
     if plan.nodeName() == "Filter" and _is_of_windows(plan.condition()):
         return below[0]
+    if plan.nodeName() == "Filter" and _is_of_some_windows(plan.condition()):
+        catalyst: Any = plans.jvm().org.apache.spark.sql.catalyst
+        timeless = catalyst.expressions.IsNull(plan.condition().left().left())
+        return catalyst.plans.logical.Filter(catalyst.expressions.Or(plan.condition(), timeless), below[0])
     if len(below) != 1:
         return plan
     return plan.withNewChildren(plans.scala(plan.children(), [_with_timeless(below[0])]))
 
 
 def _is_of_windows(condition: Any) -> bool:
+    """Whether rows are left out whose instant is NULL; of sessions also those whose end is not after their beginning."""
+    if condition.nodeName() == "And" and _sides(condition) == ["IsNotNull", "GreaterThan"]:
+        return _is_of_windows(condition.left()) and _fields(condition.right()) == ["end", "start"]
     return bool(condition.nodeName() == "IsNotNull" and condition.child().dataType().typeName() == "timestamp")
+
+
+def _is_of_some_windows(condition: Any) -> bool:
+    """Whether it asks, as Spark does of what it has made, if an instant lies in a window."""
+    if condition.nodeName() != "And" or _sides(condition) != ["GreaterThanOrEqual", "LessThan"]:
+        return False
+    return [_fields(condition.left())[1:], _fields(condition.right())[1:]] == [["start"], ["end"]]
+
+
+def _sides(condition: Any) -> list[str]:
+    return [condition.left().nodeName(), condition.right().nodeName()]
+
+
+def _fields(comparison: Any) -> list[str]:
+    """What is compared, by the names of a window's fields; nothing of what is none."""
+    sides = (comparison.left(), comparison.right())
+    return [one.childSchema().apply(one.ordinal()).name() if one.nodeName() == "GetStructField" else "" for one in sides]
 
 
 def _carried(plan: Any, starts: set[int]) -> tuple[Any, int]:

@@ -27,7 +27,7 @@ from sluice.lake.workspace import Workspace
 from sluice.privacy import treatments
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 AnyStream = Windowed[Any]
 COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
@@ -78,7 +78,7 @@ def keep(
             report.unfollowed += taken.unfollowed
             late = _late(workspace, stream, lateness.rules.get(name), name, added, watermark)
             if late is not None:
-                found.append(_as_kept(workspace, stream, lateness, name, late.localCheckpoint(), report, watermark))
+                found.append(_as_kept(workspace, stream, lateness, name, late, report, watermark))
     rows = [frame for frame in found if frame is not None]
     if rows:
         every = rows[0]
@@ -107,11 +107,21 @@ def _transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Tran
 def _late(
     workspace: Workspace, stream: AnyStream, rule: Rule | None, name: str, added: DataFrame, watermark: int
 ) -> DataFrame | None:
-    """The rows that an operator left out, with `_missed`; None where there can be none."""
+    """The rows that an operator left out, with `_missed`, computed; None where there can be none."""
     if rule is None or (rule == "time" and not watermark):
         return None
-    time, instant = F.col(f"`{stream.watermarks[name].time}`"), F.timestamp_millis(F.lit(watermark))
+    time = F.col(f"`{stream.watermarks[name].time}`")
     arrived = arriving.at_operator(workspace, stream, name, added)
+    try:
+        return _missing(rule, time, added, arrived, watermark).localCheckpoint()
+    except Exception:
+        # A function of the transform may get a row here that the stream filters before it, and raise.
+        return _missing(rule, time, added, None, watermark).localCheckpoint()
+
+
+def _missing(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | None, watermark: int) -> DataFrame:
+    """Of the rows of a batch those that the operator left out; arrived: see `arriving.at_operator`."""
+    instant = F.timestamp_millis(F.lit(watermark))
     if arrived is None or (END in arrived.columns) != (rule != "time"):
         unknown = F.when(time <= instant, "unknown") if watermark and rule != "timeless" else F.lit(None)
         timeless = F.when(time.isNull(), "all") if rule != "time" else F.lit(None)

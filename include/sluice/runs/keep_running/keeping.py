@@ -54,8 +54,9 @@ class Round:
 
 @dataclass
 class _Failing:
-    """A flow that failed: how often in a row, why, and when (monotonic) it is tried again."""
+    """What failed, a flow or another part of a stage: in which, how often in a row, why, and when (monotonic) it is tried again."""
 
+    stage: str
     times: int
     why: str
     until: float
@@ -193,12 +194,12 @@ class Keeper:
                 found.extend(failed.reports)
                 errors.update(failed.errors)
                 raise stages.Failed([one for one in found if _did(one) or one.flow in errors], errors) from None
-            job.after(self._workspace.settings, self._workspace.pipeline, stage)
             return [one for one in found if _did(one) or stage in (verifying.STAGE, deletions.STAGE)]
 
         try:
             report = job.recorded(self._workspace, replace(self._asked, stage=stage), work)
             self._reports += [report] if report["flows"] else []
+            job.after(self._workspace.settings, self._workspace.pipeline, stage)
         except stages.Failed as failed:
             self._reports.append(
                 summary.of_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
@@ -216,8 +217,12 @@ class Keeper:
             if report.flow not in errors:
                 self._news.took(report.flow)
                 self._failing.pop(report.flow, None)
-        if not errors:
-            self._failing.pop(stage, None)
+        # What is no flow is done anew whenever its stage is.
+        flows = {item.name for item in self._workspace.graph} if stage in self._layers else set()
+        for name in [
+            name for name, one in self._failing.items() if one.stage == stage and name not in errors and name not in flows
+        ]:
+            del self._failing[name]
         if self.is_to_stop() and any(isinstance(error, StopRequested) for error in errors.values()):
             raise StopRequested("stopped on request, at a batch boundary")
         for name, error in errors.items():
@@ -226,7 +231,7 @@ class Keeper:
             elif self._may(name):  # a source that cannot be looked at is told of by every discovery
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
-                self._failing[name] = _Failing(times, job.reason(error), time.monotonic() + pause)
+                self._failing[name] = _Failing(stage, times, job.reason(error), time.monotonic() + pause)
                 self._errors[name] = self._failing[name].why
 
 
