@@ -1,6 +1,6 @@
 """Bring the silver tables up to date: one valid row a key."""
 
-from sluice.runs.job import main
+from sluice.runs.script import main
 
 if __name__ == "__main__":
     main("silver")

@@ -1,4 +1,4 @@
-"""Spark's query plans, walked from Python: the only place that knows how. No data is read. Only classic PySpark gives plans."""
+"""Spark's query plans, walked from Python, for all flows. No data is read. Only classic PySpark gives plans."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.assembly.loading import load
 from sluice.errors import SluiceError, StopRequested, UsageError
-from sluice.runs import due, job
+from sluice.runs import due, job, script
 from sluice.runs.execution import clones
 from sluice.settings import Settings
 
@@ -30,10 +30,10 @@ _AT_ONCE = 500
 
 def main() -> NoReturn:
     """The body of the job script: as the arguments say, and with the exit codes of every job."""
-    parser = job.parser(STAGE, "What is due of a pipeline's requests to erase people.")
+    parser = script.parser(STAGE, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
-    job.script(STAGE, parser, _of_arguments)
+    script.script(STAGE, parser, _of_arguments)
 
 
 def perform(settings: Settings, asked: job.Request, requests: Sequence[str] = (), approved: bool = False) -> dict[str, Any]:

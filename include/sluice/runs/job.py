@@ -1,8 +1,7 @@
-"""The body of every job script and of `sluice run`: one stage of one pipeline, from its arguments to its exit code."""
+"""A run of one stage of one pipeline, under its lease and recorded: what job scripts, `sluice run` and what keeps running have in common."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -13,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.assembly.graph import Graph
@@ -51,27 +49,6 @@ class Request:
     wait: float = 0.0
     interval: Interval | None = None
     verified: tuple[str, ...] | None = None
-
-
-def main(stage: str) -> NoReturn:
-    """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
-    script(stage, _parser(stage), lambda arguments: perform(Settings.current(), _asked(stage, arguments)))
-
-
-def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
-    """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
-    try:
-        arguments = parser.parse_args()
-        report = work(arguments)
-    except Exception as error:
-        sys.stdout.flush()
-        print(f"sluice {name}: {reason(error)}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
-    if arguments.report:
-        _write(Path(arguments.report), json.dumps(report))
-    print(summary.shown(report))
-    print(json.dumps(report), flush=True)
-    sys.exit(0)
 
 
 def perform(settings: Settings, request: Request) -> dict[str, Any]:
@@ -228,54 +205,3 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
     ]
     if rows:
         ledger.record(settings, request.pipeline, rows)
-
-
-def parser(name: str, about: str) -> argparse.ArgumentParser:
-    """The arguments that every job script takes: of which pipeline, who asks, how long to wait, where the report goes."""
-    made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
-    made.add_argument("--pipeline", required=True)
-    made.add_argument("--run-id", default="", type=_identifier)
-    made.add_argument("--airflow-run", default="", type=_identifier)
-    made.add_argument("--wait", default=0.0, type=float)
-    made.add_argument("--report", default="")
-    return made
-
-
-def _parser(stage: str) -> argparse.ArgumentParser:
-    made = parser(stage, f"The {stage} stage of a pipeline.")
-    made.add_argument("--mode", default="increment")
-    made.add_argument("--from", dest="start", default="")
-    made.add_argument("--to", dest="end", default="")
-    made.add_argument("--tables", default="")
-    made.add_argument("--verify", choices=("next", "all"), default="next")
-    return made
-
-
-def _asked(stage: str, arguments: argparse.Namespace) -> Request:
-    start, end = arguments.start, arguments.end
-    if bool(start) != bool(end):
-        raise UsageError("--from and --to belong together: an interval has a start and an end.")
-    return Request(
-        pipeline=arguments.pipeline,
-        stage=stage,
-        mode=arguments.mode,
-        tables=tuple(name.strip() for name in arguments.tables.split(",") if name.strip()),
-        run=arguments.run_id,
-        airflow_run=arguments.airflow_run,
-        wait=arguments.wait,
-        interval=Interval.of(start, end) if start else None,
-        verified=() if arguments.verify == "all" else None,
-    )
-
-
-def _identifier(text: str) -> str:
-    if text and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
-        raise UsageError("A run id has letters, digits, dots, dashes and underscores only.")
-    return text
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -26,8 +26,6 @@ LEAST = 8
 """Characters, or bytes of an encoding, from which on a form is looked for everywhere."""
 LEAST_DIGITS = 9
 """The same for digits alone: nine of them come by chance once in a billion places."""
-LEAST_WORD = 1000
-"""The smallest number that is looked for as a word of a state file, where nothing names the columns."""
 TIMED = "in its time"
 """The kind of needles that are looked for in rows that tell their time."""
 JAVA_DOUBLE = "java double"

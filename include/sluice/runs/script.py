@@ -1,0 +1,89 @@
+"""The body of every job script: from its arguments to its summary, its JSON and its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sluice.declare.interval import Interval
+from sluice.errors import SluiceError, UsageError
+from sluice.runs import summary
+from sluice.runs.job import Request, perform, reason
+from sluice.settings import Settings
+
+
+def main(stage: str) -> NoReturn:
+    """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
+    script(stage, _parser(stage), lambda arguments: perform(Settings.current(), _asked(stage, arguments)))
+
+
+def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
+    """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
+    try:
+        arguments = parser.parse_args()
+        report = work(arguments)
+    except Exception as error:
+        sys.stdout.flush()
+        print(f"sluice {name}: {reason(error)}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
+    if arguments.report:
+        _write(Path(arguments.report), json.dumps(report))
+    print(summary.shown(report))
+    print(json.dumps(report), flush=True)
+    sys.exit(0)
+
+
+def parser(name: str, about: str) -> argparse.ArgumentParser:
+    """The arguments that every job script takes: of which pipeline, who asks, how long to wait, where the report goes."""
+    made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
+    made.add_argument("--pipeline", required=True)
+    made.add_argument("--run-id", default="", type=_identifier)
+    made.add_argument("--airflow-run", default="", type=_identifier)
+    made.add_argument("--wait", default=0.0, type=float)
+    made.add_argument("--report", default="")
+    return made
+
+
+def _parser(stage: str) -> argparse.ArgumentParser:
+    made = parser(stage, f"The {stage} stage of a pipeline.")
+    made.add_argument("--mode", default="increment")
+    made.add_argument("--from", dest="start", default="")
+    made.add_argument("--to", dest="end", default="")
+    made.add_argument("--tables", default="")
+    made.add_argument("--verify", choices=("next", "all"), default="next")
+    return made
+
+
+def _asked(stage: str, arguments: argparse.Namespace) -> Request:
+    start, end = arguments.start, arguments.end
+    if bool(start) != bool(end):
+        raise UsageError("--from and --to belong together: an interval has a start and an end.")
+    return Request(
+        pipeline=arguments.pipeline,
+        stage=stage,
+        mode=arguments.mode,
+        tables=tuple(name.strip() for name in arguments.tables.split(",") if name.strip()),
+        run=arguments.run_id,
+        airflow_run=arguments.airflow_run,
+        wait=arguments.wait,
+        interval=Interval.of(start, end) if start else None,
+        verified=() if arguments.verify == "all" else None,
+    )
+
+
+def _identifier(text: str) -> str:
+    if text and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
+        raise UsageError("A run id has letters, digits, dots, dashes and underscores only.")
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
