@@ -24,8 +24,8 @@ from sluice.erasure import receiving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sluice.settings import Settings
+from sluice.settings import Settings
+from sluice.verification.verify import verify
 
 SCHEMA = "id BIGINT, name STRING, city STRING, at BIGINT, change STRING"
 PIPELINE = Pipeline(name="club", description="A club.", owner="tests", layers=("club.bronze", __name__))
@@ -89,6 +89,16 @@ def day(number: int) -> date:
 
 def history(lake: Lakehouse) -> list[tuple[Any, ...]]:
     return lake.rows("members_history", "id", "name", "city", "__START_AT", "__END_AT")
+
+
+@pytest.mark.spark
+def test_an_empty_text_that_files_are_laid_out_by_is_no_text(settings: Settings, spark: SparkSession) -> None:
+    by_city = auto_cdc("by_city", **OPTIONS | {"reads": "people"}, partition_by="city")
+    lake = Lakehouse(settings, spark, graph(PIPELINE, [PEOPLE, by_city]))
+    lake.land("people/2026-01-02.jsonl", changes((1, 1, "insert", "Al", ""), (2, 1, "insert", "Bo", "Rome")))
+    lake.run(*LAYERS)
+    assert lake.rows("by_city", "id", "city") == [(1, None), (2, "Rome")]
+    assert all(one.equal for one in verify(settings, spark, lake.graph) if one.table == "by_city")
 
 
 @pytest.mark.slow
