@@ -50,7 +50,7 @@ demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove 
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
 test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: test-all
 test-all: setup $(HOME_READY) ## The tests and the long ones too
