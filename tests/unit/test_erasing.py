@@ -178,6 +178,23 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
     assert file.exists() and not vault.holds(settings, "gym", last)
 
 
+def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
+    same = (
+        "RECEIVED",
+        "LOGICALLY",
+        "PHYSICALLY",
+        "CERTIFIED",
+        "FAILED",
+        "NOT_SCANNED",
+        "KEPT_AFTER",
+        "APPROVED",
+        "LIFTED",
+        "WITHDRAWN",
+    )
+    assert {name: getattr(due, name) for name in same} == {name: getattr(requests, name) for name in same}
+    assert due.SCANNED_AGAIN_AFTER == requests.RESCANNED
+
+
 def _certified_ago(settings: Settings, request: str, days: int) -> None:
     at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
     history = (requests.Event(at, requests.LOGICALLY), requests.Event(at, requests.CERTIFIED))
