@@ -16,7 +16,8 @@ from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, t
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import graph
 from sluice.erasure import asking, lifting, receiving, requests, vault, withdrawal
-from sluice.erasure.subjects import closure
+from sluice.erasure.subjects import closure, settling
+from sluice.erasure.subjects.holders import Ambiguous
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
@@ -132,9 +133,7 @@ def test_from_any_identifier_to_all_of_them(club: Lakehouse) -> None:
 
 
 def test_a_device_of_several_people_is_refused_and_one_of_nobody_is_its_own(club: Lakehouse) -> None:
-    with pytest.raises(
-        closure.Ambiguous, match="Identifier 1, a 'device_id', was several people's; ask again with \"at\""
-    ) as refused:
+    with pytest.raises(Ambiguous, match="Identifier 1, a 'device_id', was several people's; ask again with \"at\"") as refused:
         _closed(club, Identifier("device_id", "1"))
     assert "'1'" not in str(refused.value)
     assert _closed(club, Identifier("device_id", "99")) == {("device_id", "99", None, None)}
@@ -163,7 +162,7 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
     asked = receiving.receive(club.settings, club.graph, [Identifier("email", "ada@example.org")])
-    made = closure.settle(club.workspace(), asked)
+    made = settling.settle(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
         ("user_id", None),
@@ -176,9 +175,9 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     for text in Path(club.settings.bookkeeping("club", "erasure_requests")).iterdir():
         assert "ada@" not in text.read_text() and '"ada"' not in text.read_text()
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
-    assert closure.settle(club.workspace(), made).subjects == made.subjects
+    assert settling.settle(club.workspace(), made).subjects == made.subjects
     requests.with_subjects(club.settings, "club", asked.request, [])
-    again = closure.settle(club.workspace(), requests.one(club.settings, "club", asked.request))
+    again = settling.settle(club.workspace(), requests.one(club.settings, "club", asked.request))
     assert again.subjects == made.subjects and vault.read(club.settings, "club", asked.request) == kept
 
 
@@ -187,7 +186,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
     ambiguous = receiving.receive(club.settings, club.graph, [Identifier("device_id", "1")])
     lost = receiving.receive(club.settings, club.graph, [Identifier("user_id", "bo")])
     vault.forget(club.settings, "club", lost.request)
-    settled = {one.request for one in closure.settled(club.workspace())}
+    settled = {one.request for one in settling.settled(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
     failed = {one.request: one for one in requests.all_of(club.settings, "club") if one.state == requests.FAILED}
     assert set(failed) == {ambiguous.request, lost.request}
@@ -196,10 +195,10 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = closure.settle(lake.workspace(), receiving.receive(lake.settings, lake.graph, asked))
+    made = settling.settle(lake.workspace(), receiving.receive(lake.settings, lake.graph, asked))
     assert suppression.add(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression.add(lake.workspace(), {made.request: made.subjects}) == 0
-    assert closure.settle(lake.workspace(), made) is made
+    assert settling.settle(lake.workspace(), made) is made
     assert log.properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
     return made.request
 
@@ -258,7 +257,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Were her links gone by now, her device would pass for Cem's alone.
     for asked in (Identifier("device_id", "2"), Identifier("device_id", "2", at="2026-04-15T00:00:00Z")):
-        with pytest.raises(closure.Ambiguous, match=f"was a person's who was erased by request {request}"):
+        with pytest.raises(Ambiguous, match=f"was a person's who was erased by request {request}"):
             closure.close(club.workspace(), [asked])
     assert ("user_id", "cem", None, None) in _closed(club, Identifier("device_id", "2", at="2026-05-02T00:00:00Z"))
 

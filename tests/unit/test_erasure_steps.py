@@ -26,7 +26,7 @@ from sluice.erasure.control import canary
 from sluice.erasure.proof import scope
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
-from sluice.erasure.subjects import closure
+from sluice.erasure.subjects import holders, settling
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.erasure.subjects.link_rows import Row
 from sluice.errors import SluiceError, StopRequested, UsageError
@@ -280,13 +280,13 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     def refuse(*_: object) -> list[Identifier]:
         raise why
 
-    monkeypatch.setattr(closure, "close", refuse)
+    monkeypatch.setattr(settling, "close", refuse)
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
-        closure.settled(workspace)
+        settling.settled(workspace)
     assert requests.one(settings, "house", first.request).state == requests.RECEIVED
-    why = closure.Ambiguous("Identifier 1, a 'who', was several people's")
-    assert closure.settled(workspace) == []
+    why = holders.Ambiguous("Identifier 1, a 'who', was several people's")
+    assert settling.settled(workspace) == []
     assert {one.state for one in requests.all_of(settings, "house")} == {requests.FAILED}
 
 
@@ -302,17 +302,17 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
         told.append(list(identifiers))
         return found[len(told) - 1]
 
-    monkeypatch.setattr(closure, "close", close)
-    closure.settle(workspace, request)
+    monkeypatch.setattr(settling, "close", close)
+    settling.settle(workspace, request)
     made_up = Identifier(f"{canary.PREFIX}{canary.DOMAIN}", "canary-1")
     vault.add(settings, "house", request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
-    again = closure.settle(workspace, requests.one(settings, "house", request.request))
+    again = settling.settle(workspace, requests.one(settings, "house", request.request))
     assert told == [[asked], [asked]]
     assert set(vault.read(settings, "house", request.request)) == {asked, *found[1], made_up}
     assert again.subjects == tuple(sorted(requests.subjects_of(settings, "house", found[1]), key=repr))
     monkeypatch.setattr(suppression, "listed", lambda *_: {request.request})
-    assert closure.settle(workspace, again) is again
+    assert settling.settle(workspace, again) is again
 
 
 def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,12 +384,12 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
 
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
     link = Link("worn", person=("who", "who"), identifier=("badge", "badge"), since="since")
-    assert closure._held([Row("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
+    assert holders.held([Row("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
     later = NOW - timedelta(days=3)
-    held = closure._held([Row("anna", "1", None), Row("anna", "1", None), Row("bert", "1", later)], link, NOW)
+    held = holders.held([Row("anna", "1", None), Row("anna", "1", None), Row("bert", "1", later)], link, NOW)
     assert held == {"1": [("anna", (None, later, None)), ("bert", (later, None, later))]}
-    with pytest.raises(closure.Ambiguous, match="whose 'since' tells no time") as refused:
-        closure._held([Row("anna", "1", None), Row("bert", "1", None)], link, NOW)
+    with pytest.raises(holders.Ambiguous, match="whose 'since' tells no time") as refused:
+        holders.held([Row("anna", "1", None), Row("bert", "1", None)], link, NOW)
     assert "anna" not in str(refused.value)
 
 
@@ -531,7 +531,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
         carried_out.extend(one.request for one in erasing.waiting)
 
     monkeypatch.setattr(propagation, "STEPS", {"suppress": suppress})
-    monkeypatch.setattr(closure, "close", lambda _, asked, rows: asked)
+    monkeypatch.setattr(settling, "close", lambda _, asked, rows: asked)
     monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [])
@@ -570,7 +570,7 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         return work
 
     monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
-    monkeypatch.setattr(closure, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
+    monkeypatch.setattr(settling, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
     monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
     monkeypatch.setattr(canary, "places", lambda *arguments: [])
     request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])

@@ -17,7 +17,7 @@ from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, state, sweep
 from sluice.erasure.steps.erasing import Erasing, Follow
-from sluice.erasure.subjects import closure
+from sluice.erasure.subjects import settling
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, duration
@@ -87,7 +87,7 @@ def propagate(
     asking.take(workspace)
     if not requests.waiting(settings, pipeline, only):
         return landing.again(workspace)
-    settled = canary.plant(workspace, closure.settled(workspace, only))
+    settled = canary.plant(workspace, settling.settled(workspace, only))
     erasing = Erasing(workspace, settled, follow)
     for name, step in STEPS.items():
         if name not in without:
