@@ -86,7 +86,7 @@ def test_what_is_no_id_is_refused(conf: Any) -> None:
     assert sent(RUNS, body(conf)) == (None, 400)
     assert sent(f"/behind/a/proxy{RUNS}/", body(conf)) == (None, 400)
     assert sent(f"{RUNS}\n", body(conf)) == (None, 400)
-    with pytest.raises(UsageError, match=r"takes ids of requests only") as refused:
+    with pytest.raises(UsageError, match=r"with ids of requests") as refused:
         refuse_identifiers(["dags", "trigger", "erasure", "--conf", json.dumps(conf)])
     assert "4200000001" not in str(refused.value)
 
@@ -134,9 +134,21 @@ def test_commands_of_ids_and_of_others_go_through() -> None:
     conf = json.dumps({"requests": IDS})
     for words in (["erasure"], ["erasure", "-c", conf], ["erasure", f"--conf={conf}"], ["gym", "--conf", '{"who": 1}']):
         refuse_identifiers(["dags", "trigger", *words])
-    for words in (["-c"], ["--conf=4200000001"], ["--dag-run-conf", '{"user_id": 1}']):
-        with pytest.raises(UsageError):
-            refuse_identifiers(["dags", "trigger", "erasure", *words])
+    refuse_identifiers(["dags", "trigger", "erasure", "--run-id", "approved", "--logical-date", NOW, "-o", "json"])
+    refuse_identifiers(["dags", "list-runs", "erasure"])
+    for command in ("dags trigger erasure", "dags test erasure", "backfill create --dag-id=erasure"):
+        for words in (
+            ["--conf=4200000001"],
+            ["--dag-run-conf", '{"user_id": 1}'],
+            ['-c{"user_id": 1}'],
+            ["-vc", '{"user_id": 1}'],
+            ["--con", '{"user_id": 1}'],
+            ["--run-id", "ada@example.org"],
+            ["-r4200000001"],
+            ["4200000001"],
+        ):
+            with pytest.raises(UsageError, match="Nothing was kept"):
+                refuse_identifiers([*command.split(), *words])
 
 
 def test_ids_come_as_they_were_sent() -> None:

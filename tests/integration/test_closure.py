@@ -238,6 +238,14 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert [one.value for one in vault.read(club.settings, "club", again.request)] == ["hal"]
     withdrawal.withdraw(club.settings, "club", again.request)
     assert asking.take(asked.workspace()) == []
+    # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
+    vault.keep(club.settings, "club", again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
+    requests.advance(club.settings, "club", again.request, requests.FAILED, "several people's")
+    _hand_out(club, ("hal", 6, "gone@example.org", "2026-05-01"))
+    club.run("bronze")
+    (last,) = asking.take(asked.workspace())
+    assert last.request != again.request and last.withdrawn_at is None
+    withdrawal.withdraw(club.settings, "club", last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:

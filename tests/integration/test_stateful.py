@@ -442,6 +442,8 @@ def test_late_are_those_that_come_to_the_operator_and_no_transform_fails_for_the
     assert sorted(lake.rows("fast_and_worn_late", "_input", "pulse", "patient"), key=repr) == of_join
     assert sorted(lake.rows("uneven_late", "pulse", "_missed")) == [(7, "all"), (90, "all"), (150, "some"), (700, "all")]
     assert sorted(lake.rows("sessions_late", "pulse")) == [(7,), (90,), (150,), (160,), (220,), (700,)]
+    no_window = {pulse for pulse, closed in lake.rows("sessions_late", "pulse", "_watermark") if closed is None}
+    assert no_window == {7, 220, 700}, "the watermark shut these out of nothing"
     assert sorted(lake.rows("by_hour_late", "pulse", "_missed")) == of_by_time
     assert lake.rows("every_late", "at", "_missed") == [(None, "all")] * 2 and lake.minutes("every")[0] == (0, 2)
     assert sorted(lake.rows("of_streams_only_late", "pulse", "_missed")) == of_by_time

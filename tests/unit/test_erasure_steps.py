@@ -259,6 +259,7 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
         assert names.are_in_bytes(text) and names.are_in_record(text), text
     for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
         assert not names.are_in_bytes(text) and not names.are_in_record(text), text
+    assert names.are_in_record(b"3;12140;1,5", ",") and not names.are_in_record(b"3;12140,5;x", ";"), "or as it looks"
     assert not names.are_in_record(b"3,77;abc", ";") and names.are_in_record(b"3^77^abc", "^"), "as its source parts fields"
     assert names.are_in_record(b'3,"12140",x,y') and names.are_in_record(b"77") and not names.are_in_record(b"3,12140 steps,x")
     assert not names.are_in_bytes(b"3,12140,x\n"), "a file is more than a record"

@@ -193,10 +193,10 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
 ) -> None:
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
     asking_graph = graph(CLUB, [PEOPLE, known], [LINK], said)
-    outcomes = settings.bookkeeping("club", "outcomes")
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph, outcomes=outcomes)
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_new", lambda *_: found.pop(0))
+    monkeypatch.setattr(asking, "_latest", lambda _: 7)
     assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club"), "there is no bronze"
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))

@@ -120,6 +120,7 @@ def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: by
     [
         (scan.Written("in", delimiter=";"), b"user_id;x\n12140;1\n"),
         (scan.Written("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
+        (scan.Written("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
         (scan.Written("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
         (scan.Written("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
         (scan.Written("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +52,17 @@ def test_each_kind_of_value_is_read_as_spark_writes_it(spark: SparkSession) -> N
     for name, value in unsafe_rows.fields(bytes(row.getBytes()), schema):
         found[name.partition(".")[0]].append(value)
     assert dict(zip(KINDS, found.values(), strict=True)) == KINDS
+
+
+def test_a_row_that_is_cut_is_not_passed_over(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT named_struct('id', 12140L, 'who', 'Anna') AS c, array('Anna', 'Bo') AS d").repartition(1)
+    (row,) = frame._jdf.queryExecution().executedPlan().executeCollect()
+    schema = [(str(field["name"]), field["type"]) for field in json.loads(frame.schema.json())["fields"]]
+    whole = bytes(row.getBytes())
+    assert len(list(unsafe_rows.fields(whole, schema))) == 4
+    for end in range(0, len(whole) - 8, 8):
+        with pytest.raises((unsafe_rows.Unknown, struct.error)):
+            list(unsafe_rows.fields(whole[:end], schema))
 
 
 @pytest.mark.parametrize("kind", ["variant", {"type": "udt"}, "geometry"])

@@ -21,8 +21,11 @@ REQUEST = "^[0-9a-f]{12}$(?!\n)"
 """How an id looks. `$` alone would let a line break follow."""
 _DATES = ("logical_date", "run_after", "data_interval_start", "data_interval_end")
 _FREE = ("note", "partition_key")
-_CONF = ("-c", "--conf", "--dag-run-conf")
-"""How Airflow's own commands call it."""
+_COMMANDS = (("dags", "trigger"), ("dags", "test"), ("dags", "backfill"), ("backfill", "create"))
+_OPTIONS = (
+    "-c", "--conf", "--dag-run-conf", "-r", "--run-id", "--dag-id", "-e", "--exec-date", "-l", "--logical-date", "-s", "--start-date", "-o",
+    "--output", "-v", "--verbose",
+)  # fmt: skip
 _RUN = re.compile(r"[a-z]{1,24}([-_]{1,2}[a-z]{1,24}){0,3}([-_]{1,2}[0-9]{1,4})?\Z")
 """How a run may be called. What Airflow calls one has a date: `manual__2026-11-22T00:00:00+00:00`, and letters after that."""
 _DATED = re.compile(r"[a-z_]{1,24}__(.{10,32}?)(_[A-Za-z0-9]{8})?\Z")
@@ -52,18 +55,23 @@ def is_of_ids(conf: Any) -> bool:
 
 
 def refuse_identifiers(arguments: Sequence[str]) -> None:
-    """Refuse a command of Airflow's about this DAG whose conf holds anything but ids: Airflow keeps its words before it looks into them.
+    """Refuse a command of Airflow's that starts this DAG with any word but these: Airflow keeps its words before it looks into them.
 
     Raises UsageError, which has none of them.
     """
-    if DAG_ID not in arguments:
-        return
-    for place, word in enumerate(arguments):
-        name, joined, value = word.partition("=")
-        if name in _CONF and not _is_text_of_ids(value if joined else "".join(arguments[place + 1 : place + 2])):
-            raise UsageError(
-                f"{name} of the DAG '{DAG_ID}' takes ids of requests only, as `sluice erase list` tells them. Nothing was kept."
-            )
+    every = [part for word in arguments for part in (word, word.partition("=")[2])]
+    if tuple(arguments[:2]) in _COMMANDS and DAG_ID in every and not all(map(_is_harmless, arguments[2:])):
+        raise UsageError(
+            f"A run of the DAG '{DAG_ID}' takes --conf '{{\"requests\": [...]}}' with ids of requests, as `sluice erase list` tells them, "
+            "dates, and a run's name of a few words. Write options in full and apart from their values. Nothing was kept."
+        )
+
+
+def _is_harmless(word: str) -> bool:
+    option, joined, value = word.partition("=")
+    if option in _OPTIONS:
+        return not joined or _is_harmless(value)
+    return word == DAG_ID or _is_date(word) or _is_name(word) or _is_text_of_ids(word)
 
 
 def _is_text_of_ids(text: str) -> bool:

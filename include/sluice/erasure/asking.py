@@ -43,13 +43,12 @@ def take(workspace: Workspace) -> list[ErasureRequest]:
     people: dict[Identifier, str] = {}
     seen = looked_at.states(settings, workspace.pipeline)
     kept = {name: state for name, state in seen.items() if name in map(_name, graph.asking)}
-    latest = _latest(workspace)
     for asking in graph.asking:
         now = _state(settings, graph, asking)
         if now is not None and kept.get(_name(asking)) != now:
             people = dict.fromkeys(_new(workspace, asking), asking.reads) | people
             kept[_name(asking)] = now
-    made = list(_ask(workspace, people, latest))
+    made = list(_ask(workspace, people, _latest(workspace))) if people else []
     if kept != seen:
         looked_at.keep(settings, workspace.pipeline, kept)
     return made
@@ -64,7 +63,9 @@ def _ask(workspace: Workspace, people: Mapping[Identifier, str], latest: int) ->
     settings, pipeline = workspace.settings, workspace.pipeline
     refused: dict[Identifier, ErasureRequest] = {}
     for one in requests.all_of(settings, pipeline) if people else ():
-        by_rows = one.state == requests.FAILED and not one.done_at and one.history[0].note.startswith(_BY_ROWS)
+        by_rows = (
+            one.state == requests.FAILED and not (one.done_at or one.withdrawn_at) and one.history[0].note.startswith(_BY_ROWS)
+        )
         if by_rows and len(one.pseudonyms) == 1 and vault.holds(settings, pipeline, one.request):
             refused |= dict.fromkeys(vault.asked(settings, pipeline, one.request), one)
     for person, reads in people.items():
@@ -88,9 +89,41 @@ def _state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State |
 
 
 def _latest(workspace: Workspace) -> int:
-    """The last delivery in the bronze tables whose rows may ask; 0 where there is none."""
+    """The last delivery in the bronze tables whose rows may ask: nothing else comes there under the lease."""
     reads = {through(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
-    return max((one.delivery for name in reads for one in _ingested(workspace, name)[0]), default=0)
+    found = []
+    for path in (workspace.path(name) for name in sorted(reads)):
+        row = tables.read(workspace.session, path).agg(F.max("_delivery").alias("last")).first() if log.exists(path) else None
+        found += [int(row["last"])] if row and row["last"] is not None else []
+    return max(found, default=0)
+
+
+def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
+    """Who asks and has no request yet. Of whom one was taken back, rows ask that came later."""
+    domain = asking.identifier[1]
+    told = _told(workspace, asking)
+    known = _asked(workspace) if told else {}
+    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
+    after = {value: known.get(str(pseudonym(key, domain, value)), 0) for value in told}
+    # Only where a view does not hand on of which delivery a row is, it has to be asked once more.
+    unsaid = {after[value] for value, last in told.items() if last is None and 0 < after[value] < math.inf}
+    later = {up_to: _told(workspace, asking, int(up_to)).keys() for up_to in unsaid}
+
+    def asks(value: str, last: int | None) -> bool:
+        return not after[value] or (last > after[value] if last is not None else value in later.get(after[value], ()))
+
+    return [Identifier(domain, value) for value in sorted(told) if asks(value, told[value])]
+
+
+def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict[str, int | None]:
+    """Whom rows ask for, and the last delivery that does, where that can be told. after: of deliveries after this one."""
+    column, _ = asking.identifier
+    rows = _rows(workspace, asking, after)
+    if column not in rows.columns:
+        raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
+    last = F.max("_delivery") if "_delivery" in rows.columns else F.lit(None)
+    named = rows.where(asking.where).groupBy(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
+    return {row["value"]: row["last"] for row in named.agg(last.alias("last")).collect() if row["value"]}
 
 
 def _ingested(workspace: Workspace, name: str) -> tuple[list[Outcome], set[int]]:
@@ -102,27 +135,6 @@ def _ingested(workspace: Workspace, name: str) -> tuple[list[Outcome], set[int]]
         every += outcomes
         live |= ledger.live(outcomes, one.redelivery == "replace")
     return every, live
-
-
-def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
-    """Who asks and has no request yet. Of whom one was taken back, rows ask that came later."""
-    domain = asking.identifier[1]
-    told = _told(workspace, asking)
-    known = _asked(workspace) if told else {}
-    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
-    after = {value: known.get(str(pseudonym(key, domain, value)), 0) for value in told}
-    later = {up_to: _told(workspace, asking, int(up_to)) for up_to in set(after.values()) if 0 < up_to < math.inf}
-    return [Identifier(domain, value) for value in sorted(told) if not after[value] or value in later.get(after[value], ())]
-
-
-def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> set[str]:
-    """Whom rows ask for. after: of deliveries after this one."""
-    column, _ = asking.identifier
-    rows = _rows(workspace, asking, after)
-    if column not in rows.columns:
-        raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
-    named = rows.where(asking.where).select(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
-    return {row.value for row in named.distinct().collect() if row.value}
 
 
 def _rows(workspace: Workspace, asking: ErasureRequests, after: int) -> DataFrame:

@@ -15,7 +15,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
 from sluice.ingest.deliveries import known
-from sluice.ingest.landing.absent import absent
+from sluice.ingest.landing.absent import is_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
 from sluice.lake.places import OfPipeline
@@ -52,10 +52,10 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
 
 
 def absent_folders(settings: Settings, graph: Graph) -> list[str]:
-    """Landing folders and archives that are not there although files should be in them."""
+    """Landing folders of which nothing is there although files should be."""
     landing, found = settings.landing / graph.pipeline.name, known.latest(settings.bookkeeping(graph.pipeline.name, "deliveries"))
     sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
-    return sorted({path for one in sources for path in absent(one, landing, found.of(one.name))})
+    return sorted({one.path for one in sources if is_absent(one, landing, found.of(one.name))})
 
 
 def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:

@@ -70,7 +70,7 @@ def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
-        Unread(scope.LANDING, path, "a folder is not there, and files were delivered that nobody removed")
+        Unread(scope.LANDING, path, "no file of it is there, and files were delivered that nobody removed")
         for path in scope.absent_folders(settings, graph)
     ]
     return found

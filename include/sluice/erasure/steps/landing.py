@@ -28,7 +28,7 @@ from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.deliveries.listing import AT_REST
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.landing import rewriting
-from sluice.ingest.landing.absent import REMEDY, absent
+from sluice.ingest.landing.absent import REMEDY, is_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import Rewritten
 from sluice.ingest.reading import records
@@ -116,9 +116,9 @@ class TakenOut(NamedTuple):
 def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> TakenOut:
     """Rewrite a source's files. only: those that the ledger calls so."""
     append.create(workspace, source)
-    missing = absent(source, workspace.landing, known.latest(workspace.deliveries).of(source.name))
-    if missing and only is None:
-        raise SluiceError(f"Source '{source.name}': its landed files are not there to take people out of: {missing[0]}. {REMEDY}")
+    if only is None and is_absent(source, workspace.landing, known.latest(workspace.deliveries).of(source.name)):
+        folder = workspace.landing / source.path
+        raise SluiceError(f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {REMEDY}")
     done = TakenOut()
     writing: set[str] = set()
     for _ in range(_ATTEMPTS):

@@ -69,7 +69,7 @@ class Names:
             return True
         values = {value for _, value in self.short}
         plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
-        return plain and any(found in values for found in _numbers(delimiter or _DELIMITERS).findall(record))
+        return plain and any(found in values for found in _numbers(_parting(record, delimiter)).findall(record))
 
     def _beside(self, lowered: bytes) -> bool:
         return any(pair in self.short for pair in self._named.findall(lowered)) if self._named else False
@@ -126,6 +126,14 @@ def names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> Name
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {(column.rpartition(".")[2].lower().encode(), value.strip().encode()) for column, value in beside if _is_short(value)}
     return Names(by_first, frozenset(short))
+
+
+def _parting(record: bytes, delimiter: str | None) -> str:
+    """What parts the fields of a record: what its source says, unless others of them are more frequent, since it may be why nobody could read it."""
+    if delimiter is None:
+        return _DELIMITERS
+    often = {one: record.count(one.encode()) for one in [delimiter, *_DELIMITERS]}
+    return next(one for one, count in often.items() if count == max(often.values()))
 
 
 @functools.cache

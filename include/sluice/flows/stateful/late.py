@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 AnyStream = Windowed[Any]
 COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
-"""_watermark: what shut the row out; NULL: its instant is NULL, and no window has it. _missed: "all", or "some" of its windows; "unknown" of
-rows not after the watermark of which the transform's plan does not tell what becomes of them."""
+"""_watermark: what shut the row out; NULL: no window has it, as its instant is NULL, or its session has no length. _missed: "all", or "some"
+of its windows; "unknown" of rows not after the watermark of which the transform's plan does not tell what becomes of them."""
 
 _END, _FIRST_END = "_last_end", "_first_end"
+_CLOSED = "_closed"
+"""Whether the watermark shut a row out; else nothing has it."""
 
 
 @dataclass(frozen=True)
@@ -125,14 +127,17 @@ def _missing(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | No
     if arrived is None or (END in arrived.columns) != (rule != "time"):
         unknown = F.when(time <= instant, "unknown") if watermark and rule != "timeless" else F.lit(None)
         timeless = F.when(time.isNull(), "all") if rule != "time" else F.lit(None)
-        return added.withColumn("_missed", F.coalesce(unknown, timeless)).where("_missed IS NOT NULL")
+        missed = {"_missed": F.coalesce(unknown, timeless), _CLOSED: time.isNotNull()}
+        return added.withColumns(missed).where("_missed IS NOT NULL")
     if rule == "time":
-        return added.where(time <= instant).join(arrived, ROW, "left_semi").withColumn("_missed", F.lit("all"))
+        found = added.where(time <= instant).join(arrived, ROW, "left_semi")
+        return found.withColumns({"_missed": F.lit("all"), _CLOSED: F.lit(True)})
     ends = arrived.groupBy(ROW).agg(F.max(END).alias(_END), F.min(END).alias(_FIRST_END))
-    missed = F.when(F.col(_END).isNull(), "all")
+    because = F.when(F.col(_END).isNull(), "all")
     if watermark and rule == "window":
-        missed = missed.when(F.col(_END) <= instant, "all").when(F.col(_FIRST_END) <= instant, "some")
-    return added.join(ends, ROW).withColumn("_missed", missed).where("_missed IS NOT NULL").drop(_END, _FIRST_END)
+        because = because.when(F.col(_END) <= instant, "all").when(F.col(_FIRST_END) <= instant, "some")
+    marked = added.join(ends, ROW).withColumns({"_missed": because, _CLOSED: F.col(_END).isNotNull()})
+    return marked.where("_missed IS NOT NULL").drop(_END, _FIRST_END)
 
 
 def _as_kept(
@@ -146,17 +151,17 @@ def _as_kept(
 ) -> DataFrame | None:
     """Late rows as they are stored, personal columns treated as in the target; None where there are none."""
     time = F.col(f"`{stream.watermarks[name].time}`")
-    closed = F.when(time.isNotNull(), F.timestamp_millis(F.lit(watermark)))
+    closed = F.when(F.col(_CLOSED), F.timestamp_millis(F.lit(watermark)))
     told: Any = late.agg(
         F.count("*").alias("rows"),
-        F.min(time).alias("oldest"),
+        F.min(F.when(F.col(_CLOSED), time)).alias("oldest"),
         *(F.count_if(F.col("_missed") == missed).alias(missed) for missed in ("some", "unknown")),
     ).first()
     if not told["rows"]:
         return None
     report.late += told["rows"]
     report.notes.append(_said(stream, name, told, watermark))
-    marked = late.drop(ROW).withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)})
+    marked = late.withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)}).drop(ROW, _CLOSED)
     wanted = {one.name: one.dataType for one in _schema(workspace, stream, lateness)}
     columns = [F.col(f"`{column}`").cast(wanted[column]).alias(column) for column in marked.columns]
     ours = {column: how for column, how in stream.treatments.items() if column in marked.columns}

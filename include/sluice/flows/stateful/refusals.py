@@ -47,7 +47,7 @@ def _check_node(owner: str, stream: AnyStream, node: Any) -> None:
             f"{owner}: a state of one's own ({node.nodeName()}) is refused: which rows it leaves out, and for how long it keeps them, no "
             "plan tells, so they could not be counted and kept. Group by F.window or F.session_window, or declare a @materialized_view."
         )
-    if node.nodeName() == "Distinct" and node.isStreaming():
+    if node.nodeName() == "Distinct" and node.isStreaming() and stream.watermarks:
         raise DeclarationError(
             f"{owner}: DISTINCT, or UNION without ALL, is refused: which rows it leaves out as late no plan tells, so they could not be "
             "counted and kept. Write dropDuplicatesWithinWatermark, and UNION ALL."

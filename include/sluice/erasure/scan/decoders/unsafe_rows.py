@@ -27,17 +27,17 @@ Fields = list[tuple[str, Any]]
 
 
 class Unknown(Exception):
-    """A value of a kind that is not read here."""
+    """A value of a kind that is not read here, or a row that is laid out otherwise."""
 
 
 def fields(data: bytes, fields: Fields) -> Iterator[tuple[str, int | bytes]]:
-    """The numbers and texts of a row, each with its column; of nested ones as `of.field`. Raises Unknown, and struct.error where it is cut.
+    """The numbers and texts of a row, each with its column; of nested ones as `of.field`. Raises Unknown and, where it is cut, struct.error.
 
     Of a number that is not whole nothing: it is nobody's identifier.
     """
     start = (len(fields) + 63) // 64 * _WORD
     if len(data) < start + len(fields) * _WORD:
-        return
+        raise Unknown
     for number, (name, kind) in enumerate(fields):
         if not data[number // 8] >> number % 8 & 1:
             yield from _value(data, start + number * _WORD, name, kind)
@@ -90,6 +90,8 @@ def _elements(data: bytes, name: str, kind: Any) -> Iterator[tuple[str, int | by
 def _far(data: bytes, at: int) -> bytes:
     """What a word leads to: how long that is, and where it lies from the beginning of its row or array on."""
     size, offset = struct.unpack_from("<II", data, at)
+    if offset + size > len(data):
+        raise Unknown
     return data[offset : offset + size]
 
 
