@@ -132,8 +132,8 @@ def _parting(record: bytes, delimiter: str | None) -> str:
     """What parts the fields of a record: what its source says, unless others of them are more frequent, since it may be why nobody could read it."""
     if delimiter is None:
         return _DELIMITERS
-    often = {one: record.count(one.encode()) for one in [delimiter, *_DELIMITERS]}
-    return next(one for one, count in often.items() if count == max(often.values()))
+    marks: list[str] = [delimiter, *_DELIMITERS]
+    return max(marks, key=lambda mark: record.count(mark.encode()))
 
 
 @functools.cache
