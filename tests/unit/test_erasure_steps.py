@@ -32,6 +32,8 @@ from sluice.erasure.subjects.link_rows import Row
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind
+from sluice.ingest import ledger as deliveries_ledger
+from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.landing import cleaning
 from sluice.ingest.reading import records
 from sluice.lake import shallow
@@ -467,6 +469,20 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     assert landing.of_source(workspace, source, naming.names(["anna1"])) == (1, 1, 1)
     assert called[:3] == [3, 2, 0]
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
+
+
+def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append, "create", lambda *_: None)
+    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
+    monkeypatch.setattr(records, "read", lambda *_: records.Records())
+    rows = [{"source": "says", "file": f"{n}.json", "event": DELIVERED} for n in (1, 2)]
+    deliveries_ledger.append_numbered(workspace.deliveries, [rows], 0, "run")
+    for _ in range(2):  # without the folder, and with the place where a disk is mounted at other times
+        with pytest.raises(SluiceError, match=r"not there to take people out of: .*/says\. Mount it"):
+            landing.of_source(workspace, source, naming.names(["anna1"]))
+        (workspace.landing / "says").mkdir(parents=True, exist_ok=True)
+    _made(workspace.landing / "says" / "2.json", content="{}\n")
+    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (0, 0, 0), "somebody removed the other one"
 
 
 @pytest.fixture

@@ -138,6 +138,14 @@ def test_files_are_read_as_their_source_says_whatever_they_are_called(
     assert not scan.run([scan.Root("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
 
 
+@pytest.mark.parametrize(("line", "wanted"), [("7,12140", False), ("12140,7", True), ("7;12140;x;y", True), ("7,12140,x", False)])
+def test_a_row_that_lacks_fields_has_the_others_in_their_columns(line: str, wanted: bool, tmp_path: Path) -> None:
+    (tmp_path / "part-0").write_text(f"user_id,steps,x\n{line}\n")
+    root = scan.Root("r", str(tmp_path), written=(scan.Written("", delimiter=","),))
+    found = scan.run([root], needles.of([("member", "12140")], {"member": {"user_id"}}), processes=1)
+    assert bool(found.hits) is wanted
+
+
 def test_an_identifier_in_the_encoding_of_a_source_is_found_without_it(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes("x Łukasz-Żak x".encode("iso8859-2"))
     wanted = needles.of([("who", "Łukasz-Żak")], encodings=["iso8859-2"])

@@ -30,11 +30,10 @@ class Rows:
         line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
         value = data[start:end].decode()
         fields = [field.strip() for field in self._fields(line.rstrip("\r"))]
-        if len(fields) != len(self._names):  # parted by something else, perhaps
-            other = max((self._mark, *_MARKS), key=line.count)
-            fields = fields if other == self._mark else [field.strip() for field in self._fields(line.rstrip("\r"), other)]
-            if value in fields:
-                return True
+        other = max((self._mark, *_MARKS), key=line.count)
+        if len(fields) != len(self._names) and other != self._mark:  # no row of this file's form: no name tells its fields
+            fields += [field.strip() for field in self._fields(line.rstrip("\r"), other)]
+            return value in fields
         if not self._known or line.count(self._quote) % 2 or len(fields) > len(self._names):
             return value in fields
         return any(field == value and name in columns for name, field in zip(self._names, fields, strict=False))

@@ -61,10 +61,17 @@ def run(
 def _resolved(root: Root, result: ScanResult) -> Root:
     """A root as it lies on the disk. One that leads nowhere may be a disk that is not mounted now, with all that is on it."""
     path = os.path.realpath(root.path)
-    above = [Path(root.path), *Path(root.path).parents]
-    if any(Path(one).is_symlink() and not Path(one).exists() for one in above):
+    if any(map(_leads_nowhere, (Path(root.path), *Path(root.path).parents))):
         result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
     return replace(root, path=path)
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """Whether it is a link to nothing. What cannot be looked at is told of when the scan comes to it."""
+    try:
+        return path.is_symlink() and not path.exists()
+    except OSError:
+        return False
 
 
 def _files(roots: Sequence[Root], compiled: Compiled, result: ScanResult) -> Iterator[_File]:

@@ -30,15 +30,15 @@ class Unknown(Exception):
     """A value of a kind that is not read here, or a row that is laid out otherwise."""
 
 
-def fields(data: bytes, fields: Fields) -> Iterator[tuple[str, int | bytes]]:
+def fields(data: bytes, schema: Fields) -> Iterator[tuple[str, int | bytes]]:
     """The numbers and texts of a row, each with its column; of nested ones as `of.field`. Raises Unknown and, where it is cut, struct.error.
 
     Of a number that is not whole nothing: it is nobody's identifier.
     """
-    start = (len(fields) + 63) // 64 * _WORD
-    if len(data) < start + len(fields) * _WORD:
+    start = (len(schema) + 63) // 64 * _WORD
+    if len(data) < start + len(schema) * _WORD:
         raise Unknown
-    for number, (name, kind) in enumerate(fields):
+    for number, (name, kind) in enumerate(schema):
         if not data[number // 8] >> number % 8 & 1:
             yield from _value(data, start + number * _WORD, name, kind)
 
