@@ -15,6 +15,7 @@ from sluice.cli.running import backfill, check, land, plan, run, stop
 from sluice.cli.setup import machine, secrets
 from sluice.cli.tables import changes, clone, diff, read, release, verify
 from sluice.errors import SluiceError
+from sluice.printable import as_lines
 
 app = typer.Typer(
     name="sluice",
@@ -67,6 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         from sluice.runs.job import reason
 
         sys.stdout.flush()
-        print(f"sluice: {reason(error)}", file=sys.stderr, flush=True)
+        print(as_lines(f"sluice: {reason(error)}"), file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
     sys.exit(0)

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sluice.printable import as_lines, as_one_line
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
@@ -21,10 +23,17 @@ _PIPED = 2000
 """Columns of a console that is no terminal: wide, so that a pipe gets a row a line and nothing is cut."""
 
 
+class _EscapingConsole(Console):
+    """A console that shows control characters instead of sending them to the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(as_lines(item) if isinstance(item, str) else item for item in objects), **options)
+
+
 def console() -> Console:
-    """Standard output. Nothing that is printed is read as markup."""
+    """Standard output. Nothing that is printed is read as markup, and nothing of it is obeyed by a terminal."""
     width = None if sys.stdout.isatty() else _PIPED
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+    return _EscapingConsole(width=width, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
@@ -38,9 +47,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title:
     for column in columns:
         numbers = [row.get(column) for row in rows if row.get(column) is not None]
         right = bool(numbers) and all(isinstance(number, int | float) for number in numbers)
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+        table.add_column(as_one_line(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        table.add_row(*(Text(as_one_line(_cell(row.get(column)))) for column in columns))
     printed = console()
     if title:
         printed.print(f"\n{title}", style="bold")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
+from sluice.printable import as_lines
 from sluice.runs import summary
 from sluice.runs.job import Request, perform, reason
 from sluice.settings import Settings
@@ -29,7 +30,7 @@ def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.
         report = work(arguments)
     except Exception as error:
         sys.stdout.flush()
-        print(f"sluice {name}: {reason(error)}", file=sys.stderr, flush=True)
+        print(as_lines(f"sluice {name}: {reason(error)}"), file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
     if arguments.report:
         _write(Path(arguments.report), json.dumps(report))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluice.lake.report import FlowReport
+from sluice.printable import as_one_line
 from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
@@ -14,7 +15,7 @@ NOTHING_NEW = "nothing new"
 
 def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     """Rows as aligned text that starts at the first column: Airflow's log view strips what leads a line."""
-    cells = [list(header), *[["" if cell is None else str(cell) for cell in row] for row in rows]]
+    cells = [list(header), *[["" if cell is None else as_one_line(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

@@ -52,6 +52,10 @@ def _print_query(columns: list[str], found: list[dict[str, Any]], limit: int, as
     if as_json:
         print_json({"columns": columns, "rows": found[:limit], "more": len(found) > limit})
         return
+    if columns == ["plan"]:  # what EXPLAIN gives: one text of many lines
+        for row in found:
+            console().print(str(row["plan"]), soft_wrap=True)
+        return
     print_rows(found[:limit], columns)
     if len(found) > limit:
         console().print(f"... and more; --limit {limit * 10} shows them")

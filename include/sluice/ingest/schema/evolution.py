@@ -16,6 +16,7 @@ from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
 from sluice.ingest.values.columns import RESERVED
 from sluice.lake import tables
+from sluice.printable import as_one_line
 
 if TYPE_CHECKING:
     from sluice.ingest.reading.delivery import Examined
@@ -143,5 +144,6 @@ def _change(before: pa.Schema, after: pa.Schema) -> str:
 
 
 def _listed(names: list[str], most: int = 10) -> str:
+    names = [as_one_line(name) for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"fields {', '.join(names[:most])}{more}" if len(names) > 1 else f"the field {names[0]}"
