@@ -1,5 +1,7 @@
 # One image for Airflow and Spark: the same Python, the same PySpark, the same jars on both sides of spark-submit.
 # Made by the project's own set-up, so that it holds what requirements.txt and delta-jars.sha256 pin, and nothing else.
+# By tag: no registry of images could be asked where this was written, so no digest is known. Pin one when you build:
+# PYTHON_IMAGE=python@sha256:...
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE}
 
@@ -10,7 +12,7 @@ RUN apt-get update \
 WORKDIR /opt/sluice
 
 # First what set-up reads: a change of code alone installs nothing again.
-COPY Makefile requirements.txt pyproject.toml ./
+COPY Makefile requirements-build.txt requirements.txt pyproject.toml ./
 COPY include/sluice/doctor.py include/sluice/doctor.py
 COPY spark_jobs/conf spark_jobs/conf
 RUN PIP_NO_CACHE_DIR=1 make setup

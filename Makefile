@@ -28,7 +28,7 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv)
 
 # Stamps carry the checksum of what they were made from: same input, nothing to do; also after a checkout that changes times.
 key = $(shell cat $(1) | cksum | cut -d' ' -f1)
-INSTALLED := $(VENV)/.installed-$(call key,$(REQUIREMENTS))
+INSTALLED := $(VENV)/.installed-$(call key,requirements-build.txt $(REQUIREMENTS))
 PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
 JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
 ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
@@ -72,6 +72,13 @@ down: ## Stop what `make up` started
 compose-check: setup-python ## Check docker-compose.yaml: by the specification, and by docker compose where that is
 	@VENV=$(VENV) .ci/compose-check
 
+.PHONY: sbom
+sbom: machine ## Write .sluice/sbom.cdx.json: what set-up installs, with checksums, as CycloneDX
+	@$(find_python); mkdir -p $(STATE); \
+	if [ -n "$(UV)" ]; then uv venv --quiet --clear --python "$$python" $(STATE)/sbom; else "$$python" -m venv --clear $(STATE)/sbom; fi
+	@$(call install_locked,$(STATE)/sbom/bin/python,requirements-sbom.txt)
+	@$(STATE)/sbom/bin/python .ci/sbom.py $(REQUIREMENTS) $(CONF) $(STATE)/sbom.cdx.json
+
 .PHONY: env
 env: ## Make .env, the secrets of docker-compose.yaml
 	@$(find_python); "$$python" -I include/orchestration/server/environment_file.py
@@ -108,8 +115,8 @@ setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does fi
 setup-python: machine $(INSTALLED) $(PROJECT)
 
 requirements:
-	@for list in requirements requirements-airflow2; do \
-	  uv pip compile --quiet --universal --python-version 3.11 --exclude-newer $$(date -u +%F) $$list.in -o $$list.txt; done
+	@for list in requirements-build requirements requirements-airflow2 requirements-sbom; do \
+	  uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --exclude-newer $$(date -u +%F) $$list.in -o $$list.txt; done
 
 airflow-line:
 	@case "$$AIRFLOW" in 2|3) ;; *) echo "AIRFLOW is '$$AIRFLOW'; expected 3 (which it is by itself) or 2." >&2; exit 2;; esac
@@ -127,9 +134,13 @@ find_python = choices="$(or $(PYTHON),$(PY) python3.11 python3.12 python3 python
 
 # Compiled at once: where a machine forbids bytecode (PYTHONDONTWRITEBYTECODE), Airflow would compile itself at every start.
 # An environment that uv made has no pip; ensurepip gives it one where uv has gone.
-install = if [ -n "$(UV)" ]; then uv pip install --quiet --python $(PY) --compile-bytecode $(1); \
-	else $(PY) -m pip --version >/dev/null 2>&1 || $(PY) -m ensurepip >/dev/null; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check $(1); fi
+install_into = if [ -n "$(UV)" ]; then uv pip install --quiet --python $(1) --compile-bytecode $(2); \
+	else $(1) -m pip --version >/dev/null 2>&1 || $(1) -m ensurepip >/dev/null; \
+	  $(1) -m pip install --quiet --disable-pip-version-check $(2); fi
+install = $(call install_into,$(PY),$(1))
+# Nothing is taken whose checksum is not in the list, and what comes as source is built by what the first list pins.
+install_locked = $(call install_into,$(1),--require-hashes -r requirements-build.txt) && \
+	$(call install_into,$(1),--require-hashes --no-build-isolation -r $(2))
 
 machine: airflow-line
 	@$(find_python); "$$python" -I include/sluice/doctor.py --quiet --environment $(VENV)
@@ -147,11 +158,11 @@ $(INSTALLED): | machine
 	if ! $(PY) -c '' 2>/dev/null; then echo "== Making $(VENV) with $$($$python -V)"; \
 	  if [ -n "$(UV)" ]; then uv venv --quiet --clear --python "$$python" $(VENV); else "$$python" -m venv --clear $(VENV); fi; fi
 	@echo "== Installing $$(grep -c '^[a-z]' $(REQUIREMENTS)) packages with $(or $(UV),pip) (1.6 GB; a minute or two)"
-	@$(call install,-r $(REQUIREMENTS))
+	@$(call install_locked,$(PY),$(REQUIREMENTS))
 	@rm -f $(VENV)/.installed-*; touch $@
 
 $(PROJECT): $(INSTALLED)
-	@$(call install,--no-deps -e .)
+	@$(call install,--no-deps --no-build-isolation -e .)
 	@rm -rf include/*.egg-info  # left by the build; a second description of the project, by which Airflow would load its plugin twice
 	@rm -f $(VENV)/.project-*; touch $@
 

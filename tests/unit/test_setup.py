@@ -15,6 +15,7 @@ from sluice import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "spark_jobs" / "conf"
+LISTS = ["requirements-build", "requirements", "requirements-airflow2", "requirements-sbom"]
 _PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", re.MULTILINE)
 _NAME = re.compile(r"^([A-Za-z0-9_.-]+)", re.MULTILINE)
 
@@ -43,10 +44,31 @@ def test_both_lines_of_airflow_run_the_same_spark() -> None:
     assert {name for name, pin in first.items() if second[name] != pin} == {"apache-airflow"}
 
 
-@pytest.mark.parametrize("line", ["requirements", "requirements-airflow2"])
-def test_requirements_are_compiled_for_both_pythons_and_with_a_date(line: str) -> None:
+@pytest.mark.parametrize("line", LISTS)
+def test_requirements_are_compiled_for_both_pythons_with_hashes_and_with_a_date(line: str) -> None:
     command = _read(f"{line}.txt").splitlines()[1]
-    assert "--universal --python-version 3.11 --exclude-newer" in command
+    assert "--universal --generate-hashes --python-version 3.11 --exclude-newer" in command
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_every_package_is_pinned_by_checksum(line: str) -> None:
+    entries = re.split(r"^(?=[A-Za-z0-9])", _read(f"{line}.txt"), flags=re.MULTILINE)[1:]
+    assert entries
+    assert [entry.split()[0] for entry in entries if not (_PIN.match(entry) and "--hash=sha256:" in entry)] == []
+
+
+def test_set_up_takes_nothing_without_its_checksum_and_builds_with_nothing_else() -> None:
+    commands = subprocess.run(["make", "-Bn", "setup-python"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    installs = re.findall(r"-m pip install (.*?);", commands)
+    assert len(installs) == 3
+    for install in installs:
+        assert "--no-deps" in install or "--require-hashes" in install, install
+        assert "--no-build-isolation" in install or "requirements-build.txt" in install, install
+
+
+def test_what_builds_packages_is_pinned_in_one_version() -> None:
+    asked = tomllib.loads(_read("pyproject.toml"))["build-system"]["requires"]
+    assert asked == [f"{name}=={pin}" for name, pin in _PIN.findall(_read("requirements-build.txt"))]
 
 
 def test_this_environment_is_the_pinned_one() -> None:
@@ -85,7 +107,7 @@ def test_fetched_jars_have_their_checksums() -> None:
 
 def test_help_tells_every_promised_target() -> None:
     told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("run", "test", "test-all", "up", "down", "lint", "bench", "clean", "help"):
+    for target in ("run", "test", "test-all", "up", "down", "lint", "bench", "sbom", "clean", "help"):
         assert f"make {target} " in told, target
 
 
