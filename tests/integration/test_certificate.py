@@ -96,7 +96,7 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     again = _issue(lake, request)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
     assert checking.verify(lake.settings, made.path, lake.graph) == {
-        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True,
+        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True, "kept": None,
         "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))

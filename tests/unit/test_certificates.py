@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import hashlib
+import hmac
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +29,7 @@ from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, graph
 from sluice.erasure import receiving, requests, scan, vault
 from sluice.erasure.control import canary, planting, stores
-from sluice.erasure.proof import certificate, chain, checking, sought, stamps, undeclared
+from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
 from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
@@ -102,7 +106,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     again = _issue(settings, house, request_of_her)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
     assert checking.verify(settings, made.path, house) == {
-        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True,
+        "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True, "kept": None,
         "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     late = settings.landing / "house" / "notes" / "late.jsonl.gz"
@@ -166,9 +170,6 @@ def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Setting
     copied.write_text(json.dumps(forged))
     report = checking.verify(settings, copied)
     assert (report["hash"], report["seal"], report["page"], report["chain"]) == (True, False, False, False)
-    bare = {name: value for name, value in forged.items() if name not in ("seal", "page")}
-    copied.write_text(json.dumps(bare))
-    assert checking.verify(settings, copied)["seal"] is False, "others before it are sealed"
 
     page = last.path.with_suffix(".html")
     page.write_text(page.read_text().replace("FAIL", "PASS"))
@@ -182,16 +183,134 @@ def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Setting
         checking.verify(settings, first.path)
 
 
-def test_a_certificate_of_before_there_were_seals_is_said_to_have_none(
-    settings: Settings, house: Graph, request_of_her: str
+def _first_format(record: dict[str, Any], key: bytes | None) -> dict[str, Any]:
+    """A record as it was issued before there were signatures: sealed by an HMAC with a key, or not at all."""
+    old = {name: value for name, value in record.items() if name not in ("page", "signature")} | {"format": 1}
+    old["hash"] = chain.hash_of(old)
+    if key is not None:
+        page = record["page"]
+        old |= {"page": page, "seal": hmac.new(key, f"{old['hash']}\n{page}".encode(), hashlib.sha256).hexdigest()}
+    return old
+
+
+def _note_of_certificate_cut(settings: Settings, request: str) -> None:
+    file = Path(settings.bookkeeping("house", "erasure_requests")) / f"{request}.json"
+    file.write_text(re.sub(r", number \d+, hash [0-9a-f]+", "", file.read_text()))
+
+
+def test_no_certificate_without_its_seal_holds_and_none_is_shown(
+    settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    late = settings.landing / "house" / "notes" / "late.jsonl"
+    late.parent.mkdir(parents=True)
+    late.write_text(json.dumps({"who": HER}))
     made = _issue(settings, house, request_of_her)
-    old = {name: value for name, value in made.record.items() if name not in ("seal", "page")}
-    made.path.write_text(json.dumps(old))
-    file = Path(settings.bookkeeping("house", "erasure_requests")) / f"{request_of_her}.json"
-    file.write_text(file.read_text().replace(", number 1, hash", ""))
+    assert made.verdict == "FAIL"
+    shown = checking.latest_verified(settings, "house", request_of_her)
+    assert shown is not None and shown.record["hash"] == made.record["hash"]
+    page, parts = made.path.with_suffix(".html").read_text(), ("hash", "seal", "page", "chain", "head")
+
+    # The seal is dropped, the hash is made anew, and the history of the request tells of no certificate any more.
+    _note_of_certificate_cut(settings, request_of_her)
+    better = {**made.record, "verdict": "PASS", "control": {**made.record["control"], "before": {"table": 1}}}
+    forged = [
+        _first_format(better, None),
+        _first_format(better, b"another key, which somebody made up"),
+        {name: value for name, value in better.items() if name not in ("signature", "page")},
+        {**better, "signature": "00" * 64},
+        {**better, "format": True},
+    ]
+    for record in forged:
+        record["hash"] = chain.hash_of(record)
+        made.path.write_text(json.dumps(record))
+        report = checking.verify(settings, made.path, house)
+        assert report["seal"] is False and report["issued"] is None and report["verdict"] is None, (
+            "nothing of it is told, nor scanned for"
+        )
+        with pytest.raises(SluiceError, match=r"is not shown.*seal"):
+            checking.latest_verified(settings, "house", request_of_her)
+        # What a forged record tells of the control is not believed either.
+        assert certificate._before(settings, "house", request_of_her) is None
+
+    # Of before there were signatures: sealed with the key it holds, and without its key it was issued by nobody.
+    key = secrets.key(settings, "certificate.key")
+    made.path.write_text(json.dumps(_first_format(made.record, key)))
+    made.path.with_suffix(".html").write_text(page)
+    assert [checking.verify(settings, made.path)[part] for part in parts] == [True] * 5
+    made.path.write_text(json.dumps(_first_format(made.record, None)))
+    secrets.find(settings, "certificate.key").unlink()  # type: ignore[union-attr]
     report = checking.verify(settings, made.path)
-    assert (report["hash"], report["seal"], report["page"], report["chain"], report["head"]) == (True, None, None, True, True)
+    assert [report[part] for part in parts] == [True, None, None, True, True] and not checking.is_as_issued(report)
+    with pytest.raises(SluiceError, match="before certificates were sealed"):
+        checking.latest_verified(settings, "house", request_of_her)
+
+
+def test_an_auditor_checks_certificates_and_can_make_none(
+    settings: Settings, house: Graph, request_of_her: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = (_issue(settings, house, request_of_her) for _ in range(2))
+    pem = tmp_path / "certificate.pem"
+    pem.write_text(signatures.public_key_text(settings))
+    copies = tmp_path / "copies"
+    shutil.copytree(first.path.parent, copies)
+    public, head = signatures.read_public_key(pem), chain.read_head(chain.head_text(last.record))
+    elsewhere = replace(settings, lake=str(tmp_path / "none"), secrets=tmp_path / "no secrets")
+    report = checking.verify(elsewhere, copies / first.path.name, None, public, head)
+    assert checking.is_as_issued(report) and (report["seal"], report["head"], report["kept"]) == (True, None, True)
+    assert not (tmp_path / "no secrets").exists(), "no key is made by looking"
+
+    # By hand, as docs/erasure.md says.
+    text = (Path(__file__).parents[2] / "docs" / "erasure.md").read_text()
+    (code,) = re.findall(r"```python\n(# check\.py.*?)```", text, re.DOTALL)
+    (tmp_path / "check.py").write_text(code)
+    by_hand = [sys.executable, str(tmp_path / "check.py"), str(copies / last.path.name), str(pem)]
+    assert subprocess.run(by_hand, capture_output=True, check=False).returncode == 0
+
+    # A chain that is cut at its end: only who has kept its head can tell, or whose requests tell of it.
+    (copies / last.path.name).unlink()
+    assert checking.is_as_issued(checking.verify(elsewhere, copies / first.path.name, None, public))
+    report = checking.verify(elsewhere, copies / first.path.name, None, public, head)
+    assert report["kept"] is False and not checking.is_as_issued(report)
+
+    # A later one that was changed is found out from an earlier one, too.
+    changed = {**last.record, "verdict": "PASS"} | {"hash": last.record["hash"]}
+    (copies / last.path.name).write_text(json.dumps({**changed, "hash": chain.hash_of(changed)}))
+    assert checking.verify(elsewhere, copies / first.path.name, None, public)["head"] is False
+    assert subprocess.run(by_hand, capture_output=True, check=False).returncode == 1
+    last.path.write_text((copies / last.path.name).read_text())
+    _note_of_certificate_cut(settings, request_of_her)
+    assert checking.verify(settings, first.path)["head"] is False
+
+    pem.write_text("no key")
+    with pytest.raises(UsageError, match=r"no public key in PEM.*sluice erase public-key"):
+        signatures.read_public_key(pem)
+    with pytest.raises(UsageError, match="--head takes what was printed"):
+        chain.read_head("7:abc")
+
+
+def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one_is_no_pass(
+    settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(certificates.Settings, "current", lambda: settings)
+    monkeypatch.setattr(certificates, "pipeline_names", lambda _: ["house"])
+    monkeypatch.setattr(certificates, "known_pipeline", lambda _, name: name)
+    monkeypatch.setattr(certificates, "load", lambda *_: house)
+    monkeypatch.setattr(own_lease, "held", lambda *_: contextlib.nullcontext())
+    with pytest.raises(SluiceError, match="says FAIL") as failed:
+        certificates.certificate(request_of_her, new=True)  # the control is there still
+    assert failed.value.exit_code == 1
+    (made,) = certificate.all_of(settings, "house", request_of_her)
+    printed = capsys.readouterr().out
+    assert "FAIL" in printed and f"Head of the chain, to be kept elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
+    certificates.certificate(request_of_her)
+    certificates.verify(made.path, rescan=False, head=f"1:{made.record['hash']}")
+    certificates.public_key()
+    assert "BEGIN PUBLIC KEY" in capsys.readouterr().out
+    made.path.write_text(json.dumps({**made.record, "verdict": "PASS"}))
+    for command in (lambda: certificates.certificate(request_of_her), lambda: certificates.verify(made.path)):
+        with pytest.raises(SluiceError) as failed:
+            command()
+        assert failed.value.exit_code == 1 and "PASS" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", [requests.RECEIVED, requests.LOGICALLY])

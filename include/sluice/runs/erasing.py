@@ -141,7 +141,7 @@ def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowRep
 def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scan once for these requests."""
     from sluice.erasure import requests, vault
-    from sluice.erasure.proof import certificate
+    from sluice.erasure.proof import certificate, chain
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline
@@ -164,7 +164,7 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
     for request, made in issued.items():
         report = reports[request]
         report.seconds = round(time.monotonic() - report.started, 2)
-        report.notes.append(f"{made.verdict}: {made.path}")
+        report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.head_text(made.record)}")
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(
                 f"The scan for request {request} found the person or the control. Where: {made.path}"

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from sluice.erasure.proof.certificate import Certificate
     from sluice.erasure.scan import ScanResult
 
+_PUBLIC = "Check with this public key; the certificates beside this one are its chain."
+_HEAD = "A head of the chain that was printed before, and kept elsewhere."
+_HOLDS = {True: "holds", False: "does not hold", None: "cannot be known here"}
+_SAID = {
+    "hash": "hash: the record agrees with itself",
+    "seal": "signature: it was issued with the key",
+    "page": "page: it is the one that was issued",
+    "chain": "chain: it and the ones before it are all there",
+    "head": "head: so are the later ones, and those that requests tell of",
+    "kept": "the head that was kept elsewhere is in the chain",
+}
 _REQUEST = "Look for the people of this request alone; may be given again."
 
 
@@ -26,9 +37,13 @@ def certificate(
     new: Annotated[bool, typer.Option("--new", help="Scan now and issue another one.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the latest certificate of a request. With --new a scan that finds the person changes no request that is not carried out yet."""
+    """Show the latest certificate of a request, if it is the one that was issued. With --new the exit code is 1 unless it says PASS.
+
+    A new scan that finds the person changes no request that is not carried out yet.
+    """
     from sluice.erasure import requests
     from sluice.erasure.proof import certificate as certificates
+    from sluice.erasure.proof import checking
 
     settings = Settings.current()
     pipeline = _pipeline_of(settings, request)
@@ -37,48 +52,64 @@ def certificate(
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
         with own_lease.held(settings, pipeline, "certificate", "Ask again when it has ended."):
             certificates.issue(settings, graph, [requests.one(settings, pipeline, request)])
-    found = certificates.all_of(settings, pipeline, request)
-    if not found:
+    found = checking.latest_verified(settings, pipeline, request)
+    if found is None:
         state = requests.one(settings, pipeline, request).state
         raise SluiceError(
             f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {pipeline}"
         )
     if as_json:
-        print_json({**found[-1].record, "path": str(found[-1].path)})
-        return
-    _show(found[-1])
+        print_json({**found.record, "path": str(found.path)})
+    else:
+        _show(found)
+    if new and found.verdict != certificates.PASS:
+        raise SluiceError(f"The new certificate of request {request} says {found.verdict}.")
 
 
 def verify(
     path: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The JSON file of a certificate.", show_default=False)],
     rescan: Annotated[bool, typer.Option("--scan/--no-scan", help="Whether to scan again and compare.")] = True,
+    public_key: Annotated[Path | None, typer.Option(metavar="PEM", help=_PUBLIC)] = None,
+    head: Annotated[str | None, typer.Option(metavar="NUMBER:HASH", help=_HEAD)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate's hash, seal, page and chain, scan again and compare. Exit code 1 where something does not hold."""
-    from sluice.erasure.proof import checking
+    """Check a certificate's hash, signature, page and chain, scan again and compare. Exit code 1 where something does not hold.
+
+    With --public-key nothing is scanned: for an auditor who has copies of the certificates, and neither the lake nor the secret.
+    """
+    from sluice.erasure.proof import chain, checking, signatures
 
     settings = Settings.current()
-    report = checking.verify(settings, path)  # what is no certificate is said before anything is loaded
-    if rescan:
-        report = checking.verify(settings, path, load(settings, known_pipeline(settings, _pipeline_in(path))))
+    public = signatures.read_public_key(public_key) if public_key else None
+    kept = chain.read_head(head) if head else None
+    rescan = rescan and public is None
+    report = checking.verify(settings, path, None, public, kept)  # what is no certificate is said before anything is loaded
+    if rescan and checking.is_as_issued(report):
+        report = checking.verify(
+            settings, path, load(settings, known_pipeline(settings, chain.read(path)["pipeline"])), None, kept
+        )
     if as_json:
         print_json(report)
     else:
-        told = {True: "holds", False: "does not hold", None: "there is none: it was issued before certificates were sealed"}
         rows = [
-            {"what": "hash: the record agrees with itself", "": told[report["hash"]]},
-            {"what": "seal: it was issued here, with the key", "": told[report["seal"]]},
-            {"what": "page: it is the one that was issued", "": told[report["page"]]},
-            {"what": "chain: it and the ones before it are all there", "": told[report["chain"]]},
-            {"what": "head: so are the later ones that requests tell of", "": told[report["head"]]},
-            {"what": "verdict then", "": report["issued"]},
+            {"what": what, "": _HOLDS[report[part]]} for part, what in _SAID.items() if report[part] is not None or part != "kept"
+        ]
+        rows += [
+            {"what": "verdict then", "": report["issued"] or "not shown: it may not be the one that was issued"},
             {"what": "verdict of the scan now", "": report["verdict"] or "not scanned"},
         ]
         print_rows([*rows, *({"what": "otherwise now", "": one} for one in report["differs"])], ("what", ""))
-    if any(report[name] is False for name in ("hash", "seal", "page", "chain", "head")) or (
-        rescan and report["verdict"] != report["issued"]
-    ):
-        raise SluiceError(f"The certificate {path.name} does not hold any more.")
+    if not checking.is_as_issued(report) or (rescan and report["verdict"] != report["issued"]):
+        raise SluiceError(f"The certificate {path.name} does not hold.")
+    if not as_json:
+        _show_head(chain.read(path))
+
+
+def public_key() -> None:
+    """Print the public half of certificate.key, as PEM. Whoever has it can check certificates, and can make none."""
+    from sluice.erasure.proof import signatures
+
+    print(signatures.public_key_text(Settings.current()), end="")
 
 
 def scan(
@@ -120,6 +151,14 @@ def _show(found: Certificate) -> None:
     for one in record["exceptions"]:
         printed.print(f"Not covered: {one['what']}" + (f", until {one['until']}" if one["until"] else ""))
     printed.print(f"{found.path}\n{found.path.with_suffix('.html')}")
+    _show_head(record)
+
+
+def _show_head(record: dict[str, Any]) -> None:
+    """To be kept where nobody who may write into the lake gets at it."""
+    from sluice.erasure.proof import chain
+
+    console().print(f"Head of the chain, to be kept elsewhere: {chain.head_text(record)}", soft_wrap=True, highlight=False)
 
 
 def _rows(result: ScanResult) -> list[dict[str, Any]]:
@@ -180,9 +219,3 @@ def _pipeline_of(settings: Settings, request: str) -> str:
     if request not in by_id:
         raise UsageError(f"There is no erasure request '{request}'.{nearest(request, by_id)}")
     return by_id[request]
-
-
-def _pipeline_in(path: Path) -> str:
-    import json
-
-    return str(json.loads(path.read_text(encoding="utf-8"))["pipeline"])

@@ -189,12 +189,11 @@ def _wait(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def _conclude(settings: Settings, console: Console, name: str, request: str) -> None:
-    from sluice.erasure.proof import certificate
+    from sluice.erasure.proof import checking
 
-    issued = certificate.all_of(settings, name, request)
-    if not issued:
+    latest = checking.latest_verified(settings, name, request)
+    if latest is None:
         raise SluiceError("No certificate was issued. What was done: sluice erase status")
-    latest = issued[-1]
     page = Path(latest.path).with_suffix(".html")
     print_certificate(console, latest.record)
     console.print(f"\nCertificate   {latest.path}", highlight=False, soft_wrap=True)

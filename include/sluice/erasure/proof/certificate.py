@@ -13,8 +13,8 @@ from sluice import __version__
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
-from sluice.erasure.proof import checking, evidence, scope, stamps
-from sluice.erasure.proof.chain import Certificate, all_of, latest, told, write
+from sluice.erasure.proof import checking, evidence, scope, signatures, stamps
+from sluice.erasure.proof.chain import Certificate, agrees_with_itself, all_of, latest, told, write
 from sluice.erasure.proof.evidence import Evidence
 from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
 from sluice.erasure.requests import ErasureRequest
@@ -23,7 +23,7 @@ from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 __all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "NotIssued", "all_of", "issue"]
-FORMAT = 1
+FORMAT = signatures.FIRST_SIGNED
 _PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
 """The states in which a scan that finds the person means that something went wrong."""
 
@@ -91,9 +91,11 @@ def _control(settings: Settings, pipeline: str, request: ErasureRequest, found: 
 
 
 def _before(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
-    """What an earlier certificate of the request knows of the control: it is gone since."""
-    found = [one.record["control"]["before"] for one in all_of(settings, pipeline, request)]
-    return next((one for one in found if one), None)
+    """What an earlier certificate of the request, as it was issued, knows of the control: it is gone since."""
+    every = [one.record for one in all_of(settings, pipeline, request)]
+    seals = signatures.seal_check(settings, every)
+    issued = (one for one in every if agrees_with_itself(one) and seals.holds(one))
+    return next((before for one in issued if (before := one["control"]["before"])), None)
 
 
 def _record(

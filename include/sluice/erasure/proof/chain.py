@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import re
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY
-from sluice.erasure.proof import page
+from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
-from sluice.privacy import secrets
-from sluice.settings import Settings
+from sluice.settings import Settings, is_name
 
 _NUMBERED = re.compile(r"-(\d+)\Z")
 _TOLD = 16
 """Digits of a hash that the history of a request tells."""
+_FIELDS = {"hash", "number", "previous", "request", "pipeline", "stamps", "control", "verdict"}
+_MADE_OF_IT = ("hash", "page", "seal", "signature")
+"""What a record holds that is made of its hash, and the hash."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,26 @@ class Certificate:
 
 def all_of(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
     """The certificates of a pipeline, or of one request, in the order of the chain."""
-    paths = sorted(_folder(settings, pipeline).glob(f"{request or '*'}-*.json"), key=_number)
-    return [_certificate(path) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
+    return in_folder(_folder(settings, pipeline), request)
+
+
+def in_folder(folder: Path, request: str | None = None) -> list[Certificate]:
+    """The certificates in a folder, or those of one request, in the order of the chain. Raises UsageError where a file is none."""
+    paths = sorted(folder.glob(f"{request or '*'}-*.json"), key=_number)
+    return [Certificate(path, read(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
 
 
 def latest(settings: Settings, pipeline: str) -> Certificate | None:
     """The last of the chain."""
     paths = list(_folder(settings, pipeline).glob("*.json"))
-    return _certificate(max(paths, key=_number)) if paths else None
+    found = max(paths, key=_number, default=None)
+    return Certificate(found, read(found)) if found else None
 
 
 def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any], last: Certificate | None) -> Certificate:
-    """Keep a record, sealed, and a page of it to read; whole or not at all. last: the end of the chain.
+    """Keep a record, signed, and a page of it to read; whole or not at all. last: the end of the chain.
 
-    Raises UsageError where the key of the seals is lost.
+    Raises UsageError where the key of the signatures is lost.
     """
     folder = _folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +79,9 @@ def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any
     record["hash"] = hash_of(record)
     shown = page.of(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
-    record["seal"] = _seal(settings, pipeline, record, last)
+    # Made by chance, the key is, only as long as nothing was sealed with it.
+    sealed = last is not None and any(signatures.is_sealed(one.record) for one in all_of(settings, pipeline))
+    record["signature"] = signatures.sign(settings, record, make=not sealed)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", suffix=".tmp", delete=False) as partial:
             partial.write(text)
@@ -82,15 +91,13 @@ def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any
 
 def hash_of(record: dict[str, Any]) -> str:
     """The hash of a record, of all that it holds but what is made of the hash, and the hash."""
-    told = {name: value for name, value in record.items() if name not in ("hash", "page", "seal")}
+    told = {name: value for name, value in record.items() if name not in _MADE_OF_IT}
     return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def is_sealed(settings: Settings, record: dict[str, Any]) -> bool:
-    """Whether a record, and the hash of its page, were sealed with the key. Raises UsageError where the key is lost."""
-    return "seal" in record and hmac.compare_digest(
-        str(record["seal"]), _seal(settings, record["pipeline"], record, latest(settings, record["pipeline"]))
-    )
+def agrees_with_itself(record: dict[str, Any]) -> bool:
+    """Whether the hash that a record tells is its own."""
+    return bool(hash_of(record) == record["hash"])
 
 
 def is_its_page(record: dict[str, Any], path: Path) -> bool:
@@ -109,18 +116,33 @@ def told_of(note: str) -> tuple[int, str] | None:
     return (int(found.group(1)), found.group(2)) if found else None
 
 
-def _seal(settings: Settings, pipeline: str, record: dict[str, Any], last: Certificate | None) -> str:
-    """Made by chance, the key is, only as long as nothing was sealed with it."""
-    sealed = last is not None and ("seal" in last.record or any("seal" in one.record for one in all_of(settings, pipeline)))
-    key = secrets.key(settings, CERTIFICATE_KEY, make=not sealed)
-    return hmac.new(key, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()
+def head_text(record: dict[str, Any]) -> str:
+    """A place in the chain, to be kept elsewhere: by it, the chain up to there can be told from any other one."""
+    return f"{record['number']}:{record['hash']}"
+
+
+def read_head(text: str) -> tuple[int, str]:
+    """Number and hash of a head that was kept elsewhere. Raises UsageError where it is none."""
+    found = re.fullmatch(rf"(\d+):([0-9a-f]{{{_TOLD},64}})", text.strip())
+    if found is None:
+        raise UsageError(
+            f"--head takes what was printed as the head of the chain: a number, a colon and {_TOLD} to 64 hex digits, as in 7:0123456789abcdef."
+        )
+    return int(found.group(1)), found.group(2)
+
+
+def by_own_hash(every: Iterable[Certificate]) -> dict[str, dict[str, Any]]:
+    """The records that agree with themselves, by their hashes."""
+    return {one.record["hash"]: one.record for one in every if agrees_with_itself(one.record)}
 
 
 def is_chained(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool:
-    """Whether the records before it are all there, unchanged, down to the first."""
+    """Whether a record and those before it are all there, unchanged, down to the first. known: see `by_own_hash`."""
+    if record["hash"] not in known:
+        return False
     while record["previous"] is not None:
         before = known.get(record["previous"])
-        if before is None or hash_of(before) != record["previous"] or before["number"] != record["number"] - 1:
+        if before is None or before["number"] != record["number"] - 1:
             return False
         record = before
     return bool(record["number"] == 1)
@@ -135,13 +157,20 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} cannot be read as a certificate: {why}. They lie in <lake>/<pipeline>/_sluice/certificates."
         ) from None
-    if not isinstance(record, dict) or not {"hash", "request", "pipeline", "stamps"} <= set(record):
+    if not isinstance(record, dict) or not _is_record(record):
         raise UsageError(f"{path} is no certificate. They lie in <lake>/<pipeline>/_sluice/certificates.")
     return record
 
 
-def _certificate(path: Path) -> Certificate:
-    return Certificate(path, json.loads(path.read_text(encoding="utf-8")))
+def _is_record(record: dict[str, Any]) -> bool:
+    """Whether it has what the chain goes by, in the types that it goes by."""
+    return (
+        set(record) >= _FIELDS
+        and isinstance(record["number"], int)
+        and isinstance(record["hash"], str)
+        and isinstance(record["previous"], str | None)
+        and is_name(str(record["pipeline"]))
+    )
 
 
 def _number(path: Path) -> int:

@@ -3,42 +3,95 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, scan
-from sluice.erasure.proof import chain, sought, stamps, undeclared
+from sluice.erasure.proof import chain, signatures, sought, stamps, undeclared
+from sluice.erasure.proof.chain import Certificate
+from sluice.erasure.proof.signatures import SealCheck
 from sluice.erasure.scan import ScanResult
+from sluice.errors import SluiceError
 from sluice.settings import Settings
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-def verify(settings: Settings, path: Path, graph: Graph | None = None) -> dict[str, Any]:
-    """Check a certificate and its chain; with a graph, scan again and compare.
 
-    Returns hash, seal, page, chain and head (bool; None of seal and page where it was issued before there were any), issued (its verdict),
-    verdict (of the new scan; None without one) and differs (what is otherwise now). Raises UsageError where it is no certificate, the key of the
-    seals is lost, or the identifiers are not in the vault any more.
+Report = dict[str, Any]
+_PARTS = ("hash", "seal", "page", "chain", "head", "kept")
+"""What a report says of whether a certificate is the one that was issued."""
+
+
+def verify(
+    settings: Settings,
+    path: Path,
+    graph: Graph | None = None,
+    public: Ed25519PublicKey | None = None,
+    kept: tuple[int, str] | None = None,
+) -> Report:
+    """Check a certificate and its chain; with a graph, and where it is the one that was issued, scan again and compare.
+
+    public: the key of an auditor, who has the certificates beside this one and neither the secret nor the requests. kept: a head of the
+    chain that was kept elsewhere.
+    Returns hash, seal, page, chain, head and kept (bool; None where it cannot be known), issued (its verdict; None where it is not the
+    one that was issued), verdict (of the new scan; None without one) and differs (what is otherwise now). Raises UsageError where it is
+    no certificate, the key of the seals is lost, or the identifiers are not in the vault any more.
     """
     record = chain.read(path)
-    report: dict[str, Any] = {
+    every = chain.all_of(settings, record["pipeline"]) if public is None else chain.in_folder(path.parent)
+    seals = signatures.seal_check(settings, (record, *(one.record for one in every)), public)
+    report: Report = {
         "certificate": path.name,
-        "hash": chain.hash_of(record) == record["hash"],
-        **_of_chain(settings, record, path),
-        "issued": record["verdict"],
+        "hash": chain.agrees_with_itself(record),
+        "seal": seals.holds(record),
+        "page": chain.is_its_page(record, path.with_suffix(".html")) if "page" in record or seals.public else None,
+        "chain": chain.is_chained(record, chain.by_own_hash(every)),
+        "head": _is_up_to_its_head(record, every, seals, None if public else _told(settings, record["pipeline"])),
+        "kept": None if kept is None else _is_kept(every, kept),
+        "issued": None,
         "verdict": None,
         "differs": [],
     }
-    if graph is not None:
-        request = requests.one(settings, record["pipeline"], record["request"])
-        wanted = sought.of(settings, graph, [request])
-        rows = sought.rows(settings, graph, wanted)
-        result = sought.looked(settings, graph, wanted)
-        others, hidden = len(undeclared.found(settings, graph)), stamps.hashing(settings, record["pipeline"])
-        now = stamps.of(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
-        report["verdict"] = stamps.worst(now["logical"]["verdict"], now["physical"]["verdict"])
-        report["differs"] = _differences(record, now, result)
+    if is_as_issued(report):
+        report["issued"] = record["verdict"]
+        if graph is not None:
+            _compare(settings, graph, record, report)
     return report
+
+
+def is_as_issued(report: Report) -> bool:
+    """Whether a certificate is the one that was issued, and everything before and after it is there, as far as that can be known."""
+    return report["seal"] is True and not any(report[part] is False for part in _PARTS)
+
+
+def latest_verified(settings: Settings, pipeline: str, request: str) -> Certificate | None:
+    """The last certificate of a request; None where it has none. Raises SluiceError where it is not the one that was issued."""
+    found = chain.all_of(settings, pipeline, request)
+    if not found:
+        return None
+    report = verify(settings, found[-1].path)
+    if not is_as_issued(report):
+        wrong = ", ".join(part for part in _PARTS if report[part] is False) or "it was issued before certificates were sealed"
+        raise SluiceError(
+            f"Certificate {found[-1].path.stem} is not shown, since nothing shows that it is the one that was issued ({wrong}). More of it: "
+            f"sluice erase verify {found[-1].path} --no-scan. A new one: sluice erase certificate {request} --new"
+        )
+    return found[-1]
+
+
+def _compare(settings: Settings, graph: Graph, record: dict[str, Any], report: Report) -> None:
+    """Scan again, and say in the report what is otherwise."""
+    request = requests.one(settings, record["pipeline"], record["request"])
+    wanted = sought.of(settings, graph, [request])
+    rows = sought.rows(settings, graph, wanted)
+    result = sought.looked(settings, graph, wanted)
+    others, hidden = len(undeclared.found(settings, graph)), stamps.hashing(settings, record["pipeline"])
+    now = stamps.of(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
+    report["verdict"] = stamps.worst(now["logical"]["verdict"], now["physical"]["verdict"])
+    report["differs"] = _differences(record, now, result)
 
 
 def scanner() -> str:
@@ -50,26 +103,32 @@ def scanner() -> str:
     return made.hexdigest()[:16]
 
 
-def _of_chain(settings: Settings, record: dict[str, Any], path: Path) -> dict[str, bool | None]:
-    every = [one.record for one in chain.all_of(settings, record["pipeline"])]
-    known = {one["hash"]: one for one in every}
-    told = _told(settings, record["pipeline"])
-    # Of before there were seals is only what no sealed one comes before, and no history knows the hash of.
-    unsealed = "seal" not in record and record["number"] not in told
-    unsealed = unsealed and not any("seal" in one and one["number"] < record["number"] for one in every)
-    there = {one["number"]: one["hash"] for one in every}
-    return {
-        "seal": None if unsealed else chain.is_sealed(settings, record),
-        "page": None if unsealed else chain.is_its_page(record, path.with_suffix(".html")),
-        "chain": record["hash"] in known and chain.is_chained(record, known),
-        "head": all(there.get(number, "").startswith(hashed) for number, hashed in told.items()),
-    }
+def _is_up_to_its_head(
+    record: dict[str, Any], every: Sequence[Certificate], seals: SealCheck, told: Collection[tuple[int, str]] | None
+) -> bool | None:
+    """Whether those after it, and those that requests tell of, are all there and as they were issued. told: None where nobody can tell."""
+    later = [one.record for one in every if one.record["number"] > record["number"]]
+    last = max(later, key=lambda one: int(one["number"]), default=None)
+    whole = last is None or (
+        chain.is_chained(last, chain.by_own_hash(every))
+        and len(every) == last["number"]
+        and not any(seals.holds(one) is False for one in later)
+    )
+    if told is None:
+        return None if whole else False
+    return whole and all(_is_kept(every, one) for one in told)
 
 
-def _told(settings: Settings, pipeline: str) -> dict[int, str]:
-    """The certificates that the histories of requests tell of: the beginnings of their hashes by their numbers."""
+def _is_kept(every: Sequence[Certificate], head: tuple[int, str]) -> bool:
+    """Whether the chain has a certificate of this number and hash."""
+    number, hashed = head
+    return any(one["number"] == number and one["hash"].startswith(hashed) for one in chain.by_own_hash(every).values())
+
+
+def _told(settings: Settings, pipeline: str) -> set[tuple[int, str]]:
+    """The certificates that the histories of requests tell of: numbers, and the beginnings of their hashes."""
     notes = (event.note for request in requests.all_of(settings, pipeline) for event in request.history)
-    return dict(found for note in notes if (found := chain.told_of(note)) is not None)
+    return {found for note in notes if (found := chain.told_of(note)) is not None}
 
 
 def _differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult) -> list[str]:

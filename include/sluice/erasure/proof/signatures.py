@@ -1,0 +1,111 @@
+"""Signatures of certificates (Ed25519): the secret `certificate.key` makes them, and its public half checks them and can make none.
+
+Certificates of the first format were sealed by an HMAC instead, which only the holder of the secret can check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY
+from sluice.errors import UsageError
+from sluice.privacy import secrets
+from sluice.settings import Settings
+
+FIRST_SIGNED = 2
+"""The first format of records whose certificates are all signed."""
+_SEED = b"sluice: Ed25519 of certificates"
+
+
+@dataclass(frozen=True)
+class SealCheck:
+    """What seals are checked with. public: of signatures. secret: of the HMAC of the first format; None where it is not here."""
+
+    public: Ed25519PublicKey | None
+    secret: bytes | None
+
+    def holds(self, record: Mapping[str, Any]) -> bool | None:
+        """Whether the holder of the key issued this record and its page.
+
+        None where that cannot be known: the record is of before there were seals and there is no key, or an HMAC that needs the secret.
+        """
+        if _is_signed_format(record):
+            return self.public is not None and _is_signature(self.public, record.get("signature"), _signed_text(record))
+        if self.secret is None:
+            return None if self.public is None or "seal" in record else False
+        return "seal" in record and hmac.compare_digest(str(record["seal"]).encode(), _hmac(self.secret, record).encode())
+
+
+def seal_check(settings: Settings, records: Iterable[Mapping[str, Any]], public: Ed25519PublicKey | None = None) -> SealCheck:
+    """What the seals of these records are checked with: a public key that somebody was given, else the secret of this machine.
+
+    Raises UsageError where the secret is not here and one of the records was sealed with it.
+    """
+    if public is not None:
+        return SealCheck(public, None)
+    if secrets.find(settings, CERTIFICATE_KEY) is None and not any(is_sealed(record) for record in records):
+        return SealCheck(None, None)
+    secret = secrets.key(settings, CERTIFICATE_KEY, make=False)
+    return SealCheck(_private_key(secret).public_key(), secret)
+
+
+def is_sealed(record: Mapping[str, Any]) -> bool:
+    """Whether a record was issued with a key, as far as it says itself."""
+    return _is_signed_format(record) or "seal" in record
+
+
+def sign(settings: Settings, record: Mapping[str, Any], make: bool) -> str:
+    """The signature of a record with its hash and its page's. make: whether the key is made where there is none. Raises UsageError."""
+    return _private_key(secrets.key(settings, CERTIFICATE_KEY, make=make)).sign(_signed_text(record)).hex()
+
+
+def public_key_text(settings: Settings) -> str:
+    """The public half of the key, as PEM: it may be given to anybody. Raises UsageError where there is no key."""
+    public = _private_key(secrets.key(settings, CERTIFICATE_KEY, make=False)).public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def read_public_key(path: Path) -> Ed25519PublicKey:
+    """The public key of a PEM file. Raises UsageError where it is none."""
+    try:
+        found = load_pem_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no public key in PEM"
+        raise UsageError(f"{path}: {why}. The holder of the key prints it: sluice erase public-key") from None
+    if not isinstance(found, Ed25519PublicKey):
+        raise UsageError(f"{path} is no Ed25519 key. The holder of the key prints it: sluice erase public-key")
+    return found
+
+
+def _is_signed_format(record: Mapping[str, Any]) -> bool:
+    """Whatever is not the first format, a damaged one too."""
+    return bool(record.get("format") != 1)
+
+
+def _is_signature(public: Ed25519PublicKey, signature: object, text: bytes) -> bool:
+    try:
+        public.verify(bytes.fromhex(str(signature)), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _signed_text(record: Mapping[str, Any]) -> bytes:
+    return f"sluice certificate\n{record['hash']}\n{record.get('page')}".encode()
+
+
+def _hmac(secret: bytes, record: Mapping[str, Any]) -> str:
+    return hmac.new(secret, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()
+
+
+def _private_key(secret: bytes) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(hmac.new(secret, _SEED, hashlib.sha256).digest())
