@@ -57,8 +57,13 @@ test-all: setup $(HOME_READY) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
+# In two processes: each test has an Airflow of its own, at a port and in a checkout of its own, and waits for it more than it works.
 test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
-	@$(PY) -m pytest -m "system and not slow" $(ARGS)
+	@$(PY) -m pytest -m "system and not slow" --numprocesses 2 --dist loadfile $(ARGS)
+
+.PHONY: test-slow
+test-slow: setup $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
+	@$(PY) -m pytest -m slow --slow-turn "$${TURN:-HEAD}" $(ARGS)
 
 .PHONY: up
 up: setup $(HOME_READY) ## Start Airflow with its UI on 127.0.0.1; address and login are printed
@@ -109,10 +114,12 @@ else
 endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once
-.PHONY: setup setup-python port machine airflow-line requirements
+.PHONY: setup setup-python installed port machine airflow-line requirements
 setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does first
 
 setup-python: machine $(INSTALLED) $(PROJECT)
+
+installed: machine $(INSTALLED) # the packages alone: what may go on while another environment is made
 
 requirements:
 	@for list in requirements-build requirements requirements-airflow2 requirements-sbom; do \

@@ -44,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_")) and name != "SLUICE_SHARED"]:
             patch.delenv(name)
         patch.setenv("SLUICE_ROOT", str(root))
-        patch.setenv("SLUICE_AIRFLOW_PORT", str(_free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
         patch.setenv("STAND_IN_RECORDS", str(root / "records.jsonl"))
         settings = Settings.current()
         patch.setenv("PATH", str(binaries), prepend=os.pathsep)
@@ -57,7 +57,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
+from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401  # slow tests in turns
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval

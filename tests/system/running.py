@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.checkout import free_port
 
 from orchestration.rest.client import Client
 from orchestration.server.home import SPARK_CONNECTION, home
@@ -50,6 +51,8 @@ def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, st
     for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_")) and name != "SLUICE_AIRFLOW_PORT"]:
         patch.delenv(name)
     patch.setenv("SLUICE_ROOT", str(root))
+    if "SLUICE_AIRFLOW_PORT" not in os.environ:
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(free_port()))  # another test process starts its Airflow meanwhile
     settings = Settings.current()
     made = Place(settings, root / "records.jsonl", root / "orders.json")
     if stand_in:

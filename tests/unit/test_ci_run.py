@@ -1,0 +1,78 @@
+"""The check of CI, with stand-ins for `make` and Python: what goes on aside is waited for and may fail it, slow tests end in time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKE = """#!/bin/bash
+echo "$*" >>made
+case "$*" in $FAILS) echo "this went wrong"; exit 7;; esac
+case "$*" in "installed AIRFLOW=2") sleep 0.3; echo "late, but there" | tee -a made;; esac
+"""
+PYTHON = """#!/bin/bash
+if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The script alone, beside deliveries."""
+    (tmp_path / "project" / ".ci").mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / "project" / ".ci" / "run")
+    deliveries = tmp_path / "shared" / "data" / "italy_regions" / "deliveries.tar.xz"
+    deliveries.parent.mkdir(parents=True)
+    deliveries.write_text("there")
+    (tmp_path / "bin").mkdir()
+    for name, text in {"make": MAKE, "python3.11": PYTHON, "apt-get": "#!/bin/bash\n"}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path / "project"
+
+
+def check(checkout: Path, elapsed: int = 0, fails: str = "nothing") -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run it as if so many seconds were over; what it printed, and what it asked of make."""
+    variables = {**os.environ, "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}", "FAILS": fails}
+    variables |= {"SECONDS": str(elapsed), "SLUICE_SHARED": str(checkout.parent / "shared")}
+    done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    return done, (checkout / "made").read_text().splitlines()
+
+
+def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path) -> None:
+    done, made = check(checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {"setup", "lint", "test", "run", "compose-check", "setup AIRFLOW=2", "test-system"} <= set(made)
+    assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
+    assert "late, but there" in done.stdout and "s aside" in done.stdout
+    assert made[-1] == "test-slow ARGS=--slow-seconds=690", "of twelve minutes, half a one for ending"
+
+
+@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "compose-check"])
+def test_what_fails_aside_fails_the_check_with_what_it_said(checkout: Path, fails: str) -> None:
+    done, _ = check(checkout, fails=fails)
+    assert done.returncode == 7
+    assert "this went wrong" in done.stdout and "FAILED (7)" in done.stdout
+
+
+def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
+    done, made = check(checkout, fails="lint")
+    assert done.returncode == 7 and made[-1] != "test-slow"
+    assert "test-system" not in made
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "seconds"), [(3000, 690), (84 * 60 - 400, 370), (84 * 60 - 100, None), (84 * 60 + 100, None)]
+)
+def test_slow_tests_take_what_is_left_until_minute_84(checkout: Path, elapsed: int, seconds: int | None) -> None:
+    done, made = check(checkout, elapsed)
+    assert done.returncode == 0, done.stdout
+    if seconds is None:
+        assert made[-1] == "test-system" and "No slow test: " in done.stdout
+    else:
+        left = int(made[-1].removeprefix("test-slow ARGS=--slow-seconds="))
+        assert seconds - 10 <= left <= seconds
