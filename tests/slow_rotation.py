@@ -36,7 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("record_durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(RecordedDurations(config.getoption("slow_durations")))
     if config.getoption("slow_turn"):
-        config.pluginmanager.register(TurnOfSlowTests(config))
+        turn = TurnOfSlowTests(config)
+        config.pluginmanager.register(turn)
+        config.pluginmanager.register(TimeLeft(turn))
 
 
 def commit_number(root: Path) -> int:
@@ -94,7 +96,9 @@ class TurnOfSlowTests:
         self.ends = time.monotonic() + config.getoption("slow_seconds") - slow_turns.BEFORE_THE_FIRST / 2
         self.measured = measured_durations(config.getoption("slow_durations"))
         self.plan: list[str] = []
+        self.turn: frozenset[str] = frozenset()
         self.begun: set[str] = set()
+        self.took: dict[str, float] = {}
         self.ended_within = ""
 
     @pytest.hookimpl(trylast=True)
@@ -112,9 +116,9 @@ class TurnOfSlowTests:
             *(f"no time is left for  {self._with_duration(name)}" for name in turn.left_over),
             *self._waiting(seconds, turn),
         ]
-        taken = [item for name in turn.taken for item in slow[name]]
-        config.hook.pytest_deselected(items=[item for item in items if item not in taken])
-        items[:] = taken
+        self.turn = frozenset(turn.taken)
+        config.hook.pytest_deselected(items=[item for item in items if not item.get_closest_marker("slow")])
+        items[:] = [item for name in (*turn.taken, *turn.later) for item in slow[name]]
 
     def pytest_report_collectionfinish(self) -> list[str]:
         return self.plan
@@ -144,10 +148,28 @@ class TurnOfSlowTests:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         if self.ended_within:
             pytest.skip(f"the turn ended within {self.ended_within}: it waits")
-        name = together(item.nodeid, item.keywords)
-        if name not in self.begun and self._expected(name) > self.ends - time.monotonic():
+        if not self.has_time(item):
             pytest.skip("the tests before it took longer than they should: it waits for its next turn")
-        self.begun.add(name)
+        self.begun.add(together(item.nodeid, item.keywords))
+
+    def has_time(self, item: pytest.Item) -> bool:
+        """Whether it is under way, or can be before the turn ends."""
+        name = together(item.nodeid, item.keywords)
+        return name in self.begun or self._expected(name) <= self.ends - time.monotonic()
+
+    def is_of_turn(self, item: pytest.Item) -> bool:
+        """Whether the turn was planned with it; another's goes on where time is left."""
+        return together(item.nodeid, item.keywords) in self.turn
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = together(report.nodeid, report.keywords)
+        if name in self.begun:
+            self.took[name] = self.took.get(name, 0.0) + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        terminalreporter.section("slow tests that ran")
+        for name, seconds in self.took.items():
+            terminalreporter.line(f"{seconds:5.0f} s  {name}")
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
@@ -172,3 +194,17 @@ class TurnOfSlowTests:
             ]
             waiting -= set(comes)
         return lines + [f"never, since no turn is that long: part it  {self._with_duration(name)}" for name in sorted(waiting)]
+
+
+class TimeLeft:
+    """Goes on with the tests of the next turns as long as time is left, and leaves out all from the first that finds none."""
+
+    def __init__(self, turn: TurnOfSlowTests) -> None:
+        self.turn = turn
+        self.over = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        if not self.turn.is_of_turn(item):
+            self.over = self.over or bool(self.turn.ended_within) or not self.turn.has_time(item)
+        return True if self.over else None

@@ -25,7 +25,10 @@ SHORTEST_LIMIT = 180.0
 
 @dataclass(frozen=True)
 class Turn:
-    """What one check takes. number: from 0, of so many turns. later: what has another turn. left_over: of this turn, what finds no time."""
+    """What one check takes. number: from 0, of so many turns. left_over: of this turn, what finds no time. later: what has another turn.
+
+    `later` is in the order of its turns: a check that is sooner done than it was planned goes on with that.
+    """
 
     number: int
     turns: int
@@ -72,7 +75,9 @@ def choose_turn(seconds: Mapping[str, float], commit: int, left: float = ROOM, r
         fits = seconds[name] <= left
         (taken if fits else left_over).append(name)
         left -= seconds[name] if fits else 0.0
-    return Turn(place, turns, tuple(taken), tuple(left_over), tuple(sorted(set(seconds) - set(turn))))
+    following = [planned[(place + step) % turns % len(planned)] for step in range(1, turns)]
+    later = dict.fromkeys(name for one in following for name in one if name not in turn)
+    return Turn(place, turns, tuple(taken), tuple(left_over), tuple(later))
 
 
 def time_limit(expected: float) -> float:

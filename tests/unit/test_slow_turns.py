@@ -121,9 +121,17 @@ def test_a_check_runs_its_turn_and_tells_what_waits_and_until_when(suite: pytest
     assert "slow tests of commit 4: turn 1 of 2, 2 taken, 1 waits" in text
     assert "takes  test_them.py::test_a (400 s)" in text
     assert f"in 1 commit  test_them.py::test_hangs ({slow_turns.UNMEASURED:.0f} s, not measured yet)" in text
-    assert "test_c" not in text
+    assert "test_c" not in text and "0 s  test_them.py::test_b" in text
     text = told(suite, measured, "--slow-turn=5")[1]
     assert "takes  test_them.py::test_hangs" in text and "in 1 commit  test_them.py::test_a" in text
+
+
+def test_what_time_is_left_is_spent_on_the_next_turns(suite: pytest.Pytester) -> None:
+    code, text = told(suite, {"test_them.py::test_a": 600.0, "test_them.py::test_b": 500.0}, "--slow-turn=3")
+    assert code == 0 and "1 taken, 2 wait" in text
+    assert "2 passed, 1 skipped" in text, "each of them is there at once; the third has its own reason"
+    code, text = told(suite, {"test_them.py::test_a": 600.0, "test_them.py::test_b": 700.0}, "--slow-turn=3")
+    assert code == 0 and "1 passed, 1 deselected" in text, "from the first that finds none"
 
 
 def test_durations_are_recorded_beside_those_that_were_measured_before(suite: pytest.Pytester) -> None:
