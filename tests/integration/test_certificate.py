@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import json
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 
 HER, OTHER = "anna-schmidt-4711", "bert-meier-0815"
 
+OTHERWISE = b"\n".join((
+    rb'{"who": "anna\u002dschmidt-4711", "number": 3, "text": "cut o',
+    rb'{"wh\u006f": "anna\u002dschmidt-4711", "number": 3, "text": "cut o',
+    b'{"number": 4, "text": "' + base64.encodebytes(b"." * 50 + HER.encode() + b"." * 9).replace(b"\n", rb"\r\n"),
+    rb'{"who": "bert\u002dmeier-0815", "number": 3, "text": "cut o',
+))  # fmt: skip
+"""Records that are cut off, and say who they are of in other letters."""
+
 notes = Source(name="notes", pattern="*.jsonl*", schema="who STRING, number BIGINT, text STRING", subject="who", comment="Notes.")
 
 
@@ -60,6 +69,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
     content = "".join(json.dumps(line) + "\n" for line in lines).encode()
     house.land("notes/1.jsonl", content)
     house.land("notes/2.jsonl.gz", gzip.compress(content.replace(b"hello", b"again")))
+    house.land("notes/3.jsonl", OTHERWISE)
     house.run()
     return house
 
@@ -80,7 +90,11 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert list(_by_other_means(lake)) != []
     tables = {"bronze/notes", "quarantine/note", "test_certificate/note", "test_certificate/by_person"}
     assert tables <= {name for name, _ in _by_history(lake)}
+    subjects = [who for (who,) in lake.rows("notes_quarantine", "_subject")]
+    assert subjects == [HER, OTHER, None, None], "whose they are is read without the escapes"
     request = _erased(lake)
+    assert [row[0].encode() for row in lake.rows("notes_quarantine", "record")] == OTHERWISE.splitlines()[3:]
+    assert (lake.settings.landing / "house" / "notes" / "3.jsonl").read_bytes() == OTHERWISE.splitlines()[3]
     made = _issue(lake, request)
     left = canary.look(lake.settings, "house", requests.one(lake.settings, "house", request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)

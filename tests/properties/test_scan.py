@@ -152,6 +152,62 @@ def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: li
         assert {person for person in range(4) if result.about(str(person)).of_person()} == ever
 
 
+def _escaped(text: str, letters: set[int], depth: int) -> str:
+    """The text within JSON of that depth, with these of its letters escaped."""
+    units = text.encode("utf-16-be")
+    codes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    made = "".join(f"\\u{code}" if n in letters or int(code, 16) > 126 else chr(int(code, 16)) for n, code in enumerate(codes))
+    for _ in range(depth):
+        made = json.dumps(made)[1:-1]
+    return made
+
+
+@given(
+    person=st.sampled_from(range(4)),
+    letters=st.sets(st.integers(0, 40), min_size=1),
+    depth=st.integers(0, 3),
+    at=st.sampled_from([0, 5, (1 << 20) - 90, (1 << 20) - 40, (1 << 20) - 1]),
+    form=st.sampled_from(["cut.json", "cell.parquet", "packed.gz"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_whichever_letters_are_escaped_it_is_found(person: int, letters: set[int], depth: int, at: int, form: str) -> None:
+    """In JSON within JSON, too, and over the ends of the parts that a file is read in; a short number beside its column."""
+    said = dict(PEOPLE[person])
+    field, value = ("user_id", said["user_id"]) if len(said["user_id"]) < 9 else ("email", said["email"])
+    text = f'{{"x": "{"x" * at}", "{field}": "{_escaped(value, letters & set(range(len(value))) or {0}, depth)}'
+    content = {"cut.json": str.encode, "packed.gz": lambda text: gzip.compress(text.encode())}.get(
+        form, lambda text: containers.parquet_of(pa.table({"record": ["nothing", text, "\\n"]}))
+    )(text)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / form).write_bytes(content)
+        wanted = [one for number in range(4) for one in _sought(number)]
+        found = scan.run([scan.Root("lake", folder)], wanted, processes=1)
+        # At the third depth a short number has more than bytes of backslashes between it and its name.
+        assert {hit.of for hit in found.of_person()} == {str(person)}, (text[-200:], found.hits)
+
+
+@given(
+    person=st.sampled_from(range(2)),
+    width=st.integers(8, 90),
+    end=st.sampled_from(["\n", "\r\n", "\r\n  ", "\\n", "\\r\\n", "\\\\r\\\\n"]),
+    before=st.integers(0, 200),
+    at=st.sampled_from([0, (1 << 20) - 90, (1 << 20) - 1]),
+    in_a_cell=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_base64_is_found_however_its_lines_are_broken(
+    person: int, width: int, end: str, before: int, at: int, in_a_cell: bool
+) -> None:
+    said = dict(PEOPLE[person])
+    letters = base64.b64encode(f"{'-' * before}{said['email']} {said['user_id']}{'-' * 9}".encode()).decode()
+    text = "." * at + '"' + end.join(letters[start : start + width] for start in range(0, len(letters), width)) + '"'
+    with tempfile.TemporaryDirectory() as folder:
+        content = containers.parquet_of(pa.table({"record": [text]})) if in_a_cell else text.encode()
+        (Path(folder) / ("a.parquet" if in_a_cell else "a.txt")).write_bytes(content)
+        found = scan.run([scan.Root("lake", folder)], [*_sought(0), *_sought(1)], processes=1)
+        assert {hit.of for hit in found.of_person()} == {str(person)}
+
+
 def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:
     """They differ in bits of characters that hold bits of what is beside them, too; so do letters of either case."""
     identifiers = [*(("user_id", str(7_000_000_000 + n)) for n in range(4)), ("email", "Anna@example.com")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import os
 import subprocess
@@ -240,8 +242,6 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
     names = naming.names(["anna@example.org", "912140001", "ab"])
     assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"912140001;1")
     assert not names.are_in_bytes(b"9121400012 hanna@example.organic ab")
-    import gzip
-
     assert names.are_in_content(gzip.compress(b"a 912140001 b" * 9000)[:-20])
     assert not naming.names(["ab"]).are_in_content(b"ab")
     other = naming.names(["+49 171 555", "Müller", "Анна Шмидт"])
@@ -253,6 +253,28 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
         ("Анна Шмидт", True),
     ):
         assert other.are_in_bytes(text.encode()) == there, text
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        rb'{"who": "me\u0040example.org',
+        rb'"{\"who\": \"m\\u0065\\u0040example.org\"',
+        b"who: " + base64.b64encode(b"<me@example.org>"),
+        b'{"body": "' + base64.encodebytes(b"." * 80 + b" me@example.org ").replace(b"\n", rb"\r\n"),
+        b"data/" + base64.urlsafe_b64encode(rb"\u006de@example.org"),
+        rb'{"n": "\ud83d\ude00 me@example\u002eorg"}',
+    ],
+)
+def test_somebody_is_named_however_it_is_written(written: bytes) -> None:
+    names = naming.names(["me@example.org"])
+    assert names.are_in_record(written) and names.are_in_content(gzip.compress(written + b"." * 99)[:-9])
+    assert not naming.names(["he@example.org"]).are_in_record(written)
+
+
+def test_a_short_number_is_found_that_is_escaped() -> None:
+    names = naming.names([], [("member", "12140")])
+    assert names.are_in_record(rb'{"member": "1\u0032140"') and not names.are_in_record(rb'{"steps": "1\u0032140"')
 
 
 def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_names() -> None:

@@ -14,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.declare import Source
+from sluice.erasure import scan
+from sluice.erasure.scan import needles
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import discovery, known
+from sluice.ingest.formats import without
 from sluice.ingest.landing import rewriting
 
 COLUMNS = pa.schema([pa.field("who", pa.string()), pa.field("said", pa.string())])
@@ -152,3 +155,27 @@ def test_a_file_of_one_record_goes_as_a_whole_and_has_not_vanished(tmp_path: Pat
     rewriting.put(tmp_path / "journals", deliveries, [rewriting.prepare(source, "f.bin", path, {0}, is_known=True)], "r")
     assert not path.exists()
     assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
+
+
+@pytest.mark.parametrize("inside", ["", "struct", "list", "map"])
+def test_who_goes_out_of_a_parquet_file_of_categories_goes_out_of_its_dictionary(inside: str, tmp_path: Path) -> None:
+    kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
+    who = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0, None], pa.int8()), ["low", "anna-schmidt-4711", "high"], ordered=True)
+    offsets = pa.array(range(5), pa.int32())
+    column = {
+        "": who,
+        "struct": pa.StructArray.from_arrays([who], fields=[pa.field("x", kind)]),
+        "list": pa.ListArray.from_arrays(offsets, who),
+        "map": pa.MapArray.from_arrays(offsets, ["k"] * 4, who),
+    }[inside]
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"n": range(4), "who": column}), path, compression="gzip")
+    before = pq.read_table(path)
+    without.write(Source(name="s", format="parquet", pattern="*.parquet"), path, {1}, tmp_path / "written")
+    after = pq.read_table(tmp_path / "written")
+    assert after.schema.equals(before.schema, check_metadata=True)
+    assert after.to_pylist() == [row for row in before.to_pylist() if row["n"] != 1]
+    if not inside:
+        assert after["who"].chunk(0).dictionary.to_pylist() == ["low", "high"], "in their order"
+    path.unlink()
+    assert scan.run([scan.Root("r", str(tmp_path))], needles.of([("who", "anna-schmidt-4711")]), processes=1).hits == []

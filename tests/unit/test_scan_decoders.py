@@ -24,7 +24,7 @@ import pytest
 
 from sluice.erasure import scan
 from sluice.erasure.control import canary, containers, planting
-from sluice.erasure.scan import inspection, needles, opening, rows, texts
+from sluice.erasure.scan import inspection, needles, opening, rows, spellings, texts
 from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite, state_rows
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
@@ -100,6 +100,14 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
         "a.parquet",
         lambda: parquet({"w": [WHO[:9], WHO]}, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY"),
     ),
+    "dictionary, an entry of no row": ("a.parquet", lambda: unused(["b", WHO], compression="gzip")),
+    "dictionary, a gzip of no row": ("a.parquet", lambda: unused([b"b", gzip.compress(TEXT)])),
+    "dictionary, a number of no row": ("a.parquet", lambda: _with_one_row_only(pa.array([1] * 7 + [12140], pa.int64()))),
+    "dictionary, a decimal of no row": (
+        "a.parquet",
+        lambda: _with_one_row_only(pa.array([Decimal("1.50")] * 7 + [Decimal("12140.00")], pa.decimal128(20, 2))),
+    ),
+    "decimal in statistics": ("a.parquet", lambda: parquet({"member": pa.array([Decimal("12140.00")], pa.decimal128(9, 2))})),
     "gzip": ("a.gz", lambda: gzip.compress(TEXT) + gzip.compress(b"and more")),
     "second member": ("a.gz", lambda: gzip.compress(b"nothing") + gzip.compress(TEXT)),
     "xz": ("a.xz", lambda: lzma.compress(TEXT)),
@@ -146,6 +154,21 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
+def unused(entries: list[str] | list[bytes], **options: object) -> bytes:
+    """A column of which all rows have the first of these, and the dictionary all; nothing says that it is one of categories."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(entries))
+    return parquet({"w": column}, store_schema=False, **options)
+
+
+def _with_one_row_only(values: pa.Array) -> bytes:
+    """A file whose rows have the first of two values alone: the last of eight is changed to it where the rows are."""
+    made = parquet({"member": values}, compression="none", write_statistics=False)
+    assert made.count(b"\x01\x03\x80") == 1  # indices of one bit, eight of them, the last one set
+    made = made.replace(b"\x01\x03\x80", b"\x01\x03\0")
+    assert pq.read_table(io.BytesIO(made))["member"].to_pylist() == [values[0].as_py()] * 8
+    return made
+
+
 def _with_metadata() -> bytes:
     target = io.BytesIO()
     pq.write_table(pa.table({"n": [1]}).replace_schema_metadata({"about": WHO}), target)
@@ -187,6 +210,14 @@ def test_what_cannot_be_opened_is_told_and_searched_as_it_is(kind: str, tmp_path
     found = scanned(tmp_path)
     assert found.unread and WHO not in repr(found.unread)
     assert any(hit.decoder in ("raw bytes", "text", "parquet") for hit in found.hits), found.hits
+
+
+def test_ends_in_a_footer_are_found_that_no_row_has(tmp_path: Path) -> None:
+    """Spark and delta-rs write them of every column, whole."""
+    row = parquet({"member": [12140], "who": [WHO]}, use_dictionary=False, compression="gzip")
+    (tmp_path / "a.parquet").write_bytes(row)
+    found = {(hit.column, hit.domain) for hit in scanned(tmp_path).hits if hit.decoder == "parquet statistics"}
+    assert found == {("member", "member"), ("who", "who")}
 
 
 def test_keys_digests_and_texts_in_binary_cells_are_values(tmp_path: Path) -> None:
@@ -273,6 +304,9 @@ WHAT_FINDS = {
     "short values beside a name": (inspection.Inspection, "_named"),
     "short values in rows": (rows.Rows, "holds"),
     "wide text": (texts, "_transcoded"),
+    "dictionaries": (columnar, "search_dictionary"),
+    "escapes": (spellings, "unescaped_levels"),
+    "base64 in lines": (spellings, "joined_lines"),
 }
 
 
@@ -284,7 +318,8 @@ def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_foun
     if isinstance(where, dict):
         monkeypatch.setitem(where, name, _nothing)
     else:
-        monkeypatch.setattr(where, name, _nothing if where is rocksdb else lambda *given, **named: None)
+        nothing = _nothing if where is rocksdb or name == "unescaped_levels" else lambda *given, **named: None
+        monkeypatch.setattr(where, name, nothing)
     assert _blind(planted)
 
 

@@ -65,10 +65,18 @@ def tarred(name: str, data: bytes) -> bytes:
     return target.getvalue()
 
 
-def parquet_of(rows: pa.Table) -> bytes:
+def parquet_of(rows: pa.Table, dictionary: bool = True) -> bytes:
     """A Parquet file."""
     target = io.BytesIO()
-    pq.write_table(rows, target)
+    pq.write_table(rows, target, use_dictionary=dictionary)
+    return target.getvalue()
+
+
+def with_unused_entry(value: str) -> bytes:
+    """A Parquet file whose dictionary has a value that no row has."""
+    target = io.BytesIO()
+    column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["-", value]))
+    pq.write_table(pa.table({"of": column}), target, compression="gzip", store_schema=False)
     return target.getvalue()
 
 

@@ -125,7 +125,8 @@ def _of_spark(column: str, marks: Marks) -> Mapping[str, Callable[[], bytes]]:
     return {
         ".00000000000000000001.json.canary.tmp": lambda: json.dumps({"add": {"stats": statistics}}).encode(),
         "checkpoint.parquet.tmp": lambda: containers.parquet_of(added),
-        "cell.parquet.tmp": lambda: containers.parquet_of(pa.table({"file": [gzip.compress(b"of " + data)]})),
+        "cell.parquet.tmp": lambda: containers.parquet_of(pa.table({"file": [gzip.compress(b"of " + data)]}), dictionary=False),
+        "dictionary.tmp": lambda: containers.with_unused_entry(value),
         "orc.tmp": lambda: containers.orc_of(rows),
         "arrow.tmp": lambda: containers.arrow_of(rows),
         "events.tmp": lambda: containers.packed("zstd", event),
@@ -149,6 +150,8 @@ def _of_others(marks: Marks) -> Mapping[str, Callable[[], bytes]]:
         "tar.tmp": lambda: containers.tarred("inner.txt.gz", gzip.compress(b"of " + data)),
         "utf-16.tmp": lambda: json.dumps({"of": marks.text, SHORT: marks.short}).encode("utf-16"),
         "base64.tmp": lambda: base64.b64encode(b"{" + data + b"}"),
+        "escaped.tmp": lambda: json.dumps({"of": marks.text}).replace("-", "\\u002d").encode(),
+        "wrapped.tmp": lambda: base64.encodebytes(b"{" * 70 + data + b"}"),
         "hash.tmp": lambda: hashlib.sha256(data).hexdigest().encode(),
         "nested.tmp": lambda: containers.zipped({"inner.txt.gz": gzip.compress(b"of " + data)}),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sluice.erasure.scan.compiled import FEW, Compiled, last
+from sluice.erasure.scan.needles import ENCODED
 from sluice.erasure.scan.result import Hit, Root, Scanned, ScanResult, Unread, Written
 from sluice.erasure.scan.rows import Rows
+from sluice.erasure.scan.spellings import LONGEST, Spelling, length_known, places_spelled, spellings_of
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -48,11 +50,31 @@ class Inspection:
 
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
         """For cells of a column that lie one after the other. cells: where each begins, and the end of the last; so one more than cells."""
+        self._in_cells(decoder, column, data, cells, decoder in _BESIDE)
+        places = places_spelled(data)
+        if places:
+            self._in_spelled_cells(column, data, cells, np.unique(np.searchsorted(cells, places, side="right") - 1))
+
+    def _in_cells(
+        self, decoder: str, column: str, data: Bytes, cells: Offsets, beside: bool = False, joined: bool = False
+    ) -> None:
         self.read[decoder] += len(data)
-        for found in self.compiled.search.find(data, cells, beside=decoder in _BESIDE):
-            self.counts[decoder, column, self.compiled.numbers_of[found.pattern]] += 1
-        if self.compiled.any_text is not None:
+        for found in self.compiled.search.find(data, cells, beside=beside):
+            number = self.compiled.numbers_of[found.pattern]
+            if not joined or self.compiled.needles[number].kind in ENCODED:
+                self.counts[decoder, column, number] += 1
+        if self.compiled.any_text is not None and not joined:
             self._bound_cells(decoder, column, data.tobytes().lower(), cells)
+
+    def _in_spelled_cells(self, column: str, data: Bytes, cells: Offsets, some: Offsets) -> None:
+        """Search what these of the cells mean that say it in another way."""
+        meant: defaultdict[Spelling, list[bytes]] = defaultdict(list)
+        for cell in some.tolist():
+            for one in spellings_of(data[cells[cell] : cells[cell + 1]].tobytes()):
+                meant[one._replace(level=0, data=b"")].append(one.data)
+        for spelling, texts in meant.items():
+            ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+            self._in_cells(spelling.decoder, column, np.frombuffer(b"".join(texts), np.uint8), ends, joined=spelling.joined)
 
     def several(self, decoder: str, cells: Iterable[bytes], column: str = "") -> None:
         """For cells that are there one by one: searched together, since each search costs the same whether it is of much or little."""
@@ -142,7 +164,8 @@ class Feed:
         self._searched = 0
         self._at = 0
         self._rows: Rows | None = None
-        self._overlap = max(_CONTEXT, inspection.compiled.search.longest + 1)
+        # A letter may take many bytes, and the lines of base64 be short.
+        self._overlap = max(_CONTEXT, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
         """Search the next bytes. Occurrences that end where the chunk does are told with the next one."""
@@ -150,20 +173,29 @@ class Feed:
         data = self._kept + chunk
         if not data:
             return
-        compiled, end = self._of.compiled, self._at + len(data)
+        end = self._at + len(data)
         limit = end if last else end - 1
-        for found in compiled.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
-            number = compiled.numbers_of[found.pattern]
-            value = compiled.needles[number].value
-            ends = self._at + found.start + (len(value) if isinstance(value, bytes) else 0)
-            # One at the very start may be cut off from the digit before it; the chunk before has told it, or will not.
-            if self._searched < ends <= limit:
-                self._of.counts[self._decoder, "", number] += 1
-        if self._text and compiled.any_text is not None:
-            self._bound(data.lower(), limit)
+        self._search(data, self._decoder, self._at, self._searched, limit)
+        for one in spellings_of(data):
+            self._of.read[one.decoder] += len(one.data)
+            known = length_known(one, self._kept) if self._kept else 0
+            self._search(one.data, one.decoder, 0, known, len(one.data) - (not last), one.joined)
         self._searched = limit
         keep = 0 if last else self._length_kept(data)
         self._at, self._kept = end - keep, data[len(data) - keep :]
+
+    def _search(self, data: bytes, decoder: str, at: int, searched: int, limit: int, joined: bool = False) -> None:
+        """Count what ends behind `searched` and not behind `limit`. at: where the data begin. joined: only what is in base64 counts."""
+        compiled = self._of.compiled
+        for found in compiled.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
+            number = compiled.numbers_of[found.pattern]
+            value = compiled.needles[number].value
+            ends = at + found.start + (len(value) if isinstance(value, bytes) else 0)
+            # One at the very start may be cut off from the digit before it; the chunk before has told it, or will not.
+            if searched < ends <= limit and (not joined or compiled.needles[number].kind in ENCODED):
+                self._of.counts[decoder, "", number] += 1
+        if self._text and compiled.any_text is not None and not joined:
+            self._bound(data.lower(), decoder, at, searched, limit)
 
     def close(self) -> None:
         """Search what the last chunk left."""
@@ -175,14 +207,14 @@ class Feed:
             keep = max(keep, min(len(data) - data.rfind(b"\n") - 1, _LINE))
         return keep
 
-    def _bound(self, lowered: bytes, limit: int) -> None:
+    def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int) -> None:
         if self._rows is None and self._comma:
             self._rows = Rows(lowered, self._of.compiled.columns, self._written)
         for start, end, numbers in self._of.compiled.bound(lowered):
-            if not self._searched < self._at + end <= limit:
+            if not searched < at + end <= limit:
                 continue
             before = lowered[max(0, start - _CONTEXT) : start]
             for number in numbers:
                 columns = self._of.compiled.needles[number].columns or frozenset()
                 if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
-                    self._of.counts[self._decoder, "", number] += 1
+                    self._of.counts[decoder, "", number] += 1

@@ -30,6 +30,8 @@ TIMED = "in its time"
 """The kind of needles that are looked for in rows that tell their time."""
 JAVA_DOUBLE = "java double"
 """The kind of a long number as Spark and Java write it with a fraction: a form beside others, that may be short."""
+ENCODED = frozenset({"base64", "hex", "md5", "sha1", "sha256"})
+"""The kinds of needles that are letters of base64, which may be broken into lines."""
 STATISTICS = 32
 """How many characters the statistics of a Delta table keep."""
 

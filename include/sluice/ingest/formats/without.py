@@ -121,4 +121,56 @@ def _parquet(source: Source, path: Path, gone: frozenset[int], target: IO[bytes]
                 rows = file.read_row_group(group)
                 stays = pa.array([number not in gone for number in range(start, start + rows.num_rows)], pa.bool_())
                 start += rows.num_rows
-                writer.write_table(rows.filter(pc.fill_null(stays, True)))
+                writer.write_table(_used_only(rows.filter(pc.fill_null(stays, True))))
+
+
+def _used_only(rows: pa.Table) -> pa.Table:
+    """The rows, and of dictionaries only what some row has: whose rows went are in them, too, and would be written with them."""
+    columns = [
+        pa.chunked_array([_with_what_is_used(part) for part in column.chunks], column.type)
+        if _has_dictionary(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=rows.schema)
+
+
+def _with_what_is_used(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        # In the order that they were in, which may mean something.
+        used = pc.unique(array.indices.drop_null()).sort()
+        entries = (
+            _with_what_is_used(array.dictionary.take(used)) if _has_dictionary(kind.value_type) else array.dictionary.take(used)
+        )
+        return pa.DictionaryArray.from_arrays(
+            pc.index_in(array.indices, used).cast(kind.index_type), entries, ordered=kind.ordered
+        )
+    if not _has_dictionary(kind):
+        return array
+    if pa.types.is_struct(kind):
+        # With the offset of the rows, and NULL where a struct around it is.
+        fields = [_with_what_is_used(part) for part in array.flatten()]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
+    # Lists and maps: what they hold as plain values, which the writer makes a dictionary of its own of.
+    return array.cast(_plain(kind)).cast(kind)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_dictionary(kind)) or any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return made(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind

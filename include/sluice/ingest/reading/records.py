@@ -7,6 +7,7 @@ stand in bronze (NULL where it can), and `_record`, its text as delivered, where
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from sluice.ingest.values import types
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_TEXT = r'"([^"\\]{0,1000}(?:\\.[^"\\]{0,1000}){0,200})"\s*(?:[,}\]]|$)'
+"""Bounded: Java's matching recurses, and a record may be anything."""
+_WORD = r'"?([^",}\s]+)'
 HERE = 32_000_000
 """Up to so many bytes of text are read in this process: their rows stand in the plan, and no Python worker has to start."""
 
@@ -103,15 +107,22 @@ def subject_of(source: Source, columns: Sequence[str]) -> Column:
     """The subject's key of a record, as text: from its column, from what did not fit, from a text that could not be read; else NULL."""
     if source.subject is None:
         return F.lit(None).cast("string")
-    pattern = f'"{source.subject}"\\s*:\\s*"?([^",}}\\s]+)'
     in_column = [F.expr(source.subject_in or f"`{source.subject}`").cast("string")] if source.subject in columns else []
     if source.subject_in:
         return F.coalesce(*in_column, F.lit(None).cast("string"))
     return F.coalesce(
         *in_column,
         F.get_json_object("_rescued_data", f"$.{source.subject}"),
-        F.nullif(F.regexp_extract("_record", pattern, 1), F.lit("")),
+        _subject_in_text(source.subject),
     )
+
+
+def _subject_in_text(field: str) -> Column:
+    """The value beside a field's name in a record that could not be read, without the escapes of JSON; NULL where there is none."""
+    name = rf'"{re.escape(field)}"\s*:\s*'
+    # Whole texts first. Where the quotes are not as they should be: what stands up to a blank, a comma, a bracket.
+    found = F.coalesce(*(F.nullif(F.regexp_extract("_record", name + value, 1), F.lit("")) for value in (_TEXT, _WORD)))
+    return F.coalesce(F.get_json_object(F.concat(F.lit('["'), found, F.lit('"]')), "$[0]"), found)
 
 
 def _here(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:

@@ -1,7 +1,8 @@
-"""Parquet, ORC and Arrow files: the values of all columns, the minima and maxima in footers, the metadata that writers leave."""
+"""Parquet, ORC and Arrow files: the values of all columns, dictionaries, the minima and maxima in footers, the metadata that writers leave."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import IO, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from sluice.erasure.scan import timed
 from sluice.erasure.scan.cells import look_into
 from sluice.erasure.scan.decoders.damage import Damaged
+from sluice.erasure.scan.decoders.dictionaries import search_dictionary
 from sluice.erasure.scan.inspection import Inspection
 
 _BATCH = 1 << 25
@@ -23,7 +25,7 @@ _VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
 
 
 def parquet(stream: IO[bytes], inspection: Inspection) -> None:
-    """Every value of a Parquet file, the statistics of its row groups, and its key-value metadata.
+    """Every value of a Parquet file and of its dictionaries, the statistics of its row groups, and its key-value metadata.
 
     What stands in page headers, column and offset indexes and bloom filters is not compressed: the search over raw bytes has it.
     """
@@ -37,6 +39,8 @@ def parquet(stream: IO[bytes], inspection: Inspection) -> None:
     for number in range(about.num_row_groups):
         group = about.row_group(number)
         _statistics(group, inspection)
+        for column in range(group.num_columns):
+            search_dictionary(stream, group.column(column), opened.schema.column(column), inspection)
         rows = max(1, min(_MOST_ROWS, _BATCH * max(group.num_rows, 1) // max(group.total_byte_size, 1)))
         try:
             for batch in opened.iter_batches(rows, [number], use_threads=False):
@@ -51,6 +55,8 @@ def orc(stream: IO[bytes], inspection: Inspection) -> None:
         from pyarrow import orc as reader
 
         opened = reader.ORCFile(stream)
+        for key, value in (opened.schema.metadata or {}).items():
+            inspection.whole("orc metadata", key + b"\n" + value)
         for number in range(opened.nstripes):
             values_of(opened.read_stripe(number), inspection, "orc")
     except (OSError, ImportError, pa.ArrowException):
@@ -75,12 +81,18 @@ def _statistics(group: Any, inspection: Inspection) -> None:
             ends = [known.min, known.max] if known is not None and known.has_min_max else []
         except (pa.ArrowException, NotImplementedError, ValueError):
             continue  # of a type without comparable statistics: the bytes are searched as they are
-        numbers = [end for end in ends if isinstance(end, int) and not isinstance(end, bool)]
+        numbers = [int(end) for end in ends if _is_whole(end)]
         texts = [end if isinstance(end, bytes) else end.encode() for end in ends if isinstance(end, bytes | str)]
         if numbers:
-            inspection.numbers("parquet statistics", column.path_in_schema, np.array(numbers))
+            inspection.numbers("parquet statistics", column.path_in_schema, np.array(numbers, np.int64))
         if texts:
             inspection.several("parquet statistics", texts, column.path_in_schema)
+
+
+def _is_whole(end: Any) -> bool:
+    """Whether one of a column's ends is a whole number, of whatever type, that an identifier may be."""
+    number = isinstance(end, int | float | Decimal) and not isinstance(end, bool)
+    return number and abs(end) < 2**63 and end == int(end)
 
 
 def values_of(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:

@@ -1,0 +1,115 @@
+"""The same bytes as another syntax spells them: escapes of JSON resolved, at every depth, and lines of base64 put together.
+
+A needle says what an identifier looks like when all of it is escaped in one way. Any letter may be escaped on its own, and base64 may be
+broken at any place: these are found in what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+UNESCAPED, JOINED = "unescaped", "joined base64"
+"""What finds something in what a spelling means: names of decoders."""
+LONGEST = 26
+"""How many bytes a letter takes at most, that is escaped as JSON in JSON in JSON."""
+
+_DEPTH = 4
+"""How often text is taken for JSON within JSON."""
+_LETTER = rb"[A-Za-z0-9+/_-]"
+_STRONG = re.compile(
+    rb"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[rn](?:(?<=" + _LETTER + rb"{8}\\.)|(?<=" + _LETTER + rb"{8}\\\\.))[A-Za-z0-9+/\\])"
+)
+"""What is an escape and nothing else, or may be a break in base64. Where there is none nothing is hidden: needles are as JSON writes them, too."""
+_ESCAPE = re.compile(
+    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))"
+)
+_CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_LEAST_OF_LINE = 8
+"""Characters of base64 that a line ends with at least which the next one continues."""
+_BLANKS = re.compile(rb"[\r\n \t]+")
+_LETTERS = np.isin(np.arange(256), list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"))
+
+
+class Spelling(NamedTuple):
+    """What bytes mean. level: how often escapes were resolved; joined: whether lines were put together, so that only base64 counts there."""
+
+    level: int
+    joined: bool
+    data: bytes
+
+    @property
+    def decoder(self) -> str:
+        """What a certificate calls it."""
+        return JOINED if self.joined else UNESCAPED
+
+
+def spellings_of(data: bytes) -> Iterator[Spelling]:
+    """Every other reading of some bytes; nothing where they mean themselves."""
+    levels = [data, *unescaped_levels(data)]
+    yield from (Spelling(level, False, meant) for level, meant in enumerate(levels) if level)
+    for level, meant in enumerate(levels):
+        joined = joined_lines(meant)
+        if joined is not None:
+            yield Spelling(level, True, joined)
+
+
+def length_known(spelling: Spelling, before: bytes) -> int:
+    """How far into what some bytes mean the meaning of the first of them goes, at least. before: those."""
+    meant = before
+    for level, resolved in enumerate(unescaped_levels(before), start=1):
+        meant = resolved if level <= spelling.level else meant
+    meant = (joined_lines(meant) or meant) if spelling.joined else meant
+    return len(meant) - LONGEST
+
+
+def places_spelled(data: npt.NDArray[np.uint8]) -> list[int]:
+    """Where something may be spelled otherwise."""
+    return [*(found.start() for found in _STRONG.finditer(data.tobytes())), *_breaks(data)]
+
+
+def unescaped_levels(data: bytes) -> Iterator[bytes]:
+    """What escaped text means; then what that means, if it is escaped again."""
+    for _ in range(_DEPTH):
+        if b"\\" not in data or not _STRONG.search(data):
+            return
+        data = _ESCAPE.sub(_meant, data)
+        yield data
+
+
+def _meant(escape: re.Match[bytes]) -> bytes:
+    high, low, unit, byte, itself, control = escape.groups()
+    if high:
+        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF)).encode()
+    if unit:
+        return chr(int(unit, 16)).encode("utf-8", "surrogatepass")
+    if byte:
+        return bytes([int(byte, 16)])
+    return itself or _CONTROL[control]
+
+
+def joined_lines(data: bytes) -> bytes | None:
+    """The bytes without the breaks between lines of base64. None where there are none."""
+    if b"\n" not in data and b"\r" not in data:
+        return None
+    kept, at = [], 0
+    for start in _breaks(np.frombuffer(data, np.uint8)):
+        blanks = _BLANKS.match(data, start)
+        end = blanks.end() if blanks else start
+        if end < len(data) and _LETTERS[data[end]]:
+            kept.append(data[at:start])
+            at = end
+    return b"".join([*kept, data[at:]]) if kept else None
+
+
+def _breaks(data: npt.NDArray[np.uint8]) -> list[int]:
+    """Where lines end with letters of base64."""
+    found = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+    found = found[found >= _LEAST_OF_LINE]
+    for before in range(1, _LEAST_OF_LINE + 1):
+        found = found[_LETTERS[data[found - before]]]
+    return list(map(int, found))

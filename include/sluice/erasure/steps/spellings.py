@@ -1,0 +1,57 @@
+"""How else a record may write what it says: letters escaped as JSON does it, and base64, in one line or in several.
+
+The scan has readings of its own, and shares nothing with these.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+
+_DEPTH = 4
+"""How often a text is taken for one within another."""
+_ESCAPE = re.compile(
+    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))"
+)
+_CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
+_BREAKS = b"\r\n \t"
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+def texts_meant(content: bytes) -> Iterator[bytes]:
+    """The bytes as they are, and all that they are found to mean."""
+    for text in _unescaped(content):
+        yield text
+        decoded = b"\n".join(_decoded(text))
+        if decoded:
+            yield from _unescaped(decoded)
+
+
+def _unescaped(content: bytes) -> Iterator[bytes]:
+    """The text as it is, without its escapes, without those that are left then."""
+    yield content
+    for _ in range(_DEPTH):
+        if not _ESCAPE.search(content):
+            return
+        content = _ESCAPE.sub(_letter, content)
+        yield content
+
+
+def _letter(escape: re.Match[bytes]) -> bytes:
+    high, low, unit, byte, itself, control = escape.groups()
+    if high:
+        return bytes.fromhex((high + low).decode()).decode("utf-16-be").encode()
+    if unit:
+        return chr(int(unit, 16)).encode("utf-8", "surrogatepass")
+    return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
+
+
+def _decoded(content: bytes) -> Iterator[bytes]:
+    """What words of the letters of base64 hold, those in several lines put together. Where one begins, letters of something else may stand."""
+    for found in _BASE64.finditer(content):
+        letters = found.group().translate(_URL_SAFE, _BREAKS)
+        for start in range(4):
+            whole = letters[start : len(letters) - ((len(letters) - start) % 4 == 1)]
+            yield base64.b64decode(whole + b"=" * (-len(whole) % 4))
