@@ -48,6 +48,7 @@ def jars(folder: Path) -> Iterator[Component]:
 
 
 def main(requirements: Path, folder: Path, output: Path) -> None:
+    """Write the bill of these lists, if it is valid."""
     bom = bom_of_packages(requirements)
     bom.components.update(jars(folder))
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2)

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sluice import session_folders
 from sluice.settings import Settings
@@ -36,7 +36,16 @@ def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) 
     builder = SparkSession.builder.appName(name).config("spark.sql.warehouse.dir", str(settings.state / "warehouse"))
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    _keep_standard_output(session)
+    return session
+
+
+def _keep_standard_output(session: SparkSession) -> None:
+    """Take standard output from the JVM: it belongs to the job, and Delta's VACUUM prints "Deleted 0 files" to it."""
+    jvm: Any = session._jvm
+    console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
+    console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
 
 
 def _quiet() -> None:

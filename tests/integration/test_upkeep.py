@@ -118,3 +118,9 @@ def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lak
     reports: dict[str, Any] = lake.run("gold")
     assert "recomputed in full" in reports["by_city"].notes[0]
     assert lake.rows("by_city") == [("a", 5.0), ("b", 1.0)]
+
+
+def test_what_delta_prints_of_a_vacuum_does_not_reach_the_jobs_standard_output(lake: Lakehouse) -> None:
+    jvm: Any = lake.spark._jvm
+    console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
+    assert not console.out().equals(jvm.java.lang.System.out)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from sluice.ingest.reading import path_values
+import json
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluice.declare import Source
+from sluice.ingest.deliveries import dates
+from sluice.ingest.reading import blocks, path_values
 
 
 def test_folders_with_an_equals_sign_are_values() -> None:
@@ -22,3 +31,39 @@ def test_an_empty_value_is_one_and_hives_sign_for_none_is_none() -> None:
 def test_of_a_name_that_comes_twice_the_inner_folder_counts() -> None:
     assert path_values.of_file("a=1/a=2/f") == {"a": "2"}
     assert path_values.of_file("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
+
+
+@pytest.mark.parametrize(
+    ("columns", "date_in_path", "rescued"),
+    [
+        ("id BIGINT", "%Y-%m-%d", None),
+        ("id BIGINT", None, '{"date":"2026-11-20"}'),
+        ("id BIGINT, date DATE", "%Y-%m-%d", None),
+    ],
+)
+def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_record(
+    tmp_path: Path, columns: str, date_in_path: str | None, rescued: str | None
+) -> None:
+    file = "shop=7/date=2026-11-20/a.json"
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text('{"id": 1}\n{"id": 2}\n')
+    source = Source(name="sales", format="json", schema=f"{columns}, shop BIGINT", date_in_path=date_in_path)
+    there = pa.schema([("id", pa.int64()), ("shop", pa.int64()), *([("date", pa.date32())] if "DATE" in columns else [])])
+    [block] = blocks.of_delivery(source, blocks.Place(1, file, str(tmp_path / file)), there)
+    assert block.rows["shop"].to_pylist() == [7, 7]
+    assert [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()] == [
+        rescued and json.loads(rescued)
+    ] * 2
+    if "date" in block.rows.column_names:
+        assert block.rows["date"].to_pylist() == [date(2026, 11, 20)] * 2
+
+
+def test_only_the_folders_in_which_the_date_stands_are_its_own() -> None:
+    source = Source(name="sales", format="json", date_in_path="year=%Y/month=%m/day=%d")
+    assert dates.folders_of_date(source, "at=2025/year=2026/month=11/day=20/hour=07/a.json") == {
+        "year=2026",
+        "month=11",
+        "day=20",
+    }
+    assert dates.folders_of_date(source, "year=2026/month=13/day=20/a.json") == set()
+    assert dates.folders_of_date(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()

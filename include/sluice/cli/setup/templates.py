@@ -7,7 +7,7 @@ from dataclasses import dataclass
 SCHEDULE = "0 2 * * *"
 MORE_ON_KEYS = """\
 # Of rows with the same key one stays: that with the highest value of the column that sequence_by names, and
-# without a sequence_by, one that depends on the rows' content only."""
+# without a sequence_by, one that depends on the rows' content only: not on which was delivered last."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,8 @@ class Dataset(Generic[P]):
 class Table(Dataset[P]):
     """One row per key: the fold of the live deliveries of its source. The transform is row-local.
 
-    sequence_by: the column whose highest value wins among rows of one key; ties, and tables without one, go by content.
+    sequence_by: the column whose highest value wins among rows of one key; ties, and tables without one, go by content,
+    never by which was delivered last.
     key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
     apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
     shape: what is made of a row after its verdict and its treatments, of a change log; row-local.

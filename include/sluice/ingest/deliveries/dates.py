@@ -15,13 +15,34 @@ def of_file(source: Source, file: str, modified_at: datetime) -> datetime:
 
     file: below the source's folder. Of several dates in a path the last counts: the file's name says more than its folder.
     """
-    if source.date_in_path is not None:
-        for found in reversed(list(_pattern(source.date_in_path).finditer(file))):
-            try:
-                return datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC)
-            except ValueError:  # such as the 31st of February: digits that mean something else
-                continue
-    return modified_at
+    found = _date_in_path(source, file)
+    return found[0] if found else modified_at
+
+
+def folders_of_date(source: Source, file: str) -> set[str]:
+    """The folders of a file's path in which its source's `date_in_path` finds the delivery's date, as they are written."""
+    found = _date_in_path(source, file)
+    if found is None:
+        return set()
+    _, start, end = found
+    names, place = set(), 0
+    for folder in file.split("/")[:-1]:
+        if place < end and start < place + len(folder):
+            names.add(folder)
+        place += len(folder) + 1
+    return names
+
+
+def _date_in_path(source: Source, file: str) -> tuple[datetime, int, int] | None:
+    """The date, and from where to where in the path it stands."""
+    if source.date_in_path is None:
+        return None
+    for found in reversed(list(_pattern(source.date_in_path).finditer(file))):
+        try:
+            return datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC), *found.span(1)
+        except ValueError:  # such as the 31st of February: digits that mean something else
+            continue
+    return None
 
 
 @cache

@@ -12,6 +12,7 @@ import pyarrow as pa
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.ingest import formats
+from sluice.ingest.deliveries.dates import folders_of_date
 from sluice.ingest.formats import Parsed
 from sluice.ingest.reading import path_values
 
@@ -31,7 +32,7 @@ def of_delivery(source: Source, place: Place, columns: pa.Schema) -> Iterator[Pa
     if isinstance(source, KafkaSource):
         yield from _of_topic(source, place, columns)
         return
-    values = path_values.of_file(place.file) if source.path_columns else {}
+    values = _values_in_path(source, place.file, columns)
     start = 0
     for block in formats.read(source, Path(place.path), columns, values):
         count = block.rows.num_rows
@@ -43,6 +44,21 @@ def of_delivery(source: Source, place: Place, columns: pa.Schema) -> Iterator[Pa
         )
         start += count
         yield Parsed(rows, block.news)
+
+
+def _values_in_path(source: Source, file: str, columns: pa.Schema) -> dict[str, str]:
+    """What the path says of each record.
+
+    A date that `date_in_path` takes is the delivery's: where no column waits for it, it is not rescued into every record.
+    """
+    if not source.path_columns:
+        return {}
+    values = path_values.of_file(file)
+    if source.schema_evolution == "add_new_columns" or not (dated := folders_of_date(source, file)):
+        return values
+    known = {name.lower() for name in columns.names}
+    taken = {name for folder in dated for name in path_values.of_file(f"{folder}/")}
+    return {name: value for name, value in values.items() if name not in taken or name.lower() in known}
 
 
 def _of_topic(source: KafkaSource, place: Place, columns: pa.Schema) -> Iterator[Parsed]:
