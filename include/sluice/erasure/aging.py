@@ -21,6 +21,7 @@ from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import LAYER, merged
 from sluice.errors import StopRequested
 from sluice.flows.silver import refold
+from sluice.kept_json import load_kept_object
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -150,7 +151,8 @@ def _begin(workspace: Workspace, source: Source, before: datetime) -> None:
 
 def _begun(workspace: Workspace, source: Source) -> DataFrame:
     """The rows that are to go, of this run or of one that did not come to its end."""
-    said = json.loads(_journal(workspace, source).read_text())
+    remedy = "Remove it: the stage propagate_deletions then begins anew with what is too old."
+    said = load_kept_object(_journal(workspace, source), "before when rows are too old", remedy)
     if "version" in said:  # a journal of before there were lists: the rows are those of a version, which VACUUM may have removed
         before = datetime.fromisoformat(said["before"]).astimezone(UTC)
         return _old(workspace, source, before, int(said["version"]))

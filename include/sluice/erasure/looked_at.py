@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sluice.kept_json import KeptFileDamaged, load_kept_object
 from sluice.settings import Settings
 
 _FILE = ".asked"
@@ -18,8 +19,10 @@ State = dict[str, str]
 def states(settings: Settings, pipeline: str) -> dict[str, Any]:
     """What each declaration had looked at, by its name; of a lake of before, what is no State."""
     path = _file(settings, pipeline)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+    try:
+        return load_kept_object(path, "where requests were looked for", "")
+    except (FileNotFoundError, KeptFileDamaged):
+        return {}  # everywhere is looked again
 
 
 def keep(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest
+from sluice.kept_json import load_kept_request
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.settings import Settings
@@ -214,7 +215,10 @@ def _folder(settings: Settings, pipeline: str) -> Path:
 
 
 def _read(path: Path) -> ErasureRequest:
-    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return load_kept_request(path, _request_as_stored)
+
+
+def _request_as_stored(stored: dict[str, Any]) -> ErasureRequest:
     if "state" not in stored:
         stored = _of_first_form(stored)
     return ErasureRequest(**{

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sluice.kept_json import load_kept_json
 from sluice.settings import Settings
 
 
@@ -15,9 +16,18 @@ def register(settings: Settings, pipeline: str, run: str, lake: str) -> None:
     (folder / f"{run}.json").write_text(json.dumps({"lake": lake}))
 
 
+_REMEDY = 'Write the clone\'s lake into it as {"lake": "/its/folder"}. Where that clone is no more, remove the file.'
+
+
+def _lake(said: dict[str, str]) -> str:
+    return said["lake"]
+
+
 def registered(settings: Settings, pipeline: str) -> list[str]:
     """The lakes of the shallow clones that are still there."""
-    found = {json.loads(file.read_text())["lake"] for file in _folder(settings, pipeline).glob("*.json")}
+    found = {
+        load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake) for file in _folder(settings, pipeline).glob("*.json")
+    }
     return sorted(lake for lake in found if (Path(lake) / pipeline).is_dir())
 
 

@@ -5,7 +5,6 @@ Ids and dates only: no identifier and no pseudonym leaves this room.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.errors import UsageError, nearest
+from sluice.kept_json import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.settings import Settings, pipeline_names
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
@@ -112,9 +112,12 @@ _SCANS = ("scan", "again")
 def of(settings: Settings, pipeline: str) -> list[Standing]:
     """Where each request of a pipeline stands, oldest first."""
     folder = Path(settings.bookkeeping(pipeline, "erasure_requests"))
-    told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    told.sort(key=lambda one: (one["received_at"], one["request"]))
-    return [_standing(one, settings.erasure_approval) for one in told]
+    told = [load_kept_request(path, lambda said: _in_order(said, settings.erasure_approval)) for path in folder.glob("*.json")]
+    return [standing for _, standing in sorted(told, key=lambda one: one[0])]
+
+
+def _in_order(said: Any, approval: bool) -> tuple[tuple[str, str], Standing]:
+    return (str(said["received_at"]), str(said["request"])), _standing(said, approval)
 
 
 def at(standings: Iterable[Standing], now: datetime, asked: Collection[str] = ()) -> Due:
@@ -138,7 +141,10 @@ def asked_by_data(settings: Settings, pipeline: str) -> bool:
         return False
     from sluice.lake import log  # Airflow parses whoever imports this
 
-    seen = json.loads(path.read_text(encoding="utf-8")).values()
+    try:
+        seen = load_kept_json(path, "where requests were looked for", "", lambda said: list(said.values()))
+    except KeptFileDamaged:
+        return True  # the next run looks everywhere again, and writes it anew
     # What is no state is of a lake of before: the pipeline's next run writes it anew.
     return any(isinstance(one, dict) and log.mark(one["path"]) not in (None, one["mark"]) for one in seen)
 

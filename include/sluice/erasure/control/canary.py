@@ -22,6 +22,7 @@ from sluice.erasure.control.planting import Marks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import needles
 from sluice.erasure.subjects.identifiers import Identifier
+from sluice.kept_json import load_kept_object
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 
@@ -190,4 +191,5 @@ def counted(hits: list[scan.Hit], below: str) -> dict[str, int]:
 def planted(settings: Settings, pipeline: str, name: str) -> dict[str, int] | None:
     """What was found of a canary when it had been planted; None where none of that name was."""
     path = root(settings, pipeline, name) / PLANTED
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    remedy = f"Remove {path.parent}: the next erasure plants a canary anew"
+    return load_kept_object(path, "what was found of a canary", remedy) if path.is_file() else None

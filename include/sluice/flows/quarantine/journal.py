@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from sluice.kept_json import load_kept_json
 from sluice.lake.workspace import Workspace
 from sluice.quality.quarantine import Entry
 
@@ -53,11 +55,19 @@ def write(workspace: Workspace, leaving: Leaving) -> Path:
 def unfinished(workspace: Workspace) -> Iterator[tuple[Path, Leaving]]:
     """What killed runs have left, oldest first."""
     for path in sorted(_folder(workspace).glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-        for name in ("moved", "suppressed", "discarded"):
-            loaded[name] = [(delivery, row) for delivery, row in loaded[name]]
-        loaded["rescued"] = {int(delivery): count for delivery, count in loaded["rescued"].items()}
-        yield path, Leaving(**loaded)
+        yield path, load_kept_json(path, "which rows a replay was about to take out of quarantine", _REMEDY, _leaving)
+
+
+_REMEDY = (
+    "Put a copy of it back. Without one, move it away, replay the quarantined rows again and compare the tables: sluice verify"
+)
+
+
+def _leaving(loaded: dict[str, Any]) -> Leaving:
+    for name in ("moved", "suppressed", "discarded"):
+        loaded[name] = [(delivery, row) for delivery, row in loaded[name]]
+    loaded["rescued"] = {int(delivery): count for delivery, count in loaded["rescued"].items()}
+    return Leaving(**loaded)
 
 
 def _folder(workspace: Workspace) -> Path:

@@ -21,6 +21,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
+from sluice.kept_json import load_kept_json
 
 MARK = ".rewritten.part"
 """How the names of files end that are being written; none of them is listed as delivered."""
@@ -88,8 +89,20 @@ def finish(journals: Path, deliveries: str, run: str) -> int:
     return sum(_finish(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
 
 
+_REMEDY = (
+    "Put a copy of it back. Without one, move it away and run the stage propagate_deletions, which looks through the landed files again "
+    "and removes what was left half done."
+)
+
+
+def _rewritten_files(said: list[dict[str, Any]]) -> list[Rewritten]:
+    if not isinstance(said, list):
+        raise TypeError  # else an object would be no file to replace
+    return [Rewritten(**one) for one in said]
+
+
 def _finish(journal: Path, deliveries: str, run: str) -> int:
-    files = [Rewritten(**one) for one in json.loads(journal.read_text(encoding="utf-8"))]
+    files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _rewritten_files)
     waiting = [one for one in files if _is_as_it_was(one)]
     _tell(deliveries, [one for one in waiting if one.known], run)
     for one in waiting:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice.kept_json import load_kept_json
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -37,8 +39,7 @@ class Version:
 def versions(folder: str) -> list[Version]:
     """All entries, oldest first."""
     found = [path for path in Path(folder).glob("*.json") if path.stem.isdigit()]
-    entries = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(found, key=lambda path: int(path.stem))]
-    return [Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"]) for entry in entries]
+    return [_schema_version(path) for path in sorted(found, key=lambda path: int(path.stem))]
 
 
 def latest(folder: str) -> Version | None:
@@ -46,8 +47,16 @@ def latest(folder: str) -> Version | None:
     numbers = [int(path.stem) for path in Path(folder).glob("*.json") if path.stem.isdigit()]
     if not numbers:
         return None
-    entry = json.loads((Path(folder) / f"{max(numbers)}.json").read_text(encoding="utf-8"))
-    return Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"])
+    return _schema_version(Path(folder) / f"{max(numbers)}.json")
+
+
+def _schema_version(path: Path) -> Version:
+    remedy = "Put a copy of it back. The latest of its folder may be removed instead: the source's next run writes its columns down anew."
+
+    def build(entry: dict[str, Any]) -> Version:
+        return Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"])
+
+    return load_kept_json(path, "the columns that a source had", remedy, build)
 
 
 def write(folder: str, schema: StructType, run: str, why: str) -> None:

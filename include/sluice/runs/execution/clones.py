@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import UsageError
+from sluice.kept_json import load_kept_object
 from sluice.runs import modes
 from sluice.settings import Settings
 
@@ -17,13 +17,15 @@ COPY, SHALLOW = "copy", "shallow"
 _RUN_IN_CLONES = ("optimize", "vacuum")
 
 
+_REMEDY = "Put a copy of it back, or make the clone again: remove its lake, then sluice clone"
+
+
 def of(settings: Settings, pipeline: str) -> dict[str, Any] | None:
     """What the lake of the settings was cloned from. None where it is no clone."""
     try:
-        found: dict[str, Any] = json.loads(file(settings, pipeline).read_text())
+        return load_kept_object(file(settings, pipeline), "what this clone was made from", _REMEDY)
     except FileNotFoundError:
         return None
-    return found
 
 
 def file(settings: Settings, pipeline: str) -> Path:

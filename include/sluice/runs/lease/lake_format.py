@@ -6,19 +6,20 @@ import json
 from pathlib import Path
 
 from sluice.errors import LakeTooNew
+from sluice.kept_json import load_kept_json
 from sluice.settings import LAKE_FORMAT, Settings
+
+_REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it anew."
 
 
 def check(settings: Settings, pipeline: str) -> None:
     """Raises LakeTooNew for a lake that a newer Sluice wrote."""
     place = Path(settings.bookkeeping(pipeline)) / "lake.json"
     try:
-        found = json.loads(place.read_text()).get("format")
+        found = load_kept_json(place, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
     except FileNotFoundError:
         return
-    except ValueError:
-        found = None
-    if not isinstance(found, int) or found > LAKE_FORMAT:
+    if found > LAKE_FORMAT:
         raise LakeTooNew(
             f"The lake {settings.lake} has format {found} for pipeline '{pipeline}'; this Sluice knows up to {LAKE_FORMAT}. Use the newer Sluice."
         )
@@ -28,4 +29,6 @@ def mark(settings: Settings, pipeline: str) -> None:
     """Write the format into a new lake."""
     place = Path(settings.bookkeeping(pipeline)) / "lake.json"
     if not place.exists():
-        place.write_text(json.dumps({"format": LAKE_FORMAT}))
+        partial = place.with_name(".lake.json.tmp")
+        partial.write_text(json.dumps({"format": LAKE_FORMAT}))
+        partial.replace(place)
