@@ -13,11 +13,26 @@ from sluice.flows.progress import checkpoints
 from sluice.flows.progress.checkpoints import Checkpoint, current
 from sluice.runs.lease import lake_format
 
+LINE = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"isStartingVersion":false}'
 
-def finish(checkpoint: Checkpoint) -> None:
-    """As Spark does at the end of the first batch."""
-    (Path(checkpoint.path) / "commits").mkdir()
-    (Path(checkpoint.path) / "commits" / "0").touch()
+
+def begin(checkpoint: Checkpoint, batch: int = 0) -> None:
+    """As Spark does at the beginning of a batch."""
+    (Path(checkpoint.path) / "metadata").write_text('{"id":"a"}')
+    _write(checkpoint, "offsets", batch, "v1\n{}\n" + LINE % "1")
+
+
+def finish(checkpoint: Checkpoint, batches: int = 1) -> None:
+    """As Spark does at the end of the first batch, or of more."""
+    for batch in range(batches):
+        begin(checkpoint, batch)
+        _write(checkpoint, "commits", batch, "v1\n{}")
+
+
+def _write(checkpoint: Checkpoint, kind: str, batch: int, content: str) -> None:
+    file = Path(checkpoint.path) / kind / str(batch)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(content)
 
 
 def test_a_flow_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -73,6 +88,7 @@ def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
 def test_a_full_first_batch_that_was_not_finished_is_full_again(tmp_path: Path) -> None:
     finish(current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code"))
     killed = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
+    begin(killed)
     again = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
     assert (again.identity, again.rebased) == (killed.identity, "its transform changed")
     finish(again)
@@ -111,10 +127,59 @@ def test_positions_in_a_table_that_is_no_input_are_refused(tmp_path: Path) -> No
     first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first)
     offsets = Path(first.path) / "offsets"
-    offsets.mkdir()
-    line = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"isStartingVersion":false}'
-    (offsets / "0").write_text("v1\n{}\n" + line % "1")
     assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
-    (offsets / "0").write_text("v1\n{}\n" + line % "9")
+    (offsets / "0").write_text("v1\n{}\n" + LINE % "9")
     with pytest.raises(UsageError, match=r"positions in the Delta table 9, which is no input .* Move .* away"):
         current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+
+
+SPOILT = {
+    "metadata": "metadata",
+    "the last offsets": "offsets/2",
+    "the offsets before": "offsets/1",
+    "the last commit": "commits/2",
+}
+HOW = {
+    "missing": lambda file: file.unlink(),
+    "empty": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:-2]),
+    "zeros": lambda file: file.write_bytes(b"\x00" * file.stat().st_size),
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("file", SPOILT)
+def test_files_of_spark_that_are_lost_or_cut_are_named_and_the_flow_starts_anew(tmp_path: Path, file: str, how: str) -> None:
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    finish(first, batches=3)
+    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
+    HOW[how](Path(first.path) / SPOILT[file])
+    if (file, how) == ("the last commit", "missing"):  # a batch that was not done, which comes again
+        assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
+        return
+    why = f"its checkpoint is damaged: {first.identity}/{SPOILT[file]} is "
+    assert (checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) or "").startswith(why)
+    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    assert (fresh.rebased or "").startswith(why) and fresh.identity != first.identity
+
+
+@pytest.mark.parametrize("gone", [("offsets",), ("commits",), ("offsets", "commits"), ("metadata", "offsets", "commits")])
+def test_folders_of_spark_that_are_lost_make_the_flow_start_anew_under_another_identity(
+    tmp_path: Path, gone: tuple[str, ...]
+) -> None:
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    finish(first, batches=3)
+    for name in gone:
+        place = Path(first.path) / name
+        place.unlink() if place.is_file() else shutil.rmtree(place)
+    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    assert fresh.rebased and fresh.identity != first.identity
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\x00"])
+def test_a_flow_whose_own_file_is_garbled_starts_anew(tmp_path: Path, content: str) -> None:
+    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    finish(first)
+    (tmp_path / "flow" / "flow.json").write_text(content)
+    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity

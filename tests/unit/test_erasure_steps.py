@@ -205,8 +205,9 @@ def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: st
     _made(folder / "flow.json", content=json.dumps(memory))
     offset = {"reservoirId": id_, "reservoirVersion": read_to + 1, "index": -1, "isStartingVersion": False}
     _made(folder / "abc" / "offsets" / "0", content=f"v1\n{{}}\n{json.dumps(offset)}\n")
+    _made(folder / "abc" / "metadata", content='{"id": "a"}')
     if done:
-        _made(folder / "abc" / "commits" / "0")
+        _made(folder / "abc" / "commits" / "0", content="v1\n{}")
 
 
 def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Workspace) -> None:

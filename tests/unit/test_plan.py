@@ -220,6 +220,7 @@ def checkpoint(settings: Settings, flow: str, inputs: dict[str, str], *offsets: 
     made = checkpoints.current(settings.checkpoints("shop", flow), flow, inputs)
     for folder in ("offsets", "commits"):
         (Path(made.path) / folder).mkdir()
+    (Path(made.path) / "metadata").write_text('{"id": "a"}')
     (table_id,) = inputs.values()
     for number, (version, index) in enumerate(offsets):
         line = {

@@ -60,6 +60,7 @@ def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     )
     for name in ("offsets", "commits"):
         (Path(made.path) / name).mkdir(exist_ok=True)
+    (Path(made.path) / "metadata").write_text('{"id": "a"}')
     offset = {"reservoirId": log.table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
     (Path(made.path) / "offsets" / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n" + json.dumps(offset))
     (Path(made.path) / "commits" / "0").write_text("v1\n{}")

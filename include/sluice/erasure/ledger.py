@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, QueryBuilder, write_deltalake
 
+from sluice.delta_log import opened_table
 from sluice.lake import log
 from sluice.settings import Settings
 
@@ -57,5 +58,5 @@ def rows(settings: Settings, pipeline: str) -> list[Done]:
     where = path(settings, pipeline)
     if not log.exists(where):
         return []
-    table = pa.table(QueryBuilder().register("t", DeltaTable(where)).execute("SELECT * FROM t")).cast(SCHEMA)
+    table = pa.table(QueryBuilder().register("t", opened_table(where)).execute("SELECT * FROM t")).cast(SCHEMA)
     return sorted((Done(**row) for row in table.to_pylist()), key=lambda one: one.at)

@@ -6,9 +6,10 @@ import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field
+from deltalake import CommitProperties, Field
 from deltalake.exceptions import CommitFailedError
 
+from sluice.delta_log import opened_table
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest import ledger
@@ -40,7 +41,7 @@ def _lifted(settings: Settings, pipeline: str, request: str) -> int:
     path = settings.bookkeeping(pipeline, "suppression")
     if not log.exists(path):
         return 0
-    table = DeltaTable(path)
+    table = opened_table(path)
     present = {field.name for field in table.schema().fields}
     lacking = [Field.from_arrow(pa.field(name, kind)) for name, kind in _COLUMNS.items() if name not in present]
     if lacking:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from deltalake import DeltaTable
-
+from sluice.delta_log import opened_table
 from sluice.erasure import looked_at, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import UsageError
@@ -41,4 +40,4 @@ def _forget(settings: Settings, pipeline: str, request: str) -> None:
 def _is_begun(settings: Settings, pipeline: str, request: str) -> bool:
     """Whether its people are on the suppression list, which is the first step."""
     path = settings.bookkeeping(pipeline, "suppression")
-    return log.exists(path) and request in DeltaTable(path).to_pyarrow_table(columns=["request"])["request"].to_pylist()
+    return log.exists(path) and request in opened_table(path).to_pyarrow_table(columns=["request"])["request"].to_pylist()

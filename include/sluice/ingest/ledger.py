@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
 
+from sluice.delta_log import opened_table
 from sluice.lake import log
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -71,7 +72,7 @@ INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
 def create(path: str, schema: pa.Schema) -> None:
     """Make one of the two tables unless it is there; one of an older lake gets the columns that it lacks."""
     if log.exists(path):
-        table = DeltaTable(path)
+        table = opened_table(path)
         present = set(_names(table))
         lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
         if lacking:
@@ -111,7 +112,7 @@ def columns(path: str, names: Sequence[str]) -> pa.Table:
     """Columns of a ledger table, without a JVM. A column that an older lake has not is all NULL. No rows where there is no table."""
     if not log.exists(path):
         return _of_these(names).empty_table()
-    table = DeltaTable(path)
+    table = opened_table(path)
     present = set(_names(table))
     wanted = ", ".join(f'"{name}"' if name in present else f'NULL AS "{name}"' for name in names)
     # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
@@ -122,7 +123,7 @@ def rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object
     """A ledger table's rows, without a JVM; of all columns unless some are named. Empty where there is no table."""
     if not log.exists(path):
         return []
-    found: list[dict[str, object]] = columns(path, names or _names(DeltaTable(path))).to_pylist()
+    found: list[dict[str, object]] = columns(path, names or _names(opened_table(path))).to_pylist()
     return found
 
 

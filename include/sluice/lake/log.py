@@ -12,6 +12,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from sluice.delta_log import opened_table
+
 _COUNTS = ("num_records", "size_bytes")
 
 
@@ -34,26 +36,26 @@ def exists(path: str) -> bool:
 def version(path: str) -> int | None:
     """The latest version, or None where there is no table."""
     try:
-        return DeltaTable(path).version()
+        return opened_table(path).version()
     except TableNotFoundError:
         return None
 
 
 def table_id(path: str) -> str:
     """The identity that a table gets when it is created; a table made again has another."""
-    return str(DeltaTable(path).metadata().id)
+    return str(opened_table(path).metadata().id)
 
 
 def transaction(path: str, application: str) -> int:
     """The last transaction version that an application committed, -1 before its first."""
-    found = DeltaTable(path).transaction_version(application)
+    found = opened_table(path).transaction_version(application)
     return -1 if found is None else found
 
 
 def state(path: str) -> TableState | None:
     """The latest state, or None where there is no table."""
     try:
-        table = DeltaTable(path)
+        table = opened_table(path)
     except TableNotFoundError:
         return None
     actions = table.get_add_actions(flatten=True)
@@ -72,7 +74,7 @@ def state(path: str) -> TableState | None:
 
 def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
     """Which of the values may be in the table, by the statistics of its files: those that lie in a file's range."""
-    actions = DeltaTable(path).get_add_actions(flatten=True)
+    actions = opened_table(path).get_add_actions(flatten=True)
     if not len(actions) or f"min.{column}" not in actions.schema.names:
         return set(values) if len(actions) else set()
     low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
@@ -85,7 +87,7 @@ def rows_within(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> i
 
     By the files' statistics; None where a file's rows are not counted. A column that has no comparable statistics tells nothing.
     """
-    actions = DeltaTable(path).get_add_actions(flatten=True)
+    actions = opened_table(path).get_add_actions(flatten=True)
     if not len(actions):
         return 0
     names = actions.schema.names
@@ -112,7 +114,7 @@ def _meets(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
 
 def latest(path: str, column: str) -> tuple[bool, Any]:
     """Whether the log tells a column's highest value, and that value; None where the table has none."""
-    actions = DeltaTable(path).get_add_actions(flatten=True)
+    actions = opened_table(path).get_add_actions(flatten=True)
     names = actions.schema.names
     if not len(actions):
         return True, None
@@ -131,7 +133,7 @@ def latest(path: str, column: str) -> tuple[bool, Any]:
 def mark(path: str) -> str | None:
     """What changes with every commit, and when the table is made again: its identity and version. None where there is no table."""
     try:
-        table = DeltaTable(path)
+        table = opened_table(path)
     except TableNotFoundError:
         return None
     return f"{table.metadata().id}:{table.version()}"
@@ -139,7 +141,7 @@ def mark(path: str) -> str | None:
 
 def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
-    table = DeltaTable(path)
+    table = opened_table(path)
     found = []
     for entry in table.history(limit):
         note = entry.get("userMetadata")
@@ -164,30 +166,30 @@ def _json(text: Any) -> dict[str, Any]:
 
 def properties(path: str) -> dict[str, str]:
     """A table's properties."""
-    found = DeltaTable(path).metadata().configuration
+    found = opened_table(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
 
 
 def description(path: str) -> str | None:
     """A table's comment."""
-    found = DeltaTable(path).metadata().description
+    found = opened_table(path).metadata().description
     return None if found is None else str(found)
 
 
 def columns(path: str) -> list[str]:
     """The names of a table's columns."""
-    return [field.name for field in DeltaTable(path).schema().fields]
+    return [field.name for field in opened_table(path).schema().fields]
 
 
 def partitions(path: str) -> list[str]:
     """The columns that a table is partitioned by."""
-    return [str(name) for name in DeltaTable(path).metadata().partition_columns]
+    return [str(name) for name in opened_table(path).metadata().partition_columns]
 
 
 def partitions_written(path: str, since: int) -> list[dict[str, Any]]:
     """The partitions that got files after a version, each as its columns' values."""
-    before = set(DeltaTable(path, version=since).file_uris())
-    table = DeltaTable(path)
+    before = set(opened_table(path, version=since).file_uris())
+    table = opened_table(path)
     fresh = [uri not in before for uri in table.file_uris()]
     actions = table.get_add_actions(flatten=True)
     names = [name for name in actions.schema.names if name.startswith("partition.")]

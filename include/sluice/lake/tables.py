@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.declare.sql.schema import null_check, quoted
+from sluice.delta_log import LOG, check_logs, list_versions
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -88,8 +91,20 @@ def create(session: SparkSession, path: str, shape: Shape) -> bool:
     if log.exists(path):
         _keep_promises(session, path, shape)
         return False
+    clear_unborn(path)
     _make(DeltaTable.createIfNotExists(session).location(path), shape)
     return True
+
+
+def clear_unborn(path: str) -> None:
+    """Take away what a kill left of a table that was being made for the first time. To be called under the lease, where there is no table.
+
+    A log without a first commit is no table to Delta, and no place for a new one either.
+    """
+    folder = Path(path) / LOG
+    commits, checkpoints = list_versions(folder)
+    if folder.is_dir() and not commits and not checkpoints:
+        shutil.rmtree(folder)
 
 
 def _keep_promises(session: SparkSession, path: str, shape: Shape) -> None:
@@ -145,7 +160,8 @@ def inline(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) 
 
 
 def read(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
-    """The table as it is now, or as it was at a version."""
+    """The table as it is now, or as it was at a version. Raises DamagedLog."""
+    check_logs({path: path})
     reader = session.read.format("delta")
     return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 

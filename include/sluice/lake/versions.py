@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from sluice.delta_log import opened_table
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 
@@ -74,7 +74,7 @@ def _latest(path: str) -> list[int]:
 def _whole(path: str, version: int) -> bool:
     """Whether the log and every file of a version are there."""
     try:
-        table = DeltaTable(path, version=version)
+        table = opened_table(path, version=version)
     except (DeltaError, OSError):
         return False
     # The log writes what is odd in a partition's value as %20 and so on; the file may be called either way.
@@ -99,6 +99,6 @@ def _shown(numbers: list[int]) -> str:
 
 def _table(path: str, version: int | None) -> Any:
     try:
-        return DeltaTable(path, version=version)
+        return opened_table(path, version=version)
     except (DeltaError, OSError):
         raise SluiceError(f"The log of {path} does not reach back to version {version}.") from None

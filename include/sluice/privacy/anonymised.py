@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
+from sluice.delta_log import opened_table
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def deliveries(path: str) -> list[int]:
     if not log.exists(path) or MARK not in log.columns(path):
         return []
     text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{MARK}"'
-    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text))
+    found = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text))
     return [int(number) for number in found["_delivery"].to_pylist()]
 
 

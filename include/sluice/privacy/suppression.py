@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from sluice.delta_log import opened_table
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.tables import Shape
@@ -150,7 +151,7 @@ def times(path: str) -> Times:
     found: dict[tuple[str, str], list[tuple[str, datetime | None, datetime | None]]] = {}
     if log.exists(path):
         # All of them: a value in a query's text would be one more place where it stands.
-        for row in pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")).to_pylist():
+        for row in pa.table(QueryBuilder().register("t", opened_table(path)).execute("SELECT * FROM t")).to_pylist():
             if row.get("lifted_at") is None:
                 entry = str(row["request"]), row.get("valid_from"), row.get("valid_to")
                 found.setdefault((row["domain"], row["pseudonym"]), []).append(entry)
@@ -196,7 +197,7 @@ def _entries(session: SparkSession, path: str, domain: str) -> DataFrame:
 
 
 def _distinct(path: str, column: str) -> set[str]:
-    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(f'SELECT DISTINCT "{column}" FROM t'))
+    found = pa.table(QueryBuilder().register("t", opened_table(path)).execute(f'SELECT DISTINCT "{column}" FROM t'))
     return {str(value) for value in found[column].to_pylist()}
 
 

@@ -23,7 +23,7 @@ PROPERTY = "sluice.suppressionKey"
 
 
 def key(settings: Settings, path: str) -> bytes:
-    """The key of the list at a path. Made by chance only as long as no pipeline of the lake has a list.
+    """The key of the list at a path. Made by chance only as long as nobody is on a list of any pipeline of the lake.
 
     Raises UsageError where it is lost, or another one than the list was made with.
     """
@@ -46,7 +46,9 @@ def keep_check(session: SparkSession, settings: Settings, path: str) -> None:
 
 
 def _any_list(settings: Settings) -> bool:
-    return any(Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+    """Whether anybody is on a list. One that a kill left empty, or not made to its end, needs no key of before."""
+    lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+    return any((state := log.state(path)) is not None and state.rows != 0 for path in lists)
 
 
 def _check(found: bytes) -> str:

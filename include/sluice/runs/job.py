@@ -143,16 +143,20 @@ def recorded(
 ) -> dict[str, Any]:
     """Do something under the lease that is held, and record it as a run of the request's stage. at: when it began; now unless given.
 
-    Returns its report. Raises stages.Failed, once that is recorded, and what else `work` raises.
+    Returns its report, when all that was written is on the disk. Raises DamagedLog before anything is done, stages.Failed once that is
+    recorded, and what else `work` raises.
     """
-    from sluice.runs.execution import stages
+    from sluice.lake import durability
+    from sluice.runs.execution import stages, whole_logs
 
     at = at or datetime.now(UTC)
+    whole_logs.check_stage(workspace.settings, workspace.graph, request.stage)
 
     def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()
         report = summary.of_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports)
         _record(workspace.settings, workspace.graph, request, report, at, failed)
+        durability.write_out(workspace.settings)
         return report
 
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from sluice.delta_log import opened_table
 from sluice.errors import UsageError, nearest
 from sluice.settings import Settings
 
@@ -195,12 +196,12 @@ def _rows(path: str) -> list[Row]:
     if not DeltaTable.is_deltatable(path):
         return []
     # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    found: list[Row] = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t")).to_pylist()
+    found: list[Row] = pa.table(QueryBuilder().register("t", opened_table(path)).execute("SELECT * FROM t")).to_pylist()
     return found
 
 
 def _size(path: str) -> Row:
-    table = DeltaTable(path)
+    table = opened_table(path)
     actions = table.get_add_actions(flatten=True)
     sizes: list[int] = pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
     counts: list[int | None] = pa.chunked_array(actions["num_records"]).to_pylist() if len(actions) else []

@@ -15,6 +15,7 @@ from sluice.cli.places import table
 from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows, second
 from sluice.cli.tables.read import shown
 from sluice.declare.assembly.loading import load
+from sluice.delta_log import opened_table
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import log
 from sluice.settings import Settings
@@ -82,7 +83,7 @@ def _changes(name: str, path: str, versions: range, keys: Sequence[str], most: i
     """The first changes of these versions, so many at most."""
     if log.properties(path).get(_FEED) != "true":
         raise _unreadable(name, versions[0], _FEED)
-    delta = DeltaTable(path)
+    delta = opened_table(path)
     found: list[dict[str, Any]] = []
     for version in versions:
         if len(found) >= most:
@@ -120,7 +121,7 @@ def _sortable(schema: pa.Schema, name: str) -> bool:
 
 def _columns(path: str, wanted: str) -> list[str]:
     """The table's own columns, then those that Sluice adds, then what the change was."""
-    columns = shown([field.name for field in DeltaTable(path).schema().fields], wanted)
+    columns = shown([field.name for field in opened_table(path).schema().fields], wanted)
     return [*sorted(columns, key=lambda column: column in ("_delivery", "_row")), CHANGE, VERSION, AT]
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow as pa
 import typer
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from sluice.cli.places import readable, table, view
 from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows
 from sluice.cli.tables import as_role
 from sluice.declare.assembly.graph import Graph
+from sluice.delta_log import opened_table
 from sluice.runs import ledger
 from sluice.settings import Settings, pipeline_names
 
@@ -72,7 +73,7 @@ def show(
         _show_view(settings, name, found, limit, as_json)
         return
     _, wanted, path = table(settings, name)
-    columns = shown([field.name for field in DeltaTable(path).schema().fields], wanted)
+    columns = shown([field.name for field in opened_table(path).schema().fields], wanted)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     rows = query(path, f"SELECT {quoted} FROM t LIMIT {limit}")
     _print(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
@@ -105,7 +106,7 @@ def shown(columns: Sequence[str], wanted: str) -> list[str]:
 def query(path: str, text: str) -> list[dict[str, Any]]:
     """Rows of a query over one table, in the query called t, without a JVM."""
     # Not to_pyarrow_table: see sluice.runs.ledger.
-    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text)).to_pylist()
+    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text)).to_pylist()
     return found
 
 

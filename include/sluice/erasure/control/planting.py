@@ -21,8 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
+from sluice.delta_log import opened_table
 from sluice.erasure.control import containers
 from sluice.erasure.control.stores import SHORT
 from sluice.lake.workspace import Workspace
@@ -66,7 +67,7 @@ def table(path: Path, column: str, marks: Marks, retain: str) -> None:
     _write(path, pa.table(rows), "number", retain, feed=path.name == "table")
     if path.name == "table":
         # A change of the row itself, so that it is in the change feed before it is deleted.
-        DeltaTable(path).update(updates={"number": "number + 10"})
+        opened_table(str(path)).update(updates={"number": "number + 10"})
 
 
 def quarantine(path: Path, column: str, marks: Marks, retain: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
+from sluice.delta_log import opened_table
 from sluice.erasure.scan import Clock, Needle, Root, ScanResult
 from sluice.erasure.scan.compiled import Compiled
 from sluice.erasure.scan.decoders import columnar
@@ -24,7 +25,7 @@ def returned(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mappi
         clock = (replace(clocks[name], below=""),) if name in clocks else ()
         inspection = Inspection(compiled, Root(name, path, clocks=clock), name)
         try:
-            for batch in QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t"):
+            for batch in QueryBuilder().register("t", opened_table(path)).execute("SELECT * FROM t"):
                 columnar.values_of(pa.record_batch(batch), inspection, "rows")
         except Exception as error:  # of any engine's making: a table that cannot be read is not known to be clean
             inspection.unread(f"the table cannot be read: {type(error).__name__}")

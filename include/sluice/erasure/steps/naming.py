@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
+from sluice.delta_log import opened_table
 from sluice.erasure import vault
 from sluice.erasure.control.canary import PREFIX
 from sluice.erasure.steps import places, spellings
@@ -179,7 +180,7 @@ def _entries(place: places.Place, looked_for: Names) -> list[quarantine.Entry]:
     """Read a part at a time, without a JVM: no value of anybody gets into a plan."""
     # A subject with a backslash is not what it says: lakes of before have it as a record that was cut off wrote it.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
-    table = DeltaTable(place.path)
+    table = opened_table(place.path)
     if {"made", "content"} - {field.name for field in table.schema().fields}:
         wanted = wanted.replace(', "made"', ', NULL AS "made"')
     found = []

@@ -9,8 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote
 
-from deltalake import DeltaTable
-
+from sluice.delta_log import opened_table
 from sluice.lake import log
 from sluice.lake.tables import RETENTION, duration
 
@@ -48,7 +47,7 @@ def _forms(root: Path, name: str) -> set[Path]:
 
 def _needed(path: str) -> list[str]:
     """The files of the latest version that lie below the table, with those that hold its deletion vectors."""
-    table = DeltaTable(path)
+    table = opened_table(path)
     root = table.table_uri.removeprefix("file://").rstrip("/") + "/"
     uris = [uri.removeprefix("file://") for uri in table.file_uris()]
     found = [uri.removeprefix(root) for uri in uris if uri.startswith(root)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deltalake import DeltaTable
-
+from sluice.delta_log import opened_table
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake import log
@@ -32,5 +31,5 @@ def of_table(workspace: Workspace, name: str, path: str) -> int:
 
 def _may_have_vectors(path: str) -> bool:
     """By the table's protocol, which keeps the feature when the property is turned off again."""
-    features = DeltaTable(path).protocol().writer_features or []
+    features = opened_table(path).protocol().writer_features or []
     return _VECTORS in features or any(Path(path).glob("deletion_vector_*.bin"))

@@ -61,8 +61,12 @@ def run(workspace: Workspace, source: Source, report: FlowReport, anew: str | No
     shape = create(workspace, source)
     if anew:
         reread.run(workspace, source, shape, report)
+    streams.rebasing(lambda why: _stream_deliveries(workspace, source, report, why), None)
+
+
+def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport, anew: str | None) -> None:
     flow = f"bronze_{source.name}"
-    checkpoint = current(workspace.checkpoints(flow), flow, {"deliveries": log.table_id(workspace.deliveries)})
+    checkpoint = current(workspace.checkpoints(flow), flow, {"deliveries": log.table_id(workspace.deliveries)}, anew=anew)
     if checkpoint.rebased and log.version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
     if isinstance(source, KafkaSource):

@@ -15,7 +15,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
 from sluice.flows.copies import erased
 from sluice.flows.writing.difference import kept
-from sluice.lake import constraints, evaluation, log, versions
+from sluice.lake import constraints, evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CHECKS, CONSTRAINT
 from sluice.lake.workspace import Workspace
@@ -105,6 +105,8 @@ def _create(workspace: Workspace, asked: Asked, schema: StructType, made: Made) 
         _STATISTICS: ",".join(name for name in properties.get(_STATISTICS, "").split(",") if name and name not in lost),
         CHECKS: ",".join(ours),
     }
+    if not log.exists(asked.target):
+        tables.clear_unborn(asked.target)
     builder = DeltaTable.createIfNotExists(workspace.session).location(asked.target).addColumns(schema)
     builder = builder.comment(log.description(asked.source) or "")
     if log.partitions(asked.source):

@@ -48,10 +48,7 @@ def run(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | Non
     rows = treatments.applied(None, given, view.treatments, f"View '{view.name}'")
     shape = targets.prepare(workspace, view, rows.schema, anew=anew)
     reach = reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
-    try:
-        _attempt(workspace, view, reach, report, anew, shape)
-    except streams.ContinuityLost as lost:
-        _attempt(workspace, view, reach, report, f"its stream could not go on ({lost})")
+    streams.rebasing(lambda why: _attempt(workspace, view, reach, report, why, shape), anew)
 
 
 def _attempt(
@@ -60,7 +57,7 @@ def _attempt(
     reach: Mapping[str, Reach],
     report: FlowReport,
     anew: str | None,
-    shape: Shape | None = None,
+    shape: Shape | None,
 ) -> None:
     flow = f"{workspace.graph.layer(view)}_{view.name}"
     identities = {name: log.table_id(workspace.path(name)) for name in view.reads}

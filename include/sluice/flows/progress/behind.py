@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sluice.flows.progress import batches, checkpoints
+from sluice.flows.progress import batches, checkpoints, spark_files
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log
 from sluice.lake.tables import RETENTION, duration
@@ -56,6 +56,8 @@ def _unread(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then
     place, inputs = Path(folder) / str(memory["identity"]), memory.get("inputs")
+    if spark_files.checkpoint_damage(place):
+        return {}  # likewise
     tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
     done = any(path.name.isdigit() for path in (place / "commits").glob("*"))
     unread = (

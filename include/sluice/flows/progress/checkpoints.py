@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.errors import UsageError
+from sluice.flows.progress import spark_files
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
@@ -38,7 +39,7 @@ def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str 
     """
     place = Path(folder)
     memory = remembered(folder, flow)
-    reason = anew or _broken(place, memory, inputs, fingerprint)
+    reason = anew or _broken(place, memory, inputs, fingerprint) or _nothing_begun(place, memory)
     if reason is None and memory is not None:
         identity = str(memory["identity"])
         return Checkpoint(flow, str(place / identity), identity, _unfinished(place, memory))
@@ -77,10 +78,12 @@ def remembered(folder: str, flow: str) -> dict[str, object] | None:
     """What flow.json says; None where there is none. Raises UsageError where the checkpoint is another flow's or shared with one."""
     place = Path(folder)
     try:
-        memory: dict[str, object] = json.loads((place / "flow.json").read_text())
+        memory: dict[str, object] = json.loads((place / "flow.json").read_bytes())
     except FileNotFoundError:
         return None
     except ValueError:
+        memory = {}
+    if not isinstance(memory, dict) or not isinstance(memory.get("identity"), str):
         return {"flow": flow, "identity": "unreadable"}
     if memory.get("flow") != flow:
         raise UsageError(
@@ -119,7 +122,7 @@ def streamed(checkpoint: Path) -> set[str]:
     if not batches:
         return set()
     found = set()
-    for line in max(batches, key=lambda path: int(path.name)).read_text().splitlines()[2:]:
+    for line in max(batches, key=lambda path: int(path.name)).read_bytes().splitlines()[2:]:
         try:
             found.add(str(json.loads(line)["reservoirId"]))
         except (ValueError, KeyError, TypeError):
@@ -132,6 +135,16 @@ def _identity(file: Path) -> object:
         return json.loads(file.read_text()).get("identity")
     except (OSError, ValueError):
         return None
+
+
+def _nothing_begun(place: Path, memory: dict[str, object] | None) -> str | None:
+    """Why the checkpoint was made, where it has no batch: a killed run came no further, or all files are lost.
+
+    Another identity serves both. With the old one, batches would be numbered as before, and taken for those that tables already have.
+    """
+    if memory is None or spark_files.has_begun(place / str(memory["identity"])):
+        return None
+    return str(memory.get("reason") or "its checkpoint was lost")
 
 
 def _unfinished(place: Path, memory: dict[str, object]) -> str | None:
@@ -148,6 +161,9 @@ def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, 
         return str(memory["reset"])
     if not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
+    damage = spark_files.checkpoint_damage(place / str(memory["identity"]))
+    if damage:
+        return f"its checkpoint is damaged: {damage}"
     known = memory.get("inputs")
     known = known if isinstance(known, dict) else {}
     if sorted(known) != sorted(inputs):

@@ -12,7 +12,7 @@ from typing import Any
 from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows.progress import batches, checkpoints, restored
+from sluice.flows.progress import batches, checkpoints, restored, spark_files
 from sluice.lake import log
 
 HEARTBEATS = "_idle"
@@ -39,7 +39,7 @@ def broken(folder: str, flow: str, inputs: Mapping[str, str], code: str, target:
     target: where its table lies; place: where an input does.
     """
     why, memory = checkpoints.reason(folder, flow, inputs, code), checkpoints.remembered(folder, flow)
-    if memory is None:
+    if memory is None or (why == FIRST and not spark_files.has_begun(Path(folder) / str(memory["identity"]))):
         state = log.state(target)
         return "its checkpoint was lost" if state is not None and state.rows != 0 else None
     if why is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import StreamingQueryException
-
 from sluice.errors import SluiceError, StopRequested
+from sluice.flows.progress import spark_files
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.workspace import Workspace
 
@@ -31,6 +31,7 @@ _CONTINUITY_ERRORS = (
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
     # Of streams with state: a column that an input has now, and what is kept has not.
     "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "CANNOT_LOAD_STATE_STORE",
     "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
     "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
     "sources in the checkpoint offsets and now there are",
@@ -64,23 +65,38 @@ def run(
             raised.append(error)
             raise RuntimeError("the batch failed") from None
 
-    query = (
+    writer = (
         frame.writeStream
         .queryName(f"{workspace.pipeline}.{checkpoint.flow}")
         .outputMode(output)
         .foreachBatch(batch)
         .option("checkpointLocation", checkpoint.path)
         .trigger(availableNow=True)
-        .start()
     )
     try:
+        query = writer.start()  # which reads the checkpoint, too
         query.awaitTermination()
-    except StreamingQueryException as error:
+    except Exception as error:
         cause = raised[-1] if raised else error
-        if any(mark in str(cause) for mark in _CONTINUITY_ERRORS):
-            raise ContinuityLost(_mark(str(cause))) from None
+        why = _why_lost(cause) or (None if raised else spark_files.checkpoint_damage(Path(checkpoint.path)))
+        if why:
+            raise ContinuityLost(why) from cause
         raise cause from None
     return _last_batch(query)
+
+
+def rebasing(attempt: Callable[[str | None], None], anew: str | None) -> None:
+    """Run a flow of names, which may start anew whenever it cannot go on. attempt: takes the reason to start anew. anew: a first one.
+
+    What stops a stream that has just started anew is not its checkpoint, and is raised as it is.
+    """
+    try:
+        attempt(anew)
+    except ContinuityLost as lost:
+        try:
+            attempt(f"its stream could not go on ({lost})")
+        except ContinuityLost as again:
+            raise (again.__cause__ or again) from None
 
 
 def stop_if_requested(workspace: Workspace) -> None:
@@ -96,5 +112,6 @@ def _last_batch(query: StreamingQuery) -> dict[str, Any] | None:
     return ran[-1] if ran else None
 
 
-def _mark(text: str) -> str:
-    return next(mark for mark in _CONTINUITY_ERRORS if mark in text)
+def _why_lost(error: BaseException) -> str | None:
+    text = str(error)
+    return next((mark for mark in _CONTINUITY_ERRORS if mark in text), None)

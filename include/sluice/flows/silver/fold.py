@@ -53,6 +53,12 @@ def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | N
         report.notes.append("its source has no record yet")
         return
     shape = targets.prepare(workspace, table, wanted, PROVENANCE, anew)
+    streams.rebasing(lambda why: _stream_outcomes(workspace, table, source, report, why, shape), anew)
+
+
+def _stream_outcomes(
+    workspace: Workspace, table: AnyTable, source: Source, report: FlowReport, anew: str | None, shape: Shape | None
+) -> None:
     flow = f"{workspace.graph.layer(table)}_{table.name}"
     checkpoint = current(workspace.checkpoints(flow), flow, {"outcomes": log.table_id(workspace.outcomes)}, anew=anew)
     if checkpoint.rebased:

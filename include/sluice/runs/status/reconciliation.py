@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
+from sluice.delta_log import opened_table
 from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.runs.status.books import Books
@@ -152,7 +153,7 @@ def _differing(name: str, path: str, counted: dict[int, int]) -> list[dict[str, 
     if not log.exists(path):
         return [{"table": name, "delivery": number, "counted": count, "there": 0} for number, count in counted.items() if count]
     text = "SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery"
-    grouped = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(text)).to_pylist()
+    grouped = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text)).to_pylist()
     there = Counter({row["_delivery"]: row["rows"] for row in grouped})
     numbers = sorted(number for number in {*there, *counted} if there[number] != counted.get(number, 0))
     return [{"table": name, "delivery": n, "counted": counted.get(n, 0), "there": there[n]} for n in numbers]

@@ -1,0 +1,164 @@
+"""A Delta table's log as files: whether its commits are whole, and a table that is opened only if they are. Without a JVM.
+
+When power is lost, a commit may be there by its name and lack its content. Spark and delta-rs take an empty one for a commit that did
+nothing, and whoever reads on from there never hears of what it held. So each reader and each stage looks first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from sluice.errors import SluiceError
+
+LOG = "_delta_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_PARQUET = b"PAR1"
+_HEADER = b"crc\x00"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of a log that is not as it was written. version: the commit's, or the one that a checkpoint is of. what: as "is empty"."""
+
+    file: str
+    version: int
+    what: str
+    is_commit: bool = True
+
+    def __str__(self) -> str:
+        return f"{LOG}/{self.file} {self.what}"
+
+
+class DamagedLog(SluiceError):
+    """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
+
+
+def opened_table(path: str, version: int | None = None) -> DeltaTable:
+    """A table, for whoever reads it in Python. Raises DamagedLog, and TableNotFoundError where there is none."""
+    check_logs({path: path})
+    return DeltaTable(path, version=version)
+
+
+def check_logs(tables: Mapping[str, str]) -> None:
+    """Raises DamagedLog for the first of the tables, paths by name, whose log is damaged."""
+    for name, path in tables.items():
+        damaged = next(find_damage(path), None)
+        if damaged is not None:
+            called = f"'{name}' ({path})" if name != path else path
+            raise DamagedLog(
+                f"The log of the table {called} is damaged: {damaged}, as when power is lost. Nothing of it is read or written, since what "
+                f"the file held would be missed for ever. Put it right: sluice repair {_pipeline_around(path)}"
+            )
+
+
+def find_damage(path: str) -> Iterator[Damage]:
+    """What is damaged in a table's log, commits by version first. Of those that no reader takes any more, only whether they are empty."""
+    folder = Path(path) / LOG
+    commits, checkpoints = list_versions(folder)
+    if not commits and not checkpoints:
+        return
+    of_checkpoint = max(checkpoints, default=-1)
+    for version in sorted({*commits, *range(of_checkpoint + 1, max(commits, default=-1))}):
+        file = commits.get(version)
+        if file is not None:
+            what = _commit_damage(file, with_content=version >= of_checkpoint)
+        else:  # unless it came while the folder was listed, which takes more than an instant
+            what = None if (folder / f"{version:020d}.json").exists() else "is missing, and later commits are there"
+        if what:
+            yield Damage(f"{version:020d}.json", version, what)
+    for file in checkpoints.get(of_checkpoint, []):
+        if not _ends_as_parquet(file):
+            yield Damage(file.name, of_checkpoint, "is cut", is_commit=False)
+
+
+def list_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
+    """The commits of a log by version, and the files of its checkpoints. Both empty where a table was not made to its end."""
+    commits: dict[int, Path] = {}
+    checkpoints: dict[int, list[Path]] = {}
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if found := _COMMIT.fullmatch(file.name):
+            commits[int(found[1])] = file
+        elif found := _CHECKPOINT.fullmatch(file.name):
+            checkpoints.setdefault(int(found[1]), []).append(file)
+    return commits, checkpoints
+
+
+def matches_checksum(file: Path, content: bytes) -> bool | None:
+    """Whether a file's content is that of the checksum which Hadoop's file system wrote beside it; None where there is no such checksum."""
+    try:
+        sums = checksum_beside(file).read_bytes()
+    except OSError:
+        return None
+    size = int.from_bytes(sums[4:8], "big")
+    if sums[:4] != _HEADER or size == 0 or len(sums) % 4:
+        return None
+    pieces = (content[start : start + size] for start in range(0, len(content), size))
+    return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
+
+
+def checksum_beside(file: Path) -> Path:
+    """Where Hadoop's file system keeps a file's checksum."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _commit_damage(file: Path, with_content: bool) -> str | None:
+    try:
+        found = file.stat()
+        if found.st_size == 0:
+            return "is empty"
+        return _content_damage(str(file), found.st_size, found.st_mtime_ns, found.st_ino) if with_content else None
+    except FileNotFoundError:  # what is older than a checkpoint goes at some time
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _content_damage(file: str, size: int, modified: int, inode: int) -> str | None:
+    """What is wrong with a commit's content. By what tells this state of the file from others: a commit is never changed, and read once."""
+    content = Path(file).read_bytes()
+    as_written = matches_checksum(Path(file), content)
+    if as_written is None:
+        return None if _are_whole_actions(content) else "is cut"
+    return None if as_written else "is not what its checksum says: it is cut, or was changed"
+
+
+def _are_whole_actions(content: bytes) -> bool:
+    """Whether each line is an action, and none that the commit counts is lacking."""
+    try:
+        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+    except ValueError:
+        return False
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        return False
+    added = sum("add" in action for action in actions)
+    return all(_counted(action, "num_added_files") <= added for action in actions)
+
+
+def _counted(action: Mapping[str, Any], name: str) -> int:
+    """A count of files that delta-rs writes into a commit, which has no checksum beside it; 0 where it says none."""
+    info = action.get("commitInfo")
+    counts = info.get("operationMetrics") if isinstance(info, dict) else None
+    found = counts.get(name) if isinstance(counts, dict) else None
+    return found if isinstance(found, int) else 0
+
+
+def _ends_as_parquet(file: Path) -> bool:
+    with file.open("rb") as opened:
+        size = opened.seek(0, 2)
+        opened.seek(max(0, size - len(_PARQUET)))
+        return size > 2 * len(_PARQUET) and opened.read() == _PARQUET
+
+
+def _pipeline_around(path: str) -> str:
+    """The pipeline in whose lake a table lies; where that cannot be seen, the word for it."""
+    folder = Path(path).parent.parent
+    return folder.name if (folder / "_sluice").is_dir() else "PIPELINE"

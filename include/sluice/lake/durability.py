@@ -1,0 +1,33 @@
+"""What was written, on the disk: Spark, delta-rs and Python leave it to the system when that happens."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from sluice.settings import Settings
+
+
+def write_out(settings: Settings) -> None:
+    """Have all that a run may have written on the disk, so that what is called done survives a loss of power. Raises OSError."""
+    places = (Path(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
+    flush_file_systems(place for place in places if place.is_dir())
+
+
+def flush_file_systems(folders: Iterable[Path]) -> None:
+    """Have all that was written below the folders on the disk, once a file system. Raises OSError where that fails."""
+    one_of_each = {folder.stat().st_dev: folder for folder in folders}
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:  # only Linux can do it for one file system
+        os.sync()
+        return
+    for folder in one_of_each.values():
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(folder))
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,44 @@
+"""Before a stage: the logs of all tables that it reads or writes are whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.windowed import Windowed
+from sluice.delta_log import LOG, check_logs
+from sluice.lake.workspace import has_quarantine
+from sluice.settings import Settings
+
+
+def check_stage(settings: Settings, graph: Graph, stage: str) -> None:
+    """Raises DamagedLog, with the table and the remedy, where the log of a table is damaged that the stage reads or writes."""
+    check_logs(tables_around(settings, graph, stage))
+
+
+def tables_around(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
+    """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
+    of_layer = [item.name for item in graph if graph.layer(item) == stage]
+    reads = [name for item in graph if item.name in of_layer for name in getattr(item, "reads", ())]
+    pipeline = graph.pipeline.name
+    found = bookkeeping_tables(settings, pipeline)
+    for item in graph:
+        if of_layer and item.name not in (*of_layer, *reads):
+            continue
+        found[graph.table_of(item.name)] = graph.location(settings, item.name)
+        if has_quarantine(item) and (not of_layer or item.name in of_layer):
+            restricted = getattr(item, "restricted", False)
+            found[f"{item.name}_quarantine"] = settings.table_path(pipeline, "quarantine", item.name, restricted=restricted)
+        if isinstance(item, Windowed) and item.may_be_late:
+            found[item.late] = graph.location_of_late(settings, item.name)
+    return found
+
+
+def bookkeeping_tables(settings: Settings, pipeline: str) -> dict[str, str]:
+    """By name, the tables in which Sluice keeps its records of a pipeline, those that are there."""
+    found: dict[str, str] = {}
+    for restricted in (False, True):
+        folder = Path(settings.bookkeeping(pipeline, restricted=restricted))
+        logs = sorted([*folder.glob(f"*/{LOG}"), *folder.glob(f"*/*/{LOG}")])
+        found |= {str(log.parent.relative_to(folder)): str(log.parent) for log in logs}
+    return found

@@ -1,0 +1,110 @@
+"""Files that a kill or a loss of power leaves cut, empty or not there, from the first run on: of tables that were being made, of
+checkpoints and of logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Lakehouse
+from tests.crash import test_commit_points as declared
+
+from sluice.declare import Pipeline
+from sluice.declare.assembly.graph import graph
+from sluice.delta_log import DamagedLog
+from sluice.lake import durability
+from sluice.privacy import suppression
+from sluice.runs import job
+from sluice.runs.execution import stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.lake.report import FlowReport
+    from sluice.settings import Settings
+
+pytestmark = pytest.mark.crash
+
+LAYER = "test_commit_points"
+BEFORE_THE_FIRST_COMMIT = (
+    ".00000000000000000000.json.1f0e.tmp",
+    "_commit_1f0e.json.tmp",
+    "..00000000000000000000.json.1f0e.tmp.crc",
+)
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    pipeline = Pipeline(name="visits", description="v", owner="t", layers=("pipelines.visits.bronze", declared.__name__))
+    return Lakehouse(settings, spark, graph(pipeline, [declared.visits, declared.visit, declared.by_day]))
+
+
+def begin_tables(lake: Lakehouse) -> None:
+    """Leave of each table what a kill leaves that comes before its first commit, of all that the first run makes."""
+    workspace = lake.workspace()
+    books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.settings.bookkeeping(lake.name, "runs")]
+    for path in [*workspace.tables().values(), *books]:
+        for name in BEFORE_THE_FIRST_COMMIT:
+            left = Path(path, "_delta_log", name)
+            left.parent.mkdir(parents=True, exist_ok=True)
+            left.write_text("{")
+
+
+def run_stage(lake: Lakehouse, stage: str) -> dict[str, FlowReport]:
+    """A stage as a job runs it, but for the lease."""
+    workspace, found = lake.workspace(), []
+
+    def work() -> list[FlowReport]:
+        found.extend(stages.run(workspace, stage))
+        return found
+
+    job.recorded(workspace, job.Request(lake.name, stage), work)
+    return {report.flow: report for report in found}
+
+
+def spoil_checkpoints(lake: Lakehouse) -> None:
+    """Each flow's in another way: metadata cut, offsets empty, a commit of zeros."""
+    for flow, pattern, content in (
+        ("bronze_visits", "*/metadata", b'{"id":'),
+        (f"{LAYER}_visit", "*/offsets/0", b""),
+        (f"{LAYER}_by_day", "*/commits/0", b"\x00" * 30),
+    ):
+        (file,) = Path(lake.settings.checkpoints(lake.name, flow)).glob(pattern)
+        file.write_bytes(content)
+
+
+def days(lake: Lakehouse) -> list[tuple[str, int, int]]:
+    return [(str(day), minutes, visits) for day, minutes, visits in lake.rows("by_day")]
+
+
+def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up_or_refused(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_tables(lake)
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
+    on_disk: list[str] = []
+    real = durability.write_out
+    monkeypatch.setattr(durability, "write_out", lambda settings: on_disk.append("all") or real(settings))
+    run_stage(lake, "bronze")
+    run_stage(lake, LAYER)
+    suppression.create(lake.workspace())
+    assert on_disk == ["all", "all"]
+    assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("b", 1)] and days(lake) == [("2026-01-01", 5, 1)]
+
+    spoil_checkpoints(lake)
+    lake.land("visits/2.csv", "who,day,minutes\nc,2026-01-02,7\n")
+    reports = run_stage(lake, "bronze") | run_stage(lake, LAYER)
+    assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("b", 1), ("c", 2)]
+    assert days(lake) == [("2026-01-01", 5, 1), ("2026-01-02", 7, 1)]
+    for flow, file in (("visits", "metadata"), ("visit", "offsets/0"), ("by_day", "commits/0")):
+        assert any(file in note and "its checkpoint is damaged" in note for note in reports[flow].notes), reports[flow].notes
+
+    last = max(Path(lake.workspace().path("visit"), "_delta_log").glob("*.json"))
+    last.write_bytes(b"")
+    lake.land("visits/3.csv", "who,day,minutes\nd,2026-01-03,9\n")
+    assert run_stage(lake, "bronze")["visits"].rows_out == 1  # which does not depend on that table
+    with pytest.raises(DamagedLog, match=rf"table 'visit' \(.*{last.name} is empty.*sluice repair visits"):
+        run_stage(lake, LAYER)
+    with pytest.raises(DamagedLog, match=r"table 'visit' "):
+        run_stage(lake, "optimize")
