@@ -10,7 +10,7 @@ import typer
 
 from sluice.cli.erasure import certificates, erasing, people
 from sluice.cli.monitoring import records, status
-from sluice.cli.repair import checkpoint, quarantine, restore
+from sluice.cli.repair import checkpoint, damaged_logs, quarantine, restore
 from sluice.cli.running import backfill, check, land, plan, run, stop
 from sluice.cli.setup import machine, secrets
 from sluice.cli.tables import changes, clone, diff, read, release, verify
@@ -38,6 +38,7 @@ app.command()(verify.verify)
 app.command()(diff.diff)
 app.command()(clone.clone)
 app.command()(restore.restore)
+app.command()(damaged_logs.repair)
 app.command()(status.status)
 app.command()(records.history)
 app.command()(records.ledger)

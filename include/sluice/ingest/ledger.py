@@ -60,6 +60,9 @@ read: the records that the file has. read = rows + quarantined + suppressed + di
 something is appended to it.
 """
 
+LOST = "lost"
+"""The state of a delivery whose rows were in a commit that was lost (`sluice repair`): it is taken as if it had no outcome."""
+
 INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
     "ingested",
     "quarantined",
@@ -134,6 +137,11 @@ def _names(table: DeltaTable) -> list[str]:
 def _of_these(names: Sequence[str]) -> pa.Schema:
     known = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
     return pa.schema([known[name] for name in names])
+
+
+def settled(outcomes: str) -> set[int]:
+    """The deliveries that have an outcome, which no flow takes again by itself."""
+    return {delivery for delivery, (state, _) in last_states(outcomes).items() if state != LOST}
 
 
 def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:

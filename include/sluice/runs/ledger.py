@@ -51,7 +51,11 @@ was for. fingerprint: of the declaration that the flow ran with. recomputed: of 
 unfollowed, state_rows, state_bytes: of a stateful flow (see `sluice.lake.report`)."""
 
 
+REPAIR = "SLUICE REPAIR"
+"""The operation of a commit that stands in the place of one that was lost, and changes nothing."""
+
 WITHOUT_DATA = frozenset({
+    REPAIR,
     "ADD COLUMNS",
     "CREATE TABLE",
     "OPTIMIZE",
@@ -77,6 +81,7 @@ _LATER = (
 )
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
+_NO_OUTCOME: Row = {"state": None}
 _TAKEN = ("delivered", "vanished")
 """The events that get an outcome, as `sluice.ingest.deliveries.known` has them; that room is closed to what Airflow parses."""
 _OF_OUTCOME = (
@@ -131,7 +136,9 @@ def deliveries(
     last: dict[tuple[str, str], Row] = {}
     for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
-            outcome = outcomes.get(row["delivery"], {"state": "waiting" if row["event"] in _TAKEN else row["event"]})
+            outcome = outcomes.get(row["delivery"], _NO_OUTCOME)
+            if outcome["state"] in (None, "lost"):
+                outcome = {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
             file = (row["source"], row["file"])

@@ -22,7 +22,7 @@ from sluice.settings import Settings
 
 _BOOKS = frozenset({
     "aging", "canary", "certificates", "checkpoints", "clone.json", "deliveries", "erasure", "erasure_requests", "idle", "kept_running.json",
-    "lake.json", "lease.json", "lease.lock", "outcomes", "readmissions", "rewriting", "runs", "schemas", "shallow_clones", "staging",
+    "lake.json", "lease.json", "lease.lock", "outcomes", "readmissions", "rewriting", "runs", "schemas", "set_aside", "shallow_clones", "staging",
     "stop_requests", "suppression",
 })  # fmt: skip
 """Sluice's own records, by name."""

@@ -94,7 +94,7 @@ def ingest(
     report: FlowReport,
 ) -> None:
     """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
-    known = {row["delivery"] for row in ledger.rows(workspace.outcomes, ["delivery"])}
+    known = ledger.settled(workspace.outcomes)
     fresh = _as_they_are(workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known])
     parts = groups.of_source(source, fresh, lambda row: row["size"])
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.

@@ -53,4 +53,4 @@ def of_interval(workspace: Workspace, source: Source, interval: Interval) -> lis
 
 
 def _is_lacking(outcome: tuple[str, str | None] | None) -> bool:
-    return outcome is None or outcome[0] in (ledger.MISSED, ledger.QUARANTINED)
+    return outcome is None or outcome[0] in (ledger.MISSED, ledger.QUARANTINED, ledger.LOST)

@@ -1,0 +1,186 @@
+"""Tables whose log is damaged: which flows must start anew, what is lost, and the damaged files set aside. Without a JVM.
+
+A commit that was lost is replaced by one that changes nothing, so that versions go on as they were counted. Whoever wrote the table makes
+it up: silver, views and quarantines from what they read, bronze from the landing folder. Whoever reads it starts anew.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.source import Source
+from sluice.delta_log import LOG, Damage, checksum_beside, find_damage, list_versions
+from sluice.errors import SluiceError, UsageError, nearest
+from sluice.flows.progress import checkpoints
+from sluice.lake import durability
+from sluice.runs.execution.whole_logs import tables_around
+from sluice.runs.ledger import REPAIR
+from sluice.runs.repair import made_up
+from sluice.settings import Settings
+
+SET_ASIDE = "set_aside"
+"""The folder among a pipeline's records that keeps the files which were damaged."""
+
+
+@dataclass(frozen=True)
+class LogRepair:
+    """A table with a damaged log. anew: the declared tables whose flows start anew; streams: those of them that have state.
+
+    since: when the last commit was made that is whole (UTC); what came later was lost. lost: by source, the deliveries to be read again.
+    refused: why it cannot be put right here, and what to do.
+    """
+
+    table: str
+    path: str
+    damage: tuple[Damage, ...]
+    anew: tuple[str, ...]
+    streams: tuple[str, ...]
+    since: datetime | None
+    lost: dict[str, tuple[int, ...]]
+    refused: str | None
+
+
+def find_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
+    """The tables of a pipeline with a damaged log; of one, if it is named. Raises UsageError where it is no table."""
+    around = tables_around(settings, graph)
+    if only is not None and only not in around:
+        raise UsageError(f"There is no table '{only}' in '{graph.pipeline.name}'.{nearest(only, around)}")
+    wanted = around if only is None else {only: around[only]}
+    damaged = {name: tuple(find_damage(path)) for name, path in wanted.items()}
+    return [_planned(settings, graph, name, around[name], damage) for name, damage in damaged.items() if damage]
+
+
+def perform_repair(settings: Settings, graph: Graph, repair: LogRepair) -> None:
+    """Let the flows start anew, and set the damaged files aside. To be called under the lease. Raises SluiceError for one that is refused."""
+    if repair.refused:
+        raise SluiceError(repair.refused)
+    # What is not done when this is killed is done by the next repair: the table is damaged until the last step.
+    for name in repair.anew:
+        flow = f"{graph.layer(graph[name])}_{name}" if not isinstance(graph[name], Source) else f"bronze_{name}"
+        checkpoints.reset(settings.checkpoints(graph.pipeline.name, flow), flow, f"a commit of '{repair.table}' was lost")
+    for source, numbers in repair.lost.items():
+        made_up.note_lost(settings, graph, source, numbers)
+    durability.write_out(settings)
+    restricted = Path(repair.path).is_relative_to(settings.restricted)
+    books = Path(settings.bookkeeping(graph.pipeline.name, SET_ASIDE, restricted=restricted))
+    aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / Path(repair.path).parent.name / Path(repair.path).name
+    aside.mkdir(parents=True, exist_ok=True)
+    for damage in repair.damage:
+        _set_aside(Path(repair.path) / LOG, damage, aside)
+    if repair.table == "deliveries":
+        made_up.deliveries_of_outcomes(settings, graph)
+    durability.write_out(settings)
+
+
+def _planned(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[Damage, ...]) -> LogRepair:
+    first = min((one.version for one in damage if one.is_commit), default=None)
+    anew = _flows_around(graph, name) if first is not None else ()
+    lost = made_up.lost_deliveries(settings, graph, name, path, first - 1) if first else {}
+    return LogRepair(
+        table=name,
+        path=path,
+        damage=damage,
+        anew=anew,
+        streams=tuple(one for one in anew if isinstance(graph[one], Windowed)),
+        since=_committed_at(path, first - 1) if first else None,
+        lost=lost,
+        refused=_refusal(settings, graph, name, path, damage),
+    )
+
+
+def _flows_around(graph: Graph, name: str) -> tuple[str, ...]:
+    """The declared whose flows write a table, its quarantine or its late rows, or read it."""
+    found = [item.name for item in graph if name in _written(graph, item) or name in _streamed(graph, item)]
+    return tuple(dict.fromkeys(found))
+
+
+def _written(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
+    yield graph.table_of(item.name)
+    yield f"{item.name}_quarantine"
+    if isinstance(item, Windowed):
+        yield item.late
+    if isinstance(item, Source):
+        yield "outcomes"
+
+
+def _streamed(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
+    if isinstance(item, Source):
+        yield "deliveries"
+        return
+    yield from (graph.table_of(read) for read in item.reads)
+    if isinstance(item, Table):
+        yield "outcomes"
+
+
+def _refusal(settings: Settings, graph: Graph, name: str, path: str, damage: Sequence[Damage]) -> str | None:
+    called = f"'{graph.pipeline.name}.{name}'"
+    if any(one.is_commit and one.version == 0 for one in damage):
+        return (
+            f"The first commit of {called} is damaged, and with it what columns it has. Put {path}/{LOG} back from a backup; "
+            f"or move {path} away: what can be made anew is made by the next run, and bronze says how it is read again."
+        )
+    commits, _ = list_versions(Path(path) / LOG)
+    last = max(commits, default=-1)
+    if any(not one.is_commit for one in damage) and any(number not in commits for number in range(last + 1)):
+        return f"A checkpoint of the log of {called} is damaged, and commits before it are gone. Put {path}/{LOG} back from a backup."
+    if name == "suppression":
+        missing = made_up.unlisted_requests(settings, graph, path, min(one.version for one in damage) - 1)
+        if missing:
+            return (
+                f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
+                f"back with the next delivery. Put {path}/{LOG} back from a backup; nothing runs until then."
+            )
+    return None
+
+
+def _committed_at(path: str, version: int) -> datetime | None:
+    """When a commit that is whole was made (UTC); None where it does not say."""
+    try:
+        lines = (Path(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    stated = (json.loads(line).get("commitInfo", {}).get("timestamp") for line in lines if line.strip())
+    at = next((one for one in stated if isinstance(one, int)), None)
+    return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+
+
+def _set_aside(log: Path, damage: Damage, aside: Path) -> None:
+    """Keep a damaged file elsewhere; in the place of a commit there is one that changes nothing.
+
+    Delta's own checksums of this version and later ones go: they count what the commit held, or were made without it.
+    """
+    file = log / damage.file
+    if file.exists():
+        shutil.copy2(file, aside / file.name)
+    if not damage.is_commit:
+        file.unlink()
+        pointer = log / "_last_checkpoint"
+        for one in (checksum_beside(file), pointer, checksum_beside(pointer)):
+            one.unlink(missing_ok=True)
+        return
+    for one in log.glob("*.crc"):
+        if one.stem.isdigit() and int(one.stem) >= damage.version:
+            one.unlink()
+            checksum_beside(one).unlink(missing_ok=True)
+    checksum_beside(file).unlink(missing_ok=True)
+    partial = log / f".{file.name}.repair.tmp"
+    partial.write_text(_empty_commit(), encoding="utf-8")
+    Path(partial).replace(file)
+
+
+def _empty_commit() -> str:
+    note = json.dumps({"sluice": 1, "mode": "repair"})
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    return (
+        json.dumps({"commitInfo": {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}})
+        + "\n"
+    )
