@@ -99,6 +99,8 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
         _made(lake / "bronze/says/_delta_log/_commit_0a.json.tmp"),
         _made(workspace.settings.restricted / "house/silver/keys/_delta_log/.1.json.2.tmp"),
         _made(lake / "_sluice/checkpoints/x/abc/offsets/.3.0a.tmp"),
+        _made(lake / "_sluice/outcomes/part-0.snappy.parquet#1"),
+        _made(lake / "silver/said/_change_data/cdc-0.snappy.parquet#12"),
         _made(workspace.landing / "says/.f.jsonl.0a.rewritten.part"),
         _made(root / "events/local-0"),
     ]
@@ -113,6 +115,14 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
         _made(workspace.landing / "says/f.jsonl"),
         _made(root / "events/local-1"),
     ]
+    # A VACUUM, before: of the lake, and nothing that is needed to end what was killed.
+    of_commits = [path for path in left if path.is_relative_to(lake) or path.is_relative_to(workspace.settings.restricted)]
+    assert sweep.what_killed_commits_left(workspace, time.time()) == len(of_commits) + 1
+    assert folders[0].exists() and not folders[1].exists() and not any(path.exists() for path in of_commits)
+    for path in of_commits:
+        _made(path)
+    _made(folders[1] / "0" / "inside")
+    os.utime(folders[1], (LONG_AGO, LONG_AGO))
     assert sweep.everywhere(workspace, time.time()) == len(left) + len(folders)
     assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
 

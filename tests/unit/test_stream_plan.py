@@ -92,13 +92,20 @@ def test_a_first_run_then_nothing_then_what_was_added(settings: Settings, rows: 
     assert (step(settings, "refresh").does, step(settings, "refresh").why) == (START_OVER, "refresh")
 
 
-@pytest.mark.parametrize("what", ["transform", "reset", "lost", "restored", "merged back", "made anew", "gone"])
+@pytest.mark.parametrize("what", ["transform", "reset", "lost", "cut", "emptied", "restored", "merged back", "made anew", "gone"])
 def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Settings, rows: str, what: str) -> None:
     folder = checkpoint(settings, read=2, code="earlier code" if what == "transform" else "")
     if what == "reset":
         checkpoints.reset(str(folder), f"{LAYER}_ten_minutes")
     elif what == "lost":
         (folder / "flow.json").unlink()
+    elif what == "cut":
+        (offsets,) = folder.glob("*/offsets/0")
+        offsets.write_text("v1\n{")
+    elif what == "emptied":
+        memory = json.loads((folder / "flow.json").read_text())
+        for name in ("offsets", "commits"):
+            shutil.rmtree(folder / memory["identity"] / name)
     elif what == "gone":
         shutil.rmtree(WARD.location(settings, "ten_minutes"))
     elif what == "restored":

@@ -62,10 +62,10 @@ def stop(
 
 def _process(found: Holder) -> psutil.Process | None:
     """The process, remembered before it is waited for: its number may be another's afterwards. None where it is on another host."""
-    try:
-        return psutil.Process(found.pid) if found.here else None
-    except psutil.NoSuchProcess:
-        return None
+    for number in (found.pid, found.jvm) if found.here else ():
+        if number is not None and psutil.pid_exists(number):
+            return psutil.Process(number)
+    return None
 
 
 def _ended(settings: Settings, pipeline: str, found: Holder) -> bool:

@@ -6,6 +6,7 @@ To be called under the pipeline's lease: what is older than this run is nobody's
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Container, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 
 _STAGING = ("_temporary", ".spark-staging-")
+_STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
 
 
 def sweep(erasing: Erasing) -> None:
@@ -28,18 +30,34 @@ def sweep(erasing: Erasing) -> None:
 def everywhere(workspace: Workspace, before: float) -> int:
     """Remove what was left before an instant (seconds since 1970). Returns how many files and folders it was."""
     settings = workspace.settings
-    roots = {"lake": Path(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
-    theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
-    left = [
-        path
-        for name, root in roots.items()
-        for path in _of_lake(root, before, {root / below for of, _, below in theirs if of == name})
-    ]
+    left = _of_lakes(workspace, before)
     left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modified(path) < before]
     left += [*_of_sessions(settings, before), *_event_logs(workspace, before)]
     for path in left:
         remove(path)
     return len(left)
+
+
+def what_killed_commits_left(workspace: Workspace, before: float) -> int:
+    """Remove temporary files of commits, of checkpoints and of data files, and folders of writers, of before an instant. Returns how many.
+
+    What is staged stays: it is needed to bring to its end what was killed.
+    """
+    left = [path for path in _of_lakes(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
+    for path in left:
+        remove(path)
+    return len(left)
+
+
+def _of_lakes(workspace: Workspace, before: float) -> list[Path]:
+    settings = workspace.settings
+    roots = {"lake": Path(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
+    theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
+    return [
+        path
+        for name, root in roots.items()
+        for path in _of_lake(root, before, {root / below for of, _, below in theirs if of == name})
+    ]
 
 
 def remove(path: Path) -> None:
@@ -67,9 +85,11 @@ def _of_lake(root: Path, before: float, theirs: Container[Path]) -> Iterator[Pat
 
 
 def _is_temporary(folder: Path, name: str) -> bool:
-    """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own."""
+    """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own: `<file>#1` of what it writes."""
     stem = name.removesuffix(".crc")
-    return stem.endswith(".tmp") or (folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp"))
+    if stem.endswith(".tmp") or _STAGED.search(name):
+        return True
+    return folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp")
 
 
 def _of_sessions(settings: Settings, before: float) -> Iterator[Path]:

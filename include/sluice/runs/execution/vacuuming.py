@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sluice.erasure import physical
+from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
 from sluice.lake import log
 from sluice.lake.report import FlowReport
@@ -15,7 +16,7 @@ from sluice.upkeep import vacuum
 def run(workspace: Workspace) -> list[FlowReport]:
     """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
 
-    Raises StopRequested between two tables, where somebody asked for it.
+    And what killed commits left, which no VACUUM takes. Raises StopRequested between two tables, where somebody asked for it.
     """
     now = datetime.now(UTC)
     lagging = behind.of(workspace, now)
@@ -24,6 +25,7 @@ def run(workspace: Workspace) -> list[FlowReport]:
         if log.exists(path):
             streams.stop_if_requested(workspace)
             reports.append(vacuum.table(workspace, name, path, lagging.get(name, ())))
+    sweep.what_killed_commits_left(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish(workspace, now)}
     return [_both(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
 

@@ -19,7 +19,10 @@ _CLOCKS_DIFFER = 2.0
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes; of `stage` alone, if that is said."""
+    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes; of `stage` alone, if that is said.
+
+    jvm: the number of its JVM, which has the lock and may live longer; None where the process has it itself.
+    """
 
     run: str
     pid: int
@@ -27,9 +30,17 @@ class Holder:
     since: str
     kept_running: bool = False
     stage: str | None = None
+    jvm: int | None = None
 
     def __str__(self) -> str:
-        return f"run {self.run} (process {self.pid} on {self.host}, since {self.since})"
+        return f"run {self.run} ({self._processes()} on {self.host}, since {self.since})"
+
+    def _processes(self) -> str:
+        if self.jvm is None:
+            return f"process {self.pid}"
+        if self.here and not _began_before(self.pid, self.since):
+            return f"JVM {self.jvm}, whose process {self.pid} has ended"
+        return f"process {self.pid}, JVM {self.jvm}"
 
     @property
     def here(self) -> bool:
@@ -49,8 +60,26 @@ class Holder:
 
 def of(settings: Settings, pipeline: str) -> Holder | None:
     """Who holds the lease, or None: where the process that last described itself has ended, nobody does."""
-    found = described(Path(settings.bookkeeping(pipeline)))
+    return living(Path(settings.bookkeeping(pipeline)))
+
+
+def living(folder: Path) -> Holder | None:
+    """Who holds the lease whose folder this is, as far as it is described; None where the process that last described itself has ended."""
+    found = described(folder)
     return found if found is not None and _lives(found) else None
+
+
+def locking_process(folder: Path) -> int | None:
+    """The number of the process that has the lock, as the system knows it; None where it does not say. For a holder that is not described."""
+    try:
+        lock = (folder / "lease.lock").stat()
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    place = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
+    # Such as: 1: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF. A lock of an open file has no process: -1.
+    found = [int(parts[4]) for parts in map(str.split, lines) if len(parts) > 5 and parts[1] != "->" and parts[5] == place]
+    return next((pid for pid in found if pid > 0), None)
 
 
 def described(folder: Path) -> Holder | None:
@@ -58,21 +87,23 @@ def described(folder: Path) -> Holder | None:
     try:
         told = json.loads((folder / "lease.json").read_text())
         who = Holder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
-        found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"))
+        found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
     except (OSError, ValueError, KeyError):
         return None
     return None if told.get("ended") else found
 
 
-def describe(folder: Path, run: str, kept_running: bool = False, stage: str | None = None) -> Holder:
-    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock."""
-    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running, stage)
+def describe(folder: Path, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None) -> Holder:
+    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `Holder`."""
+    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running, stage, jvm)
     _write(folder, asdict(mine))
     return mine
 
 
 def ends(folder: Path, mine: Holder) -> None:
-    """Write down that the lease is given up. To be called before the lock is."""
+    """Write down that the lease is given up, unless another has it: the lock went with a JVM that died. To be called before the lock is."""
+    if described(folder) != mine:
+        return
     with suppress(OSError):  # whoever took the folder away took the lease with it
         _write(folder, {**asdict(mine), "ended": _now()})
 
@@ -88,13 +119,18 @@ def _now() -> str:
 
 
 def _lives(found: Holder) -> bool:
-    """Whether it is that process: one that began after the lease was taken only has its number. Other hosts are believed."""
+    """Whether a process of the holder's is there: its JVM has the lock, and may live longer. Other hosts are believed."""
     if not found.here:
         return True
+    return any(_began_before(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
+
+
+def _began_before(pid: int, since: str) -> bool:
+    """Whether that process is there: one that began after the lease was taken only has its number."""
     try:
-        process = psutil.Process(found.pid)
+        process = psutil.Process(pid)
         began = float(process.create_time())
         ended = process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-    return not ended and began <= datetime.fromisoformat(found.since).timestamp() + _CLOCKS_DIFFER
+    return not ended and began <= datetime.fromisoformat(since).timestamp() + _CLOCKS_DIFFER

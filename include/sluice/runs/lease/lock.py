@@ -78,11 +78,11 @@ def held_at(
     try:
         until = time.monotonic() + wait
         while _try(file) is None:
-            found = holder.described(folder)
+            found = holder.living(folder)
             if time.monotonic() >= until or (found is not None and in_vain(found)):
-                raise LeaseHeld(_refusal(found, what, remedy, pipeline))
+                raise LeaseHeld(_refusal(folder, found, what, remedy, pipeline))
             time.sleep(_LOOK_AGAIN)
-        mine = holder.describe(folder, run, kept_running, stage)
+        mine = holder.describe(folder, run, kept_running, stage, int(jvm.java.lang.ProcessHandle.current().pid()))
         try:
             yield
         finally:
@@ -91,9 +91,10 @@ def held_at(
         file.close()
 
 
-def _refusal(found: holder.Holder | None, what: str, remedy: str, pipeline: str | None) -> str:
+def _refusal(folder: Path, found: holder.Holder | None, what: str, remedy: str, pipeline: str | None) -> str:
     if found is None:
-        return f"{what} is being written by another job. {remedy}"
+        process = holder.locking_process(folder)
+        return f"{what} is being written by another job{f' (process {process} of this host)' if process else ''}. {remedy}"
     return found.held(what, pipeline) if found.kept_running else f"{found.held(what)} {remedy}"
 
 

@@ -1,0 +1,75 @@
+"""Who holds a lease: the process, its JVM, or nobody that is known; and what is written down of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.cli.repair import own_lease
+from sluice.errors import LeaseHeld
+from sluice.runs.lease import holder, lock
+from sluice.settings import Settings
+
+LOCKING = "import fcntl, sys, time; file = open(sys.argv[1], 'a+b'); fcntl.lockf(file, fcntl.LOCK_EX); print('ready', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def folder(settings: Settings) -> Path:
+    found = Path(settings.bookkeeping("gym"))
+    found.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def jvm(folder: Path) -> Iterator[int]:
+    """A process that has the lock, as a JVM whose Python was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCKING, str(folder / "lease.lock")], stdout=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout and started.stdout.readline() == "ready\n"
+        yield started.pid
+        started.kill()
+
+
+def ended_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+        return ended.pid
+
+
+def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: Settings, folder: Path, jvm: int) -> None:
+    told = holder.describe(folder, "r1", jvm=jvm)
+    assert str(told).startswith(f"run r1 (process {os.getpid()}, JVM {jvm} on ")
+    dead = ended_process()
+    written = json.loads((folder / "lease.json").read_text())
+    (folder / "lease.json").write_text(json.dumps({**written, "pid": dead}))
+    found = holder.of(settings, "gym")
+    assert found is not None and f"JVM {jvm}, whose process {dead} has ended" in str(found)
+    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), own_lease.held(settings, "gym", "reset", "Later."):
+        pass
+
+
+def test_a_lock_whose_holder_is_not_described_is_told_by_the_process_that_has_it(
+    settings: Settings, folder: Path, jvm: int
+) -> None:
+    holder.ends(folder, holder.describe(folder, "r0"))
+    assert holder.of(settings, "gym") is None
+    if sys.platform == "linux":
+        assert holder.locking_process(folder) == jvm
+        refusal = lock._refusal(folder, None, "Pipeline 'gym'", "Later.", "gym")
+        assert refusal == f"Pipeline 'gym' is being written by another job (process {jvm} of this host). Later."
+
+
+def test_who_has_lost_the_lock_with_its_jvm_writes_nothing_over_the_next_holder(settings: Settings, folder: Path) -> None:
+    lost = holder.describe(folder, "r1", jvm=ended_process())
+    following = holder.describe(folder, "r2")
+    holder.ends(folder, lost)
+    assert holder.of(settings, "gym") == following
+    holder.ends(folder, following)
+    assert holder.of(settings, "gym") is None
