@@ -1,4 +1,4 @@
-"""The DAG of a pipeline: its seven stages in order, one spark-submit a task, and what it announces to other DAGs."""
+"""The DAG of a pipeline: its stages in order, one spark-submit a task, and what it announces to other DAGs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
 from orchestration.dag_run.form import trigger_form
-from orchestration.dag_run.stages import DELETIONS, LAYERS, STAGES, UPKEEP, VERIFY, Stage
+from orchestration.dag_run.stages import DELETIONS, UPKEEP, VERIFY, Stage, layers_of_pipeline, stages_of_pipeline
 from orchestration.deadline import deadline
 from orchestration.published import PublishOperator
 from orchestration.server.home import pool_name
@@ -48,7 +48,7 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
         **deadline(pipeline),
     ) as dag:
         with TaskGroup("layers", prefix_group_id=False, tooltip="From deliveries to what is asked"):
-            layers = [_task(pipeline, stage) for stage in LAYERS]
+            layers = [_task(pipeline, stage) for stage in layers_of_pipeline(pipeline)]
         deletions = _task(pipeline, DELETIONS)
         chain(*layers, deletions)
         if pipeline.publishes:
@@ -89,7 +89,7 @@ def _publish(pipeline: Pipeline, table: str) -> PublishOperator:
 
 
 def _documentation(pipeline: Pipeline) -> str:
-    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in STAGES)
+    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in stages_of_pipeline(pipeline))
     published = ", ".join(f"`sluice://{pipeline.name}/{table}`" for table in pipeline.publishes) or "nothing"
     return f"""{pipeline.description}
 

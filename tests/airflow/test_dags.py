@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -179,3 +180,18 @@ def test_parsing_loads_no_spark(checkout: Checkout, path: Path) -> None:
 @pytest.mark.parametrize("path", DAG_FILES, ids=lambda path: path.stem)
 def test_a_dag_file_is_about_a_dozen_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 15
+
+
+def test_a_pipeline_of_other_layers_has_a_task_for_each_of_them_and_for_no_other(dags: dict[str, DAG]) -> None:
+    from orchestration.medallion import medallion_dag
+    from sluice.declare import Pipeline
+
+    made_with = dags["gym"].get_task("bronze").owner
+    for name, layers in (("two", ("bronze", "silver")), ("four", ("raw", "silver", "gold", "for_reports"))):
+        modules = tuple(f"pipelines.{name}.{layer}" for layer in layers)
+        dag = medallion_dag(Pipeline(name=name, description="Other layers.", owner=made_with, layers=modules))
+        assert {task.task_id for task in dag.tasks} == {*layers, "propagate_deletions", "optimize", "vacuum", "verify"}
+        above = {task: dag.get_task(task).upstream_task_ids for task in layers[1:]}
+        assert above == {upper: {lower} for lower, upper in itertools.pairwise(layers)}
+        assert dag.get_task("propagate_deletions").upstream_task_ids == {layers[-1]}
+        assert "**gold**" not in str(dag.doc_md) if name == "two" else "**for_reports**" in str(dag.doc_md)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice.declare import Pipeline
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -14,7 +16,7 @@ class Stage:
     text: str
 
 
-LAYERS = (
+_LAYERS = (
     Stage(
         "bronze", "Bronze: new deliveries", "Finds new deliveries in the landing folder and appends all their records to bronze."
     ),
@@ -36,8 +38,20 @@ VERIFY = Stage(
     "Recomputes one table, the next in turn, from bronze by plain batch code, and fails where a row differs. All tables, if asked.",
 )
 
-STAGES = (*LAYERS, DELETIONS, *UPKEEP, VERIFY)
-"""All of them, in order."""
+
+def layers_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+    """The stages that bring the pipeline's own layers up to date, in order."""
+    described = {stage.name: stage for stage in _LAYERS}
+    return [
+        described.get(name) or Stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
+        for name in pipeline.layer_names
+    ]
+
+
+def stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+    """All of a pipeline's stages, in order."""
+    return [*layers_of_pipeline(pipeline), DELETIONS, *UPKEEP, VERIFY]
+
 
 VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
 """What the trigger form offers for the last stage."""

@@ -78,6 +78,11 @@ class Pipeline:
         if not self.description or not self.owner:
             raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
 
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """What its layers are called, lowest first: each is a stage of a run."""
+        return tuple(layer.rsplit(".", 1)[-1] for layer in self.layers)
+
 
 def is_interval(text: str) -> bool:
     """Whether the text is an interval such as "6 hours"."""

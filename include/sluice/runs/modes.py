@@ -15,7 +15,7 @@ MODES = ("increment", "replay", "refresh")
 
 def names(graph: Graph) -> list[str]:
     """The stages of a pipeline in order: its layers, then what follows them."""
-    return [layer.rsplit(".", 1)[-1] for layer in graph.pipeline.layers] + list(AFTER_LAYERS)
+    return [*graph.pipeline.layer_names, *AFTER_LAYERS]
 
 
 def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:

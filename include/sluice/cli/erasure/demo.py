@@ -104,7 +104,7 @@ def _settings(told: Settings) -> Settings:
 def _land_and_run(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
     """Two runs, so that tables have histories; between them files are merged, so that there are removed ones."""
     pipeline = loading.pipeline(settings, name)
-    maker, layers = loading.maker(pipeline), [layer.rsplit(".", 1)[-1] for layer in pipeline.layers]
+    maker, layers = loading.maker(pipeline), list(pipeline.layer_names)
     for title, wanted, stages in (("First days", days, [*layers, "optimize"]), ("One more day", 1, layers)):
         _say(console, title)
         landed = maker.land(settings.landing / name, settings.truth / name, days=wanted, scale=scale)

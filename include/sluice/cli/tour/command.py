@@ -16,8 +16,6 @@ from sluice.cli.repair.quarantine import by_reason
 from sluice.cli.tables.read import query
 from sluice.cli.tour.folders import leave_marker, starts_afresh
 from sluice.cli.tour.report import (
-    LAYERS,
-    STAGES,
     Run,
     print_quarantine,
     print_recomputes,
@@ -32,6 +30,7 @@ from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.errors import SluiceError, UsageError
 from sluice.runs import ledger
+from sluice.runs.modes import AFTER_LAYERS
 from sluice.settings import Settings
 
 Leg = tuple[str, dict[str, object] | None]
@@ -59,8 +58,9 @@ def tour(settings: Settings, console: Console, name: str, from_path: Path | None
     maker = loading.maker(pipeline)
     by_day = "days" in inspect.signature(maker.land).parameters
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
-    minutes = max(1, round((START_SECONDS + len(legs) * len(STAGES) * TASK_SECONDS) / 60))
-    console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {len(STAGES)} Spark jobs each.")
+    tasks = len(pipeline.layer_names) + len(AFTER_LAYERS)
+    minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
+    console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
     console.print(f"On two cores this takes about {minutes} minutes.")
     own = starts_afresh(settings, console, name)
     try:
@@ -76,7 +76,7 @@ def tour(settings: Settings, console: Console, name: str, from_path: Path | None
     print_recomputes(console, runs[-1].compared())
     _print_next(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
-        if landing is None and (changed := run.changed(*LAYERS)):
+        if landing is None and (changed := run.changed(*run.layers)):
             raise SluiceError(f"The run '{title}' had nothing to read and changed {', '.join(changed)}.")
     if differs:
         raise SluiceError(f"Not what the maker of the deliveries says they must be: {', '.join(differs)}.")
@@ -106,7 +106,7 @@ def _runs(
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
             last = {"verify": VERIFY_ALL} if number == len(legs) else {}
             client.trigger(pipeline.name, run, {"mode": "increment", **last})
-            runs.append(_follow(client, console, pipeline.name, run, leg[0]))
+            runs.append(_follow(client, console, pipeline, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
         return runs
     finally:
@@ -143,9 +143,9 @@ def _unpause(client: Client, dag: str) -> None:
     client.pause(dag, False)
 
 
-def _follow(client: Client, console: Console, dag: str, run: str, title: str) -> Run:
+def _follow(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> Run:
     """Print each task as it ends; return when the run has. Raises SluiceError at the first failure."""
-    result = Run(title)
+    result, dag, stages = Run(title), pipeline.name, (*pipeline.layer_names, *AFTER_LAYERS)
     with console.status("  waiting for Airflow ...") as status:
         while True:
             state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have
@@ -153,7 +153,7 @@ def _follow(client: Client, console: Console, dag: str, run: str, title: str) ->
             for name, task in tasks.items():
                 if task["state"] in ("failed", "up_for_retry"):
                     raise _failure(client, dag, run, name, task)
-            for stage in STAGES:
+            for stage in stages:
                 task = tasks.get(stage, {})
                 if task.get("state") == "running":
                     status.update(f"  {stage} ...")
@@ -161,7 +161,7 @@ def _follow(client: Client, console: Console, dag: str, run: str, title: str) ->
                     result.seconds[stage] = task["duration"] or 0.0
                     result.reports[stage] = client.result(dag, run, stage) or {}
                     console.print(result.line(stage), highlight=False, soft_wrap=True)
-            if state == "success" and len(result.seconds) == len(STAGES):
+            if state == "success" and len(result.seconds) == len(stages):
                 return result
             if state not in ("queued", "running"):
                 raise SluiceError(f"The run '{title}' ended as {state}; done: {', '.join(result.seconds)}.")

@@ -11,9 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sluice.cli.tour.truth import Verdict
-
-LAYERS = ("bronze", "silver", "gold")
-STAGES = (*LAYERS, "propagate_deletions", "optimize", "vacuum", "verify")
+from sluice.runs.modes import AFTER_LAYERS
 
 
 @dataclass
@@ -24,6 +22,11 @@ class Run:
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def layers(self) -> list[str]:
+        """The layers of which there is a report."""
+        return [stage for stage in self.reports if stage not in AFTER_LAYERS]
+
     def total(self, key: str, *stages: str) -> int:
         """The sum of a number over the flows of these stages."""
         return sum(flow.get(key) or 0 for flow in self._flows(*stages))
@@ -31,20 +34,20 @@ class Run:
     def reasons(self) -> Counter[str]:
         """Quarantined rows by reason."""
         found: Counter[str] = Counter()
-        for flow in self._flows(*LAYERS):
+        for flow in self._flows(*self.layers):
             found.update(flow.get("quarantine_reasons") or {})
         return found
 
     def rules(self, of: str = "rules") -> Counter[tuple[str, str]]:
         """Rows that did not meet a rule, by table and rule. of: "null_rules": those of them for which it was NULL."""
         found: Counter[tuple[str, str]] = Counter()
-        for flow in self._flows(*LAYERS):
+        for flow in self._flows(*self.layers):
             found.update({(flow["flow"], rule): rows for rule, rows in (flow.get(of) or {}).items()})
         return found
 
     def not_met(self) -> list[str]:
         """Which tables as a whole did not meet which expectation, and why."""
-        rules = [(flow["flow"], rule) for flow in self._flows(*LAYERS) for rule in (flow.get("table_rules") or {}).items()]
+        rules = [(flow["flow"], rule) for flow in self._flows(*self.layers) for rule in (flow.get("table_rules") or {}).items()]
         return [f"{table} does not meet {name}: {found['text']}" for table, (name, found) in rules if found["met"] is False]
 
     def changed(self, *stages: str) -> list[str]:
@@ -83,9 +86,9 @@ def print_runs(console: Console, runs: list[Run]) -> None:
     for run in runs:
         table.add_row(
             run.title,
-            f"{run.total('deliveries', 'bronze'):,}",
-            f"{run.total('rows_out', 'bronze'):,}",
-            f"{run.total('quarantined', *LAYERS):,}",
+            f"{run.total('deliveries', *run.layers[:1]):,}",
+            f"{run.total('rows_out', *run.layers[:1]):,}",
+            f"{run.total('quarantined', *run.layers):,}",
             f"{sum(run.seconds.values()):.0f}",
         )
     console.print(table)
@@ -93,9 +96,10 @@ def print_runs(console: Console, runs: list[Run]) -> None:
     for reason, rows in reasons.most_common():
         console.print(f"  quarantined: {rows:,} x {reason}", highlight=False)
     _heading(console, "Seconds a task")
-    table = _table("run", *STAGES, text_columns=1)
+    stages = list(dict.fromkeys(stage for run in runs for stage in run.seconds))
+    table = _table("run", *stages, text_columns=1)
     for run in runs:
-        table.add_row(run.title, *(f"{run.seconds[stage]:.1f}" for stage in STAGES))
+        table.add_row(run.title, *(f"{run.seconds[stage]:.1f}" for stage in stages))
     console.print(table)
 
 
