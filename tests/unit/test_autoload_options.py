@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -76,6 +77,8 @@ def test_formats_are_found_in_spelling_of_auto_loader() -> None:
         ({"cloudFiles.schemaEvolutionMode": "addColumns"}, "Did you mean 'addnewcolumns'?"),
         ({"cloudFiles.schemaLocation": "/x"}, "lies in the checkpoint directory"),
         ({"into": "other"}, "it is of a Source in a pipeline"),
+        ({"Keep_For": "400 days"}, "it is of a Source in a pipeline"),
+        ({"subject_at": "at"}, "it is of a Source in a pipeline"),
         ({"format": "csv"}, "the arguments say it"),
         ({"pathGlobFilter": "*.{json,gz}"}, "pattern knows"),
         ({"schema_evolution": "grow"}, "unknown schema_evolution"),
@@ -84,3 +87,26 @@ def test_formats_are_found_in_spelling_of_auto_loader() -> None:
 def test_a_wrong_option_is_an_error_that_says_what_to_write(said: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told.replace("?", r"\?")):
         source(**said)
+
+
+def test_what_is_an_option_is_said_without_another_one_that_is_none() -> None:
+    """Every field of a Source is an option, an argument, or refused as of a pipeline; none is taken whose meaning needs a refused one."""
+    taken = {field.name for field in fields(Source)}
+    for name in sorted(taken):
+        try:
+            source(**{name: getattr(Source(name="visits"), name)})
+        except UsageError as error:
+            taken.discard(name)
+            assert f"'{name}' is no option here" in str(error)
+    assert not taken & {
+        "subject",
+        "domain",
+        "subject_in",
+        "subject_at",
+        "dated_by",
+        "keep_for",
+        "personal",
+        "into",
+        "may_refresh",
+    }
+    assert {"schema", "schema_hints", "most_columns", "most_growth", "clean_after_days", "redelivery"} <= taken

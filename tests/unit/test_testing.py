@@ -163,5 +163,15 @@ def test_what_a_flow_refuses_is_refused_here() -> None:
     with pytest.raises(DeclarationError, match="'rate' is bigint, its transform gives double"):
         run(typed, readings=[reading(1, 1, 5.0)])
     twice = materialized_view(reads="latest", keys="rate", name="twice")(lambda latest: latest.select("rate"))
+    mapped = table(reads="readings", keys="rate", name="mapped")(
+        lambda readings: readings.selectExpr("rate", "map('a', rate) AS m")
+    )
+    with pytest.raises(DeclarationError, match="'mapped': its column 'm' is a MAP, which Spark cannot compare"):
+        run(mapped, readings=[reading(1, 1, 5.0)])
+    seen = materialized_view(reads="latest", keys="rate", name="seen")(
+        lambda latest: latest.selectExpr("rate", "array(map(1, 2)) AS m")
+    )
+    with pytest.raises(DeclarationError, match="'seen': its column 'm' holds a MAP"):
+        run(seen, latest=[{"rate": 5.0}])
     with pytest.raises(SluiceError, match=r"'twice': 1 keys \(rate\) come more than once"):
         run(twice, latest=[{"rate": 5.0}, {"rate": 5.0}])

@@ -10,8 +10,34 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError, nearest
 
 _BY_ARGUMENTS = ("name", "path", "format")
-_OF_PIPELINES = ("into", "subject", "personal", "date_in_path", "dated_by", "may_refresh")
-_TYPES = {f.name: str(f.type) for f in fields(Source) if f.name not in (*_BY_ARGUMENTS, *_OF_PIPELINES)}
+_HERE = frozenset({
+    *(
+        "comment",
+        "pattern",
+        "multi_line",
+        "delimiter",
+        "quote",
+        "header",
+        "encoding",
+        "path_columns",
+        "most_bytes",
+        "most_growth",
+    ),
+    *("schema", "schema_hints", "infer_types", "schema_evolution", "widen_types", "most_columns"),
+    *(
+        "ready_marker",
+        "include_existing_files",
+        "allow_overwrites",
+        "redelivery",
+        "max_files_per_trigger",
+        "max_bytes_per_trigger",
+    ),
+    *("clean_source", "clean_after_days"),
+})
+"""What of a Source can be said without a pipeline. The rest is about people, dates and other tables, which nobody here looks after."""
+
+_TYPES = {f.name: str(f.type) for f in fields(Source) if f.name in _HERE}
+_OF_PIPELINES = tuple(f.name for f in fields(Source) if f.name not in (*_BY_ARGUMENTS, *_HERE))
 
 ALIASES = {
     "cloudFiles.schemaHints": "schema_hints",
@@ -81,8 +107,8 @@ def _meaning(option: str, value: object) -> dict[str, Any]:
     known = option.lower() if option.lower() in _TYPES else _LOWER_ALIASES.get(option.lower())
     if known in _TYPES:
         return {str(known): _typed(option, value, _TYPES[str(known)])}
-    if option in (*_BY_ARGUMENTS, *_OF_PIPELINES):
-        why = "the arguments say it" if option in _BY_ARGUMENTS else "it is of a Source in a pipeline"
+    if option.lower() in (*_BY_ARGUMENTS, *_OF_PIPELINES):
+        why = "the arguments say it" if option.lower() in _BY_ARGUMENTS else "it is of a Source in a pipeline"
         raise UsageError(f"autoload_to_table: '{option}' is no option here: {why}. Leave it out.")
     if known in _NEEDLESS:
         raise UsageError(f"autoload_to_table: '{option}' is not needed: {_NEEDLESS[known]}. Leave it out.")

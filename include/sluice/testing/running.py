@@ -139,7 +139,7 @@ class _Running:
         conditions.check(session(), table, rows.schema)
         judged = verdicts.with_verdict(rows, table.expectations)
         stored = made.stored(self.settings, table, judged)
-        targets.check_columns(table, stored.columns)
+        targets.check_columns(table, stored.drop(*verdicts.VERDICT).schema)
         self._judge(table, judged)
         return winners(table, made.accepted(table, stored)).drop(*PROVENANCE)
 
@@ -150,7 +150,7 @@ class _Running:
         judged = verdicts.with_verdict(rows, view.expectations)
         self._judge(view, judged)
         stored = treatments.applied(self.settings, judged, view.treatments, enforced.owner(view)).drop(*verdicts.VERDICT)
-        targets.check_columns(view, stored.columns)
+        targets.check_columns(view, stored.schema)
         twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
         if twice:
             raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")

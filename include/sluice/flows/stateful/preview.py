@@ -26,5 +26,5 @@ def examined(session: SparkSession, stream: Windowed[Any], schemas: Mapping[str,
     result = stream(*(inputs.marked(stream, name, inputs.empty(session, seen[name])) for name in stream.reads))
     refusals.check(stream, result)
     stored = treatments.applied(None, result, stream.treatments, f"Stream '{stream.name}'").schema
-    targets.check_columns(stream, stored.names)
+    targets.check_columns(stream, stored)
     return stored

@@ -39,8 +39,7 @@ def prepare(
     Returns the shape to replace it with where its present columns do not fit, which only a refresh may do. Raises DeclarationError or
     SluiceError where declared and real do not fit.
     """
-    check_columns(dataset, wanted.names)
-    comparable.check(dataset, wanted)
+    check_columns(dataset, wanted)
     protection.check(workspace, dataset, anew == REFRESH)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
     schema, checks = enforced(dataset, wanted)
@@ -121,8 +120,9 @@ def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] |
     return Bounding(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
 
 
-def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
-    """Raises DeclarationError where the declaration names a column that the transform does not give."""
+def check_columns(dataset: Dataset[Any], stored: StructType) -> None:
+    """Raises DeclarationError where the declaration names a column that the transform does not give, or where one cannot be stored."""
+    names = stored.names
     wanted = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
     if isinstance(dataset, Table) and dataset.sequence_by:
         wanted["sequence_by"] = (dataset.sequence_by,)
@@ -136,6 +136,7 @@ def check_columns(dataset: Dataset[Any], names: Sequence[str]) -> None:
                 )
     for mistake in prevention.unknown(dataset, names):
         raise DeclarationError(mistake)
+    comparable.check(dataset, stored)
 
 
 def _misfit(session: SparkSession, path: str, shape: Shape) -> bool:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows import stateful
@@ -24,7 +25,7 @@ from sluice.flows.gold.probe import reaches
 from sluice.flows.silver import made
 from sluice.flows.silver.provenance import carried
 from sluice.flows.silver.winners import normalised
-from sluice.flows.writing import comparable, enforced, targets
+from sluice.flows.writing import enforced, targets
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
@@ -84,7 +85,7 @@ def _bronze(session: SparkSession, settings: Settings, graph: Graph, source: Sou
     path = settings.table_path(graph.pipeline.name, graph.layer(source), source.name)
     if log.exists(path):
         schema = tables.read(session, path).drop(MARK).schema
-        return schema if any(not name.startswith("_") for name in schema.names) else None
+        return schema if delivered_columns(schema.names) else None
     if source.ddl is None:
         return None
     return StructType([*tables.columns(source.ddl).fields, *tables.columns(append.TECHNICAL).fields])
@@ -95,8 +96,7 @@ def _table(session: SparkSession, table: Dataset[Any], schemas: Mapping[str, Str
     rows = normalised(carried(table(_empty(session, schemas[table.reads[0]])), table.name))
     enforced.check(table, rows.schema)
     schema = made.in_order(made.stored(None, table, with_verdict(rows, ())).drop(*VERDICT).schema)
-    targets.check_columns(table, schema.names)
-    comparable.check(table, schema)
+    targets.check_columns(table, schema)
     found.mistakes += conditions.mistakes(session, table, rows.schema)
     return schema
 
@@ -112,8 +112,7 @@ def _view(session: SparkSession, view: Dataset[Any], schemas: Mapping[str, Struc
     rows = view(*(_empty(session, inputs[name]) for name in view.reads))
     enforced.check(view, rows.schema)
     stored = treatments.applied(None, rows, view.treatments, f"View '{view.name}'").schema
-    targets.check_columns(view, stored.names)
-    comparable.check(view, stored)
+    targets.check_columns(view, stored)
     found.mistakes += conditions.mistakes(session, view, rows.schema)
     for name, reach in reaches(session, view, inputs).items():
         declared = view.reach.get(name)
