@@ -147,6 +147,13 @@ def test_sources_that_go_into_one_table_are_of_one_kind(items: Any, message: str
 def test_a_schema_spelt_in_another_way_is_the_same() -> None:
     spelt = "PARTS struct<a:integer,b: decimal(10, 2)>, `email` string COMMENT 'never shown', who STRING NOT NULL, id  LONG"
     assert graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=spelt)])
+    told = (
+        "id BIGINT COMMENT 'which one, of all (or <none)', who: STRING, email STRING COMMENT \"it's, so to say, hers\", "
+        "parts STRUCT<a INT COMMENT 'a, b', b: DECIMAL(10,2)>"
+    )
+    assert graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told)])
+    with pytest.raises(DeclarationError, match="column 'email' is not the same in both"):
+        graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told.replace("email STRING", "email DATE"))])
 
 
 def test_a_graph_knows_which_sources_feed_a_table() -> None:

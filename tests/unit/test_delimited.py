@@ -96,8 +96,8 @@ def test_header_names_are_those_of_a_table_and_of_the_table(read: Read) -> None:
     source = Source(name="orders", format="csv", schema_evolution="rescue")
     (row,) = read("\ufeffID,Name,name,full name,,_file\n6,f,g,h,i,j\n", source=source)
     assert row[:2] == ("6", "f")
-    assert rescued(row) == {"_field_3": "g", "full_name": "h", "_field_5": "i", "_field_6": "j"}
-    assert read.news == [pa.struct([("full_name", pa.string())])]  # type: ignore[attr-defined]
+    assert rescued(row) == {"_field_3": "g", "full_name": "h", "_field_5": "i", "_file": "j"}
+    assert read.news == [pa.struct([("full_name", pa.string()), ("_file", pa.string())])]  # type: ignore[attr-defined]
 
 
 def test_unknown_fields_are_rescued_and_told_with_the_least_type(read: Read) -> None:
@@ -151,7 +151,7 @@ def test_values_in_the_path_are_fields_unless_the_record_has_its_own(read: Read)
     assert rows[0][:3] == ("1", date(2026, 1, 2), 3)
     assert rescued(rows[0]) == {"more": "x", "_file": "y"}
     assert rows[1] == (None, None, None, None, RAGGED, "2")
-    assert read.news == [pa.struct([("more", pa.string())])]  # type: ignore[attr-defined]
+    assert read.news == [pa.struct([("more", pa.string()), ("_file", pa.string())])]  # type: ignore[attr-defined]
     assert read("id,hour\n1,3\n", pa.schema([("id", pa.string())]), HOUR="9")[0][1] == '{"hour":"3"}'
 
 

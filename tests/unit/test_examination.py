@@ -7,6 +7,7 @@ import hashlib
 import os
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,25 @@ def test_whole_files_are_refused_with_the_reason(deliver: Deliver) -> None:
     )
 
 
+def test_a_parquet_file_of_a_few_kilobytes_that_would_fill_the_memory_is_refused_before_it_is_read(deliver: Deliver) -> None:
+    source = Source(name="s", format="parquet")
+
+    def packed(rows: int) -> bytes:
+        sink = pa.BufferOutputStream()
+        parquet.write_table(pa.table({"n": pa.repeat(pa.scalar(7, pa.int64()), rows)}), sink)
+        return bytes(sink.getvalue().to_pybytes())
+
+    bomb = packed(10_000_000)
+    assert len(bomb) < 50_000
+    assert "grows more than 1000 times" in str(refused(source, deliver("a", bomb)))
+    assert look(replace(source, most_growth=10_000), deliver("a", bomb)).text_bytes >= 80_000_000
+    assert look(source, deliver("b", packed(500_000))).state == "ingested", "a small file with the same value in each row is none"
+    # Of one long text in all rows Arrow has one copy, and a row of a table has its own.
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"t": pa.repeat(pa.scalar("x" * 5000), 100_000)}), sink)
+    assert "grows more than 1000 times" in str(refused(source, deliver("c", bytes(sink.getvalue().to_pybytes()))))
+
+
 def test_a_line_that_is_too_long_is_refused_unless_documents_are_read(deliver: Deliver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "LONGEST", 3_000_000)
     long = deliver("a", b'{"a": "' + b"x" * 5_000_000 + b'"}\n')
@@ -142,7 +162,7 @@ def test_a_packed_parquet_file_is_unpacked_in_little_memory_and_no_further_than_
     parquet.write_table(pa.table({"a": packed}), tmp_path / "packed")
     delivery = deliver("a", (tmp_path / "packed").read_bytes())
     before = pa.total_allocated_bytes()
-    source = Source(name="s", format="parquet")
+    source = Source(name="s", format="parquet", most_growth=10**9)
     assert "more than 10000000000 bytes" in str(refused(source, delivery))
     assert pa.total_allocated_bytes() - before < 50_000_000 and pa.default_memory_pool().max_memory() < 2_000_000_000
 

@@ -70,11 +70,14 @@ class Autoload:
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
         """The batches of this run, oldest first, counted from what is committed: of each what `lastProgress` has of the last."""
-        batches: dict[int, list[dict[str, Any]]] = {}
+        batches: dict[int | None, list[dict[str, Any]]] = {}
         for row in ledger.rows(self._workspace.outcomes):
             if row["run"] == self.runId:
-                batches.setdefault(int(str(row["batch"])), []).append(row)
-        return [self._progress(batch, rows) for batch, rows in sorted(batches.items())]
+                batches.setdefault(None if row["batch"] is None else int(str(row["batch"])), []).append(row)
+        # Deliveries that were taken in parts of a batch, or one by one, have no number of a batch.
+        return [
+            self._progress(batch, rows) for batch, rows in sorted(batches.items(), key=lambda one: (one[0] is None, one[0] or 0))
+        ]
 
     @property
     def lastProgress(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.append import TECHNICAL
-from sluice.ingest.values.columns import RESERVED
 from sluice.lake import log, tables
 from sluice.lake.tables import Shape
 
@@ -89,7 +89,8 @@ def is_there(target: Target) -> bool:
 
 def own_columns(session: SparkSession, path: str) -> StructType:
     """The table's columns without Sluice's."""
-    return StructType([field for field in tables.read(session, path).schema if field.name.lower() not in RESERVED])
+    schema = tables.read(session, path).schema
+    return StructType([schema[name] for name in delivered_columns(schema.names)])
 
 
 def refuse_other_types(session: SparkSession, target: Target, source: Source) -> None:

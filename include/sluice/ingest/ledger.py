@@ -53,11 +53,13 @@ OUTCOMES = pa.schema([
     pa.field("recorded_at", _INSTANT),
     pa.field("read", pa.int64()),
     pa.field("discarded", pa.int64()),
+    pa.field("held_back", pa.string()),
 ])
 """state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
 
-read: the records that the file has. read = rows + quarantined + suppressed + discarded. The last two columns an older lake has not, until
-something is appended to it.
+read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON, the fields that this delivery was
+the first of its source to have and that became no column, with their types. The last three columns an older lake has not, until something is
+appended to it.
 """
 
 LOST = "lost"

@@ -39,7 +39,7 @@ known_until: where valid_to is open, the last instant at which the person was sa
 come when the entry was lifted. The last five columns a lake of before has not until `create`.
 """
 _PSEUDONYM, _AT, _DELIVERY = "_pseudonym", "_suppressed_at", "_delivery"
-_ENTRY = {name: f"_entry_{name}" for name in ("pseudonym", "valid_from", "valid_to", "lifted_at", "lifted_delivery")}
+_ENTRY = {name: f"_sluice_entry_{name}" for name in ("pseudonym", "valid_from", "valid_to", "lifted_at", "lifted_delivery")}
 _THEIRS = (
     f"{_PSEUDONYM} = {_ENTRY['pseudonym']}"
     f" AND ({_AT} < {_ENTRY['valid_from']}) IS NOT TRUE"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, MapType, StructType, TimestampNTZType, TimestampType
 
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.pipeline import duration
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import nearest
@@ -138,7 +139,7 @@ def _quoted(columns: Sequence[str]) -> list[Column]:
 def _unknown(columns: Sequence[str], table: str, schemas: Mapping[str, StructType]) -> str | None:
     if table not in schemas:
         return None
-    names = [name for name in schemas[table].names if not name.startswith("_")]
+    names = delivered_columns(schemas[table].names)
     unknown = next((name for name in columns if name not in schemas[table].names), None)
     return f"it names '{unknown}', no column of '{table}'.{nearest(unknown, names)}" if unknown else None
 

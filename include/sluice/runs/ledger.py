@@ -95,6 +95,7 @@ _OF_OUTCOME = (
     "reason",
     "batch",
     "recorded_at",
+    "held_back",
 )
 """What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import DoubleType, FloatType
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action, Expectation
 from sluice.ingest import ledger
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 AnyTable = Table[Any]
 _FEW = 100
-_PLACE, _HASH = "_place", "_hash"
+_PLACE, _HASH = "_sluice_place", "_sluice_hash"
 
 
 def of_table(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
@@ -59,7 +60,7 @@ def _records(workspace: Workspace, source: Source) -> DataFrame | None:
     if not log.exists(path):
         return None
     bronze = tables.read(workspace.session, path)
-    if all(name.startswith("_") for name in bronze.columns):
+    if not delivered_columns(bronze.columns):
         return None
     numbers = sorted(counting(workspace, source))
     if len(numbers) > _FEW:  # as a condition they would be slow to plan

@@ -67,6 +67,7 @@ def ledger(
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:
         raise UsageError(f"No delivery is of a source '{source}'.{nearest(source, sources)}")
+    # By name: the types are in --json's declaration of them, `sluice status` says what keeps them.
     rows = [row for row in reversed(found) if source in (None, row["source"]) and state in (None, row["state"])]
     columns = (
         "delivery",
@@ -85,6 +86,7 @@ def ledger(
         "batch",
         "ingest_run",
         "reason",
+        "held_back",
     )
     _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
 

@@ -10,7 +10,7 @@ from sluice.cli.printing import console, print_rows, second, size, span
 from sluice.declare.assembly.loading import load
 from sluice.errors import SluiceError
 from sluice.runs.planning import plan
-from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
+from sluice.runs.status import freshness, gaps, lag, reconciliation, rescued_fields, stale
 from sluice.runs.status.books import Books
 from sluice.settings import Settings
 
@@ -23,6 +23,7 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "stale": [],
         "restored": [],
         "gaps": [],
+        "rescued_fields": [],
         "accounts": [],
         "problems": [],
     }
@@ -36,6 +37,7 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "stale": _stale,
         "restored": _restored,
         "gaps": _gaps,
+        "rescued_fields": lambda books: list(rescued_fields.rescued_fields(books)),
         "accounts": _accounts,
     }
     for name, part in parts.items():
@@ -58,6 +60,8 @@ def show(state: dict[str, Any]) -> None:
         print_rows(rows, ("table", "to version", "at"), title="Restored, without what was taken since (UTC)")
     if state["gaps"]:
         print_rows(state["gaps"], ("scheduled", "its runs", "command"), title="Gaps in the schedule")
+    if state["rescued_fields"]:
+        print_rows(state["rescued_fields"], ("source", "keep"), title="Fields in _rescued_data that could be columns")
     _show_accounts(state["accounts"])
     for problem in state["problems"]:
         console().print(problem, soft_wrap=True)
@@ -175,16 +179,20 @@ def _show_freshness(published: list[dict[str, Any]]) -> None:
 def _show_accounts(accounts: list[dict[str, Any]]) -> None:
     if not accounts:
         return
-    rows = [{**account, "": "OK" if account["adds_up"] else _off(account["off"])} for account in accounts]
-    columns = ("source", "landed", "bronze", "aside", "suppressed", "discarded", "erased", "")
-    print_rows([{**row, "erased": row["erased"] + row["erased_aside"]} for row in rows], columns, title="Records")
+    rows = [{**account, "": "OK" if account["adds_up"] else _off(account)} for account in accounts]
+    columns = ("source", "landed", "bronze", "marked", "aside", "suppressed", "discarded", "erased", "")
+    shown = [{**row, "erased": row["erased"] + row["erased_aside"], "marked": row["marked"] or None} for row in rows]
+    print_rows(shown, columns, title="Records")
     differing = [row for account in accounts for row in account["deliveries"]]
     if differing:
         print_rows(differing[:20], ("table", "delivery", "counted", "there"), title="Deliveries that differ")
 
 
-def _off(tables: dict[str, int]) -> str:
-    return ", ".join(f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in tables.items())
+def _off(account: dict[str, Any]) -> str:
+    said = [f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in account["off"].items()]
+    if account["hidden"]:
+        said.append(f"{account['hidden']:,} rows are marked as those of erased people, and nobody was erased: no table sees them")
+    return ", ".join(said)
 
 
 def _span(seconds: int | None) -> str | None:

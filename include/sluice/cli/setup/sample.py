@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from sluice.declare.ingest.field_names import is_own
 from sluice.errors import UsageError
 from sluice.ingest.values.columns import column_names
 
@@ -194,7 +195,8 @@ def _together(looks: list[_Look]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     rows: dict[frozenset[tuple[str, str]], Row] = {}
     share = max(1, MOST_ROWS // len(looks))
     for seen in looks:
-        names = [name and spelling.setdefault(name.lower(), name) for name in column_names(seen.names)]
+        fit = ["" if is_own(name) else name for name in column_names(seen.names)]
+        names = [name and spelling.setdefault(name.lower(), name) for name in fit]
         for record in seen.records[:share]:
             row = {name: value.strip() for name, value in zip(names, record, strict=True) if name and value.strip()}
             rows[frozenset(row.items())] = row

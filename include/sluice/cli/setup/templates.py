@@ -89,6 +89,10 @@ def _bronze(draft: Draft) -> str:
         options["delimiter"] = draft.delimiter
     if draft.encoding != "utf-8":
         options["encoding"] = draft.encoding
+    # Such a field becomes a column only where it is named.
+    hints = ", ".join(f"{column.bronze} STRING" for column in draft.columns if column.bronze.startswith("_"))
+    if hints:
+        options["schema_hints"] = hints
     lines = "\n".join(f"    {option}={_quoted(value)}," for option, value in options.items())
     return f'''"""What is delivered: files put into <landing>/{draft.pipeline}/{draft.source}."""
 

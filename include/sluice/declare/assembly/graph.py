@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, rule_checks
+from sluice.declare.assembly import inputs, into, kept_fields, rule_checks
 from sluice.declare.assembly.inputs import called
 from sluice.declare.datasets import role_views
 from sluice.declare.datasets.computed import View
@@ -16,7 +16,6 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.erasure import lifetimes, prevention, subject_checks
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared, expanded, passing
-from sluice.declare.ingest import into
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import Hmac
@@ -151,6 +150,7 @@ def graph(
     wrong_inputs = inputs.mistakes(everything, given)
     mistakes = [
         *_duplicates([*everything, *unstored, *computed]),
+        *kept_fields.mistakes(sources.values()),
         *shared,
         *wrong_inputs,
         *_layers(pipeline, [*everything, *computed]),

@@ -9,6 +9,7 @@ from typing import Any
 from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import through
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest
@@ -36,9 +37,7 @@ def _personal(whose: Whose) -> Iterator[str]:
     """A personal column that leads to nobody could not be erased."""
     for name, declared in whose.own.items():
         item = whose.declared[name]
-        columns = [
-            column for column in declared if not column.startswith("_")
-        ]  # the others are the engine's, which hides them by itself
+        columns = delivered_columns(declared)  # the others are the engine's, which hides them by itself
         if isinstance(item, Source):
             if columns and not item.subject:
                 yield (

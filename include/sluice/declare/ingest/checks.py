@@ -21,7 +21,7 @@ _CHOICES = {
     "clean_source": ("keep", "archive", "delete"),
 }
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth")
+_AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth", "most_columns")
 
 
 def amount(source: str, field: str, said: int | str) -> int:

@@ -27,6 +27,7 @@ class Source:
         path: the folder below <landing>/<pipeline>/, by itself the source's name; it is searched with its sub-folders.
         path_columns: `date=2026-11-20` in a path is a column `date` of its records.
         most_bytes: a file that has more when it is decompressed is quarantined whole; also one that grows more than `most_growth` times.
+        Of Parquet that is what its rows take in memory, and a small file counts as 256 KB.
 
     What becomes of it
         schema: DDL text or a StructType of the records' columns; None: inferred from the first deliveries, and it grows with further ones.
@@ -34,7 +35,8 @@ class Source:
         schema_evolution: what a field means that is no column yet. "add_new_columns" (by itself, without a schema): it becomes one, in
         the same run, nested ones too. "rescue" (by itself, with a schema): it goes to _rescued_data. "fail_on_new_columns": the run fails before
         it writes. "none": it is left out. widen_types: a column's type may grow (INT to BIGINT to DOUBLE, DATE to TIMESTAMP);
-        else, and for every other change, what does not fit goes to _rescued_data.
+        else, and for every other change, what does not fit goes to _rescued_data. A field that begins with an underscore goes there as well,
+        unless schema or schema_hints name it. most_columns: how many columns a table grows to, nested fields counted; the rest is rescued.
         into: the source whose bronze table the records go into, instead of one of their own.
         subject: the column that says whose record it is; personal: further columns with personal data. Neither gets into statistics.
         domain: which kind of identifier the subject is, by itself the subject's name; sources of one domain know a person by the same values.
@@ -75,6 +77,7 @@ class Source:
     infer_types: bool = True
     schema_evolution: Evolution | None = None
     widen_types: bool = False
+    most_columns: int = 2000
     into: str | None = None
     subject: str | None = None
     domain: str = ""

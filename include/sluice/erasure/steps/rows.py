@@ -9,6 +9,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import Place
@@ -114,7 +115,7 @@ def _rows_aside(workspace: Workspace, place: Place) -> DataFrame:
     if place.at:
         source = places.source_of(workspace, workspace.graph[place.name.removesuffix("_quarantine")])
         schema = delta.read(workspace.session, workspace.path(source.name)).schema
-        fields = StructType([field for field in schema if not field.name.startswith("_")])
+        fields = StructType([schema[name] for name in delivered_columns(schema.names)])
         told = told.select(*PROVENANCE, "_subject", F.from_json("record", fields).alias("_told")).select(
             *PROVENANCE, "_subject", "_told.*"
         )

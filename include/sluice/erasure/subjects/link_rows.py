@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.erasure.links import Link
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
@@ -149,7 +150,7 @@ def _bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
     if not log.exists(path):
         return None
     bronze = tables.read(workspace.session, path)
-    return None if all(name.startswith("_") for name in bronze.columns) else bronze
+    return bronze if delivered_columns(bronze.columns) else None
 
 
 def _columns(link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.reading.delivery import Examined
+from sluice.ingest.schema.held_back import held_back_note, newly_held_back
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -22,12 +24,17 @@ def outcomes(
     suppressed: dict[int, int],
     batch: int | None,
     read: Mapping[int, int],
-) -> list[dict[str, object]]:
-    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine. read: where it is known."""
+    held_back: Mapping[int, Mapping[str, str]],
+) -> list[dict[str, Any]]:
+    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine.
+
+    read: where it is known. held_back: by delivery, the fields that became no column.
+    """
     written = _counted(workspace, workspace.path(source.name), examined)
     aside = _counted(workspace, workspace.quarantine(source.name), examined)
+    fresh = newly_held_back(held_back, _told_before(workspace, source)) if any(held_back.values()) else {}
     now = datetime.now(UTC)
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
     for item in examined:
         delivery = item.delivery
         rows, rescued = written.get(delivery.number, (0, 0))
@@ -54,6 +61,7 @@ def outcomes(
             "batch": batch,
             "run": workspace.run,
             "recorded_at": now,
+            "held_back": fresh.get(delivery.number),
         })
     return found
 
@@ -67,8 +75,16 @@ def _counted(workspace: Workspace, path: str, examined: list[Examined]) -> dict[
     return {row._delivery: (row["rows"], row.rescued) for row in counted.collect()}
 
 
-def count(report: FlowReport, outcomes: list[dict[str, object]]) -> None:
+def _told_before(workspace: Workspace, source: Source) -> list[str | None]:
+    """What earlier outcomes of the source say of fields that became no column."""
+    rows: list[dict[str, Any]] = ledger.rows(workspace.outcomes, ["source", "held_back"])
+    return [row["held_back"] for row in rows if row["source"] == source.name]
+
+
+def count(report: FlowReport, source: Source, outcomes: list[dict[str, Any]]) -> None:
     """Add the outcomes of a batch to the flow's report."""
+    note = held_back_note(source, [outcome["held_back"] for outcome in outcomes])
+    report.notes += [note] if note else []
     report.batches += 1
     report.deliveries += len(outcomes)
     for outcome in outcomes:

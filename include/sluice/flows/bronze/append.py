@@ -11,6 +11,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze import intake, reread
+from sluice.flows.bronze.apart import take_together_or_apart
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import Checkpoint, current
 from sluice.ingest import ledger
@@ -105,7 +106,7 @@ def ingest(
         few = sum(row["size"] or 0 for row in part) <= records.HERE
         evaluation.suit(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_of(row, folder) for row in part]
-        intake.take(workspace, source, _looked_at(source, deliveries), report, transaction)
+        take_together_or_apart(workspace, source, _looked_at(source, deliveries), report, transaction)
 
 
 def _as_they_are(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -26,6 +26,7 @@ from sluice.ingest.reading.examination import examine
 from sluice.ingest.reading.records import Records
 from sluice.ingest.schema import evolution
 from sluice.ingest.schema.evolution import Columns
+from sluice.ingest.schema.held_back import held_back_fields
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -41,11 +42,15 @@ Store = Callable[["DataFrame"], None]
 
 @dataclass(frozen=True)
 class Written:
-    """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known."""
+    """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known.
+
+    held_back: by delivery, the fields that became no column.
+    """
 
     examined: list[Examined]
     read: dict[int, int] = field(default_factory=dict)
     suppressed: dict[int, int] = field(default_factory=dict)
+    held_back: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
 def take(
@@ -70,10 +75,16 @@ def take(
     written = write(workspace, source, rest, store) if rest else Written([])
     done = [*before, *written.examined]
     outcomes = accounting.outcomes(
-        workspace, source, done, suppressed | written.suppressed, transaction.batch if transaction else None, written.read
+        workspace,
+        source,
+        done,
+        suppressed | written.suppressed,
+        transaction.batch if transaction else None,
+        written.read,
+        written.held_back,
     )
     ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
-    accounting.count(report, outcomes)
+    accounting.count(report, source, outcomes)
 
 
 def folder_of(workspace: Workspace, source: Source) -> Path:
@@ -110,14 +121,14 @@ def columns_of(workspace: Workspace, source: Source, anew: bool = False) -> Colu
 
 def write(workspace: Workspace, source: Source, examined: list[Examined], store: Store, anew: bool = False) -> Written:
     """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`. anew: their columns are found out anew."""
-    examined, found = read(workspace, source, examined, anew)
+    examined, found, held_back = read(workspace, source, examined, anew)
     # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
     whole = _whole_files(workspace, examined)
     try:
         if found.frame is None:
             _set_aside(workspace, source, whole, numbers)
-            return Written(examined, found.read)
+            return Written(examined, found.read, held_back=held_back)
         kept, suppressed = without_erased(workspace, source, found.frame)
         good, bad = _sizes(kept, found, some_left_out=bool(suppressed))
         aside = _rows_aside(source, kept) if bad else None
@@ -125,13 +136,15 @@ def write(workspace: Workspace, source: Source, examined: list[Examined], store:
         _set_aside(workspace, source, both, numbers)
         if good:
             store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"))
-        return Written(examined, found.read, suppressed)
+        return Written(examined, found.read, suppressed, held_back)
     finally:
         found.release()
 
 
-def read(workspace: Workspace, source: Source, examined: list[Examined], anew: bool) -> tuple[list[Examined], Records]:
-    """The deliveries' records, read into the columns that all of them together have."""
+def read(
+    workspace: Workspace, source: Source, examined: list[Examined], anew: bool
+) -> tuple[list[Examined], Records, dict[int, dict[str, str]]]:
+    """The deliveries' records, read into the columns that all of them together have; and by delivery the fields that became none."""
     columns = columns_of(workspace, source, anew)
     log_ = workspace.schemas(source.table)
     if not columns.settled:
@@ -154,7 +167,7 @@ def read(workspace: Workspace, source: Source, examined: list[Examined], anew: b
             found.release()
             raise
         if grown.schema.equals(columns.schema):
-            return examined, found
+            return examined, found, {number: held_back_fields(grown, news) for number, news in found.found.items()}
         found.release()
         columns = grown
 

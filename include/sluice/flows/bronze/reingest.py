@@ -9,6 +9,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.flows.bronze import append, intake
+from sluice.flows.bronze.apart import take_together_or_apart
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
@@ -38,7 +39,7 @@ def run(workspace: Workspace, source: Source, interval: Interval, report: FlowRe
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:
             workspace.note(f"bronze_{source.name}", [item.delivery.number for item in changed])
-            intake.take(workspace, source, changed, report)
+            take_together_or_apart(workspace, source, changed, report)
 
 
 def of_interval(workspace: Workspace, source: Source, interval: Interval) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.field_names import is_own
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.widening import typed_as
@@ -46,9 +47,9 @@ def run(workspace: Workspace, source: Source, shape: Shape, report: FlowReport) 
     written = intake.write(workspace, source, examined, store, anew=True)
     if not stored:  # nothing of them fits any more
         store(tables.read(workspace.session, workspace.path(source.name)).limit(0))
-    outcomes = accounting.outcomes(workspace, source, written.examined, written.suppressed, None, written.read)
+    outcomes = accounting.outcomes(workspace, source, written.examined, written.suppressed, None, written.read, written.held_back)
     ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
-    accounting.count(report, outcomes)
+    accounting.count(report, source, outcomes)
 
 
 def _known(workspace: Workspace, source: Source) -> list[Examined]:
@@ -63,7 +64,7 @@ def _replace(workspace: Workspace, source: Source, shape: Shape, rows: DataFrame
     again = tables.inline(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
     others = tables.read(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
     final = rows if others.isEmpty() else rows.unionByName(typed_as(others, rows.schema), allowMissingColumns=True)
-    technical = [name for name in shape.schema.names if name.startswith("_")]
+    technical = [name for name in shape.schema.names if is_own(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
     tables.replace(final, path, Shape(schema=schema, comment=shape.comment, statistics=shape.statistics, retain=shape.retain))

@@ -17,6 +17,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, widening
+from sluice.flows.bronze.apart import take_together_or_apart
 from sluice.flows.quarantine import journal, settlement, staging
 from sluice.flows.quarantine.journal import Leaving
 from sluice.flows.quarantine.staging import Record, Staged
@@ -111,7 +112,7 @@ def _files(workspace: Workspace, source: Source, found: DataFrame, report: FlowR
                 if item.state != ledger.MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
-                intake.take(workspace, source, again, report)
+                take_together_or_apart(workspace, source, again, report)
 
 
 def _bytes(found: DataFrame, delivery: Delivery) -> bytes | None:
@@ -127,7 +128,7 @@ def _records(workspace: Workspace, source: Source, found: DataFrame, report: Flo
     waiting = [Record(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
     with staging.folder(workspace) as folder:
         staged = staging.of_records(source, waiting, folder)
-        _, parsed = intake.read(workspace, source, staged.examined, False)
+        _, parsed, _ = intake.read(workspace, source, staged.examined, False)
         try:
             if parsed.frame is not None:
                 _admit(workspace, source, staged, parsed.frame, report)

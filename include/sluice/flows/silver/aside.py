@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.field_names import is_own
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action
 from sluice.flows.silver.made import AnyTable
@@ -70,7 +71,7 @@ def _as_they_came(workspace: Workspace, source: Source, deliveries: Sequence[int
     low, high = (min(deliveries), max(deliveries)) if deliveries else (0, 0)
     bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # What did not fit into a column came, too.
-    own = [name for name in bronze.columns if not name.startswith("_") or name == "_rescued_data"]
+    own = [name for name in bronze.columns if not is_own(name) or name == "_rescued_data"]
     came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")
     return bronze.select(*PROVENANCE, "_file", came, _subject(workspace.graph, source, bronze.columns).alias("of"))
 

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.silver.provenance import carried
@@ -35,7 +36,7 @@ def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructTy
     if not log.exists(path):
         return None
     bronze = anonymised.seen_by(table, tables.read(workspace.session, path))
-    if not [name for name in bronze.columns if not name.startswith("_")]:
+    if not delivered_columns(bronze.columns):
         return None
     rows = normalised(carried(table(bronze), table.name))
     enforced.check(table, rows.schema)

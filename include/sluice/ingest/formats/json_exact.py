@@ -29,7 +29,7 @@ class News:
 
     def add_type(self, name: str, type: pa.DataType) -> None:
         """As `add`, where the type is known. Below a known struct the new members count more than that something else came, too."""
-        if not fitting.may_grow(name, self._known, True):
+        if not fitting.may_grow(name, self._known):
             return
         seen = self._seen.get(name)
         known = self._known.get(name)

@@ -20,6 +20,10 @@ _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
 _SMALLEST = 12
 _ABOUT, _MOST = 2_000_000, 8_000_000
 _MOST_ROWS = 1 << 16
+_ROW = 32
+"""What a row takes in memory besides its fields: its delivery, its file and its number."""
+_SMALL_FILE = 1 << 18
+"""A file that is smaller may grow as one of this size: a few kilobytes with the same values in each of many rows are no attack."""
 
 
 @contextlib.contextmanager
@@ -49,13 +53,15 @@ def batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
 def measure(source: Source, path: Path) -> tuple[int, int]:
     """How many rows the file has and about how many bytes they have in memory. Reads all of it. Raises Unreadable."""
     rows = size = 0
+    on_disk = max(path.stat().st_size, _SMALL_FILE)
     with opened(source, path) as file:
         packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
-        opening.check_limits(source, path.stat().st_size, packed)
+        # What the file says of itself spares reading it; what it really has is counted below.
+        opening.check_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
         for batch in batches(file):
             rows += batch.num_rows
             size += _size(batch)
-            opening.check_limits(source, size, size)
+            opening.check_limits(source, on_disk, size + rows * _ROW)
             try:
                 batch.validate(full=True)
             except pa.ArrowInvalid:

@@ -55,14 +55,19 @@ class Refused(SluiceError):
 class Records:
     """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
 
-    news: what the records have that the columns have not, as `types.grown` takes it.
+    found: by delivery, what its records have that the columns have not, as `Parsed.news`.
     """
 
     frame: DataFrame | None = None
     read: Counter[int] = field(default_factory=Counter)
     problems: int = 0
-    news: pa.StructType = field(default_factory=lambda: pa.struct([]))
+    found: dict[int, pa.StructType] = field(default_factory=dict)
     release: Callable[[], object] = lambda: None
+
+    @property
+    def news(self) -> pa.StructType:
+        """What the records of all of them have that the columns have not, as `types.grown` takes it."""
+        return reduce(types.merged, self.found.values(), pa.struct([]))
 
 
 def read(session: SparkSession, source: Source, examined: list[Examined], columns: pa.Schema) -> Records:
@@ -127,12 +132,13 @@ def _subject_in_text(field: str) -> Column:
 
 def _here(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
     read: Counter[int] = Counter()
-    blocks, news, problems = [], [], 0
+    blocks, problems = [], 0
+    found: dict[int, pa.StructType] = {}
     for item in readable:
         try:
             for block in of_delivery(source, place_of(item), columns):
                 blocks.append(block.rows)
-                news.append(block.news)
+                found[item.delivery.number] = types.merged(found.get(item.delivery.number, pa.struct([])), block.news)
                 read[item.delivery.number] += block.rows.num_rows
                 problems += block.rows.num_rows - block.rows["_problem"].null_count
         except (Unreadable, OSError) as error:
@@ -144,7 +150,7 @@ def _here(session: SparkSession, source: Source, readable: list[Examined], colum
     if not everything.num_rows:
         return Records(read=read)
     frame = session.createDataFrame(everything, _spark_schema(columns))
-    return Records(_stamped(frame), read, problems, reduce(types.merged, news, pa.struct([])))
+    return Records(_stamped(frame), read, problems, found)
 
 
 def _by_workers(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
@@ -164,12 +170,12 @@ def _by_workers(session: SparkSession, source: Source, readable: list[Examined],
     if refused:
         frame.unpersist()
         raise Refused(refused)
-    news = [heard(first._news) for row in counted for first in row.news]
+    found = {row._delivery: reduce(types.merged, [heard(first._news) for first in row.news]) for row in counted if row.news}
     return Records(
         _stamped(frame.drop(NEWS.name)),
         Counter({row._delivery: row["read"] for row in counted}),
         sum(row.problems for row in counted),
-        reduce(types.merged, news, pa.struct([])),
+        found,
         frame.unpersist,
     )
 

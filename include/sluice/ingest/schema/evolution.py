@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.field_names import becomes_column, is_own
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
-from sluice.ingest.values.columns import RESERVED
 from sluice.lake import tables
 from sluice.printable import as_one_line
 
@@ -48,10 +48,10 @@ def current(source: Source, folder: str, bronze: StructType | None, run: str, an
     """The columns now. folder: of the schema log; bronze: the table's columns; anew: as if nothing had been ingested yet."""
     grows = source.schema_evolution == "add_new_columns"
     logged = None if anew or (source.ddl and not grows) else schema_log.latest(folder)
-    there = StructType([field for field in bronze or () if field.name not in RESERVED])
+    there = _without_own(bronze or StructType())
     if source.ddl:
         declared = tables.columns(source.ddl)
-        schema = _as_grown(declared, logged.columns(), source) if logged else declared
+        schema = _as_grown(declared, _without_own(logged.columns()), source) if logged else declared
         return Columns(source, _arrow(schema), settled=True)
     if logged is None and there.fields and not anew:
         # Their types were not inferred: what came was kept as text, and is.
@@ -61,7 +61,7 @@ def current(source: Source, folder: str, bronze: StructType | None, run: str, an
         return Columns(source, _arrow(_hints(source)), settled=False)
     if schema_log.versions(folder)[0].why == _AS_IT_WAS:
         source = replace(source, infer_types=False, widen_types=False)
-    return Columns(source, _arrow(_and(logged.columns(), _hints(source))), settled=True)
+    return Columns(source, _arrow(_and(_without_own(logged.columns()), _hints(source))), settled=True)
 
 
 def grown(columns: Columns, news: pa.StructType, folder: str, run: str, why: str = "") -> Columns:
@@ -70,7 +70,7 @@ def grown(columns: Columns, news: pa.StructType, folder: str, run: str, why: str
     Raises NewColumns where the source says that a run with new fields fails.
     """
     source = columns.source
-    unknown = list(_unknown(columns.schema, news))
+    unknown = [name for name, _ in unknown_fields(columns.schema, news) if grows_by_itself(source, name)]
     if unknown and source.schema_evolution == "fail_on_new_columns":
         raise NewColumns(
             f"Source '{source.name}': no column yet: {_listed(unknown)}, and schema_evolution is 'fail_on_new_columns'. "
@@ -88,6 +88,34 @@ def grown(columns: Columns, news: pa.StructType, folder: str, run: str, why: str
 def sampled(examined: list[Examined]) -> list[Examined]:
     """The deliveries that a first schema is inferred from."""
     return [item for item in examined if item.state == "ingested" and not item.empty][:SAMPLE_FILES]
+
+
+def unknown_fields(schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = "") -> Iterator[tuple[str, pa.DataType]]:
+    """The fields of the news that the schema has not, nested ones by their path."""
+    known = {field.name: field.type for field in schema}
+    for field in news:
+        if field.name not in known:
+            yield within + field.name, field.type
+        elif pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name]):
+            yield from unknown_fields(known[field.name], field.type, f"{within}{field.name}.")
+
+
+def grows_by_itself(source: Source, path: str) -> bool:
+    """Whether a field becomes a column without being named, if there is room. path: as `unknown_fields` gives it."""
+    return "." in path or becomes_column(source, path)
+
+
+def withdraw_unwritten(folder: str, bronze: StructType) -> None:
+    """Give up the versions of the schema log with columns that the bronze table has not: of an attempt that could not be written."""
+    types_there = {field.name: field.dataType for field in bronze}
+    found = schema_log.versions(folder)
+    while found and any(types_there.get(field.name) != field.dataType for field in found[-1].columns()):
+        schema_log.withdraw(folder, found.pop())
+
+
+def _without_own(schema: StructType) -> StructType:
+    """The schema without columns that are Sluice's own, Delta's or Spark's, also where a log of before has some."""
+    return StructType([field for field in schema if not is_own(field.name)])
 
 
 def _hints(source: Source) -> StructType:
@@ -111,16 +139,6 @@ def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _unknown(schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = "") -> Iterator[str]:
-    """The fields of the news that the schema has not, nested ones by their path."""
-    known = {field.name: field.type for field in schema}
-    for field in news:
-        if field.name not in known:
-            yield within + field.name
-        elif pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name]):
-            yield from _unknown(known[field.name], field.type, f"{within}{field.name}.")
-
-
 def _known_only(schema: pa.Schema | pa.StructType, news: pa.StructType) -> pa.StructType:
     known = {field.name: field.type for field in schema}
     kept = []
@@ -133,7 +151,7 @@ def _known_only(schema: pa.Schema | pa.StructType, news: pa.StructType) -> pa.St
 
 
 def _change(before: pa.Schema, after: pa.Schema) -> str:
-    added = list(_unknown(before, pa.struct(list(after))))
+    added = [name for name, _ in unknown_fields(before, pa.struct(list(after)))]
     widened = [
         field.name
         for field in before

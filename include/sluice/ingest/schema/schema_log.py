@@ -59,6 +59,11 @@ def _schema_version(path: Path) -> Version:
     return load_kept_json(path, "the columns that a source had", remedy, build)
 
 
+def withdraw(folder: str, version: Version) -> None:
+    """Take an entry out of which no row was written. To be called under the lease."""
+    (Path(folder) / f"{version.number}.json").unlink()
+
+
 def write(folder: str, schema: StructType, run: str, why: str) -> None:
     """Add an entry. A reader sees it whole or not at all. To be called under the lease."""
     before = latest(folder)

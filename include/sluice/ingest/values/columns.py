@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-RESERVED = ("_delivery", "_file", "_row", "_ingested_at", "_rescued_data", "_corrupt")
-"""Columns that Sluice adds itself. A delivered field of such a name is kept in _rescued_data."""
-
 _UNFIT = re.compile(r"[^\w]", re.UNICODE)
 
 
@@ -15,9 +12,9 @@ def column_names(header: Sequence[str]) -> list[str]:
     """The header's names as a Delta table takes them; "" for a field that has none of its own.
 
     Blanks around a name and a byte order mark go, characters other than letters, digits and underscores become underscores.
-    Nameless: empty names, names that repeat an earlier one (letter case apart), and those that Sluice uses itself.
+    Nameless: empty names, and names that repeat an earlier one (letter case apart).
     """
-    taken = set(RESERVED)
+    taken = set[str]()
     names = []
     for delivered in header:
         name = _UNFIT.sub("_", delivered.replace("\ufeff", "").strip())

@@ -53,15 +53,15 @@ def observed(left: Any, type: pa.DataType | None) -> pa.DataType:
     """The type of what is left over. type: the column's; None: there is none. Text that a date did not hold has the type that it says."""
     if type is not None and pa.types.is_struct(type) and isinstance(left, dict):
         known = {field.name: field.type for field in type}
-        return pa.struct([(name, observed(left[name], known.get(name))) for name in left if may_grow(name, known, False)])
+        return pa.struct([(name, observed(left[name], known.get(name))) for name in left if may_grow(name, known)])
     if type is not None and pa.types.is_date(type) and isinstance(left, str):
         return types.of_text(left)
     return types.of_json(left)
 
 
-def may_grow(name: str, known: Mapping[str, object], top: bool) -> bool:
-    """Whether a field of that name is a column, or could become one: not if it is one but for letter case. top: not below a struct."""
-    return name in known or (types.is_name(name, top) and name.lower() not in _lower(tuple(known)))
+def may_grow(name: str, known: Mapping[str, object]) -> bool:
+    """Whether a field of that name is a column, or could become one: not if it is one but for letter case."""
+    return name in known or (types.is_name(name) and name.lower() not in _lower(tuple(known)))
 
 
 @lru_cache(maxsize=256)

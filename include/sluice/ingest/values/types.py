@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
+from sluice.declare.ingest.field_names import becomes_column
 from sluice.declare.ingest.source import Source
 from sluice.ingest.values import conversion
-from sluice.ingest.values.columns import RESERVED, column_names
+from sluice.ingest.values.columns import column_names
 from sluice.ingest.values.json_values import Constant, Integer, Real, Repeated
 
 DEEPEST = 30
@@ -44,9 +47,7 @@ def of_json(value: Any, level: int = 0) -> pa.DataType:
         return _STRING
     if isinstance(value, (dict, Repeated)):
         members = value.items() if isinstance(value, dict) else value.first().items()
-        return pa.struct(
-            _fields([pa.field(name, of_json(member, level + 1)) for name, member in members if is_name(name, False)])
-        )
+        return pa.struct(_fields([pa.field(name, of_json(member, level + 1)) for name, member in members if is_name(name)]))
     element = _NULL
     for item in value:
         element = merged(element, of_json(item, level + 1))
@@ -74,17 +75,28 @@ def grown(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Sche
     """The schema with what is new, as the source has its types; the same schema if nothing may be added.
 
     news: of `Parsed`. hints: the columns of schema_hints. Added are unknown fields with a valid name that were more than null; a known
-    column's type changes only where the source has widen_types. Fields that differ in letter case only are one, the first.
+    column's type changes only where the source has widen_types. Fields that differ in letter case only are one, the first. No more fields,
+    nested ones counted, than the source's most_columns.
     """
-    fields = _with(list(schema), list(news), source, {field.name: field.type for field in hints or ()})
+    declared = {field.name: field.type for field in hints or ()}
+    fields = _with(list(schema), list(news), source, _Room(room(schema, source)), declared, top=True)
     return pa.schema(fields, schema.metadata)
 
 
+def room(schema: pa.Schema, source: Source) -> int:
+    """How many more fields the source lets its table have."""
+    return source.most_columns - _count(pa.struct(list(schema)))
+
+
+def column_type(type: pa.DataType, source: Source) -> pa.DataType | None:
+    """The type of a column for such a field, where there is room; None: it was null so far."""
+    return _fresh(type, source, _Room(source.most_columns))
+
+
 @lru_cache(maxsize=4096)
-def is_name(name: str, reserved: bool = True) -> bool:
-    """Whether a field of that name can be a column. reserved: names that Sluice uses itself cannot; below a struct they can."""
-    own = not reserved and name.lower() in RESERVED
-    return 0 < len(name) <= _LONGEST and (own or column_names([name]) == [name])
+def is_name(name: str) -> bool:
+    """Whether a column can be called so, by its characters. Of those that begin with an underscore `becomes_column` says more."""
+    return 0 < len(name) <= _LONGEST and column_names([name]) == [name]
 
 
 def _of_integer(digits: str) -> pa.DataType:
@@ -128,41 +140,65 @@ def _fields(fields: list[pa.Field]) -> list[pa.Field]:
     return list(found.values())
 
 
+@dataclass
+class _Room:
+    """For how many more fields a table has room."""
+
+    left: int
+
+
+def _count(type: pa.DataType) -> int:
+    """How many fields there are in it, those within others too."""
+    if pa.types.is_list(type):
+        return _count(type.value_type)
+    return sum(1 + _count(field.type) for field in type) if pa.types.is_struct(type) else 0
+
+
 def _with(
-    known: list[pa.Field], news: list[pa.Field], source: Source, hints: dict[str, pa.DataType], top: bool = True
+    known: list[pa.Field],
+    news: list[pa.Field],
+    source: Source,
+    room: _Room,
+    hints: Mapping[str, pa.DataType] = MappingProxyType({}),
+    top: bool = False,
 ) -> list[pa.Field]:
+    """The known fields and the new ones. top: they are columns, and not within one."""
     found = {field.name.lower(): field for field in known}
     for field in news:
         there = found.get(field.name.lower())
-        if there is None and is_name(field.name, reserved=top):
-            kind = hints.get(field.name) or _fresh(field.type, source)
+        if there is None and room.left > 0 and is_name(field.name) and (not top or becomes_column(source, field.name)):
+            room.left -= 1
+            kind = hints.get(field.name) or _fresh(field.type, source, room)
             if kind is not None:
                 found[field.name.lower()] = pa.field(field.name, kind)
+            else:
+                room.left += 1
         elif there is not None and there.name == field.name:
-            found[field.name.lower()] = there.with_type(_changed(there.type, field.type, source))
+            found[field.name.lower()] = there.with_type(_changed(there.type, field.type, source, room))
     return list(found.values())
 
 
-def _fresh(type: pa.DataType, source: Source) -> pa.DataType | None:
-    """The type of a new field; None: nothing was in it yet but null, or nothing with a valid name."""
+def _fresh(type: pa.DataType, source: Source, room: _Room) -> pa.DataType | None:
+    """The type of a new field; None: nothing was in it yet but null, or nothing that could have a column."""
     if pa.types.is_struct(type):
-        fields = _with([], list(type), source, {}, top=False)
+        # As text it is one column, whatever is in it.
+        fields = _with([], list(type), source, room if source.infer_types else _Room(1))
         return (pa.struct(fields) if source.infer_types else _STRING) if fields else None
     if pa.types.is_list(type):
-        element = _fresh(type.value_type, source)
+        element = _fresh(type.value_type, source, room)
         return element and (pa.list_(element) if source.infer_types else _STRING)
     if pa.types.is_null(type):
         return None
     return type if source.infer_types else _STRING
 
 
-def _changed(known: pa.DataType, seen: pa.DataType, source: Source) -> pa.DataType:
+def _changed(known: pa.DataType, seen: pa.DataType, source: Source, room: _Room) -> pa.DataType:
     """A known column's type after something that it did not hold."""
     if pa.types.is_struct(known) and pa.types.is_struct(seen):
-        return pa.struct(_with(list(known), list(seen), source, {}, top=False))
+        return pa.struct(_with(list(known), list(seen), source, room))
     if pa.types.is_list(known) and pa.types.is_list(seen):
         element = known.value_field
-        return pa.list_(element.with_type(_changed(element.type, seen.value_type, source)))
+        return pa.list_(element.with_type(_changed(element.type, seen.value_type, source, room)))
     return next((type for holds, type in _WIDER if source.widen_types and holds(known, seen)), known)
 
 

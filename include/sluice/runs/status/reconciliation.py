@@ -15,6 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.delta_log import opened_table
 from sluice.ingest import ledger as tables
 from sluice.lake import log
+from sluice.privacy import anonymised
 from sluice.runs.status.books import Books
 from sluice.settings import Settings
 
@@ -26,7 +27,8 @@ class Account:
     """A source's records, with those of the sources that go into its table, as counted per delivery when they were read, and as they are.
 
     rows, quarantined, suppressed, discarded: what was counted. erased, erased_aside: how many of the first two were taken out later.
-    bronze, aside: the rows that bronze and its quarantine have, None where a file does not tell.
+    bronze, aside: the rows that bronze and its quarantine have, None where a file does not tell. marked: those of bronze that tell without
+    the person who was erased; hidden: how many of them nobody's erasure can have marked.
     off: by how much a table differs, by name. deliveries: those that differ, with what was counted and what is there.
     """
 
@@ -39,6 +41,8 @@ class Account:
     erased_aside: int
     bronze: int | None
     aside: int | None
+    marked: int = 0
+    hidden: int = 0
     off: dict[str, int] = field(default_factory=dict)
     deliveries: list[dict[str, Any]] = field(default_factory=list)
 
@@ -50,7 +54,7 @@ class Account:
     @property
     def adds_up(self) -> bool:
         """Whether every table has the rows that it should have."""
-        return not self.off
+        return not self.off and not self.hidden
 
 
 def of(settings: Settings, graph: Graph) -> list[Account]:
@@ -76,6 +80,8 @@ def _account(books: Books, source: Source, counted: dict[int, dict[str, Any]]) -
         for name in feeding
     ]
     there = [aside.there for aside in asides]
+    marked = anonymised.count_marked(books.path(source.name))
+    listed = log.state(books.bookkeeping("suppression"))
     return Account(
         source=source.name,
         rows=bronze.counted,
@@ -86,6 +92,8 @@ def _account(books: Books, source: Source, counted: dict[int, dict[str, Any]]) -
         erased_aside=sum(aside.erased for aside in asides),
         bronze=bronze.there,
         aside=None if None in there else sum(count or 0 for count in there),
+        marked=marked,
+        hidden=0 if listed is not None and listed.rows != 0 else marked,
         off={one.table: one.off for one in (bronze, *asides) if one.off},
         deliveries=[row for one in (bronze, *asides) for row in one.differing],
     )

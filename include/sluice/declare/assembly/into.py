@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from sluice.declare.ingest.source import Source
+from sluice.declare.sql.ddl import column_types
 from sluice.errors import nearest
-
-_SAME_TYPE = {
-    "integer": "int",
-    "long": "bigint",
-    "short": "smallint",
-    "byte": "tinyint",
-    "real": "float",
-    "dec": "decimal",
-    "numeric": "decimal",
-}
-_WORD = re.compile(r"[a-z_]+")
-_FIELD = re.compile(r" ?(`[^`]*`|[^ :]*) ?:? ?(.*)")
-_SPACE = re.compile(r"\s+")
 
 
 def mistakes(sources: Mapping[str, Source], others: frozenset[str]) -> Iterator[str]:
@@ -67,22 +54,5 @@ def _said(value: str | None) -> str:
 
 
 def _columns(ddl: str) -> dict[str, str]:
-    """The columns of DDL text with their types, however both are spelt."""
-    found = {}
-    for field in _split(_SPACE.sub(" ", ddl.lower())):
-        name, kind = _FIELD.findall(field)[0]
-        kind = kind.partition(" comment ")[0].removesuffix(" not null")
-        found[name.strip("`")] = _WORD.sub(lambda word: _SAME_TYPE.get(word[0], word[0]), _SPACE.sub("", kind))
-    return found
-
-
-def _split(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets."""
-    parts, depth = [""], 0
-    for sign in text:
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return parts
+    """The columns of DDL text with their types: Delta's names ignore case."""
+    return {name.lower(): kind for name, kind in column_types(ddl).items()}

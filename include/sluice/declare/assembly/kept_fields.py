@@ -1,0 +1,58 @@
+"""Which delivered fields a source's declaration keeps as columns by naming them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+
+from sluice.declare.ingest.field_names import is_own
+from sluice.declare.ingest.source import Source
+from sluice.declare.sql.ddl import column_types
+
+
+def named_columns(source: Source) -> list[str]:
+    """The columns that schema= or schema_hints= names."""
+    return list(column_types(source.ddl or source.schema_hints or ""))
+
+
+def mistakes(sources: Iterable[Source]) -> Iterator[str]:
+    """What is wrong with the names of columns, one a line."""
+    for source in sources:
+        taken = [name for name in named_columns(source) if is_own(name)]
+        if taken:
+            option = "schema" if source.ddl else "schema_hints"
+            yield (
+                f"source '{source.name}': {option} names the column '{taken[0]}', which Sluice, Delta or Spark uses itself. Leave it out: a "
+                f"delivered field of that name is kept in _rescued_data."
+            )
+
+
+def fields_of_outcomes(told: Iterable[str | None]) -> dict[str, str]:
+    """The fields that became no columns, with their types, by what outcomes of deliveries say."""
+    fields: dict[str, str] = {}
+    for said in told:
+        fields |= json.loads(said) if said else {}
+    return fields
+
+
+def line_that_keeps(source: Source, fields: Mapping[str, str], most: int = 10) -> Iterator[str]:
+    """Of fields that became no columns, with their types, which they are and what of the declaration would keep them, a sentence a reason."""
+    taken = {name for name in fields if is_own(name)}
+    unnamed = {name for name in fields if name.startswith("_")} - taken
+    crowded = [name for name in fields if name not in taken | unnamed]
+    if unnamed:
+        option = "schema" if source.ddl else "schema_hints"
+        columns = ", ".join(f"{_quoted(name)} {fields[name]}" for name in sorted(unnamed)[:most])
+        yield f"{_listed(sorted(unnamed), most)} (to keep: {option}=\"{columns}\" of source '{source.name}')"
+    if taken:
+        yield f"{_listed(sorted(taken), most)} (Sluice, Delta or Spark uses the name itself; they stay in _rescued_data)"
+    if crowded:
+        yield f"{_listed(crowded, most)} (to keep: a higher most_columns of source '{source.name}', which is {source.most_columns})"
+
+
+def _quoted(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else f"`{name}`"
+
+
+def _listed(names: list[str], most: int) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

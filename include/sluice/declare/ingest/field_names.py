@@ -1,0 +1,49 @@
+"""Names of delivered fields that begin with an underscore: which are taken, and which become columns only where somebody says so.
+
+Sluice, Delta and Spark name columns of their own so, and later versions will name more. So no such field becomes a column by itself: a list
+of names would never be complete. A declaration may keep one, unless the name is taken today.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sluice.declare.ingest.source import Source
+
+_IN_BRONZE = frozenset({"_delivery", "_file", "_row", "_ingested_at", "_rescued_data", "_anonymised"})
+_BESIDE_BRONZE = frozenset({
+    *("_problem", "_record", "_news", "_corrupt"),  # while records are read
+    *(
+        "_subject",
+        "_pseudonym",
+        "_suppressed_at",
+        "_whose",
+        "_told",
+        "_erased_subject",
+        "_erased_at",
+    ),  # while people are looked for
+    *("_failed_rules", "_null_rules"),  # while rows are judged
+})
+_OF_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+_OF_SPARK = frozenset({"_metadata", "_corrupt_record", "_tmp_metadata_row_index"})
+_BEGINNINGS = ("_sluice_", "__delta_internal", "_databricks_internal")
+_OWN = _IN_BRONZE | _BESIDE_BRONZE | _OF_DELTA | _OF_SPARK
+_UNNAMED = re.compile(r"_c\d+\Z")
+
+
+def is_own(name: str) -> bool:
+    """Whether Sluice, Delta or Spark uses the name itself, in whatever letter case: no delivered field can have such a column."""
+    return name.lower() in _OWN or name.lower().startswith(_BEGINNINGS)
+
+
+def becomes_column(source: Source, name: str) -> bool:
+    """Whether an unknown field of that name becomes a column by itself. CSV without a header has names that Sluice gives: _c0, _c1."""
+    return not name.startswith("_") or (source.format == "csv" and not source.header and _UNNAMED.match(name) is not None)
+
+
+def delivered_columns(names: Iterable[str]) -> list[str]:
+    """Of a bronze table's columns those that hold what was delivered."""
+    return [name for name in names if not is_own(name)]
