@@ -20,7 +20,7 @@ from sluice.declare.assembly.loading import load
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
-from sluice.runs import due, ledger, summary
+from sluice.runs import due, failures, ledger, summary
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def recorded(
 
     def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()
-        report = summary.of_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports)
+        report = summary.of_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
         _record(workspace.settings, workspace.graph, request, report, at, failed)
         durability.write_out(workspace.settings)
         return report
@@ -172,6 +172,8 @@ def reason(error: BaseException) -> str:
         traceback.print_exception(error)
     if isinstance(error, SluiceError):
         return str(error)
+    if known := failures.explain_failure(error):
+        return known
     from pyspark.errors import AnalysisException, PySparkException
 
     conditions = _CONDITION.findall(str(error))

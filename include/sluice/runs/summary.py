@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sluice.lake.report import FlowReport
@@ -11,6 +11,8 @@ from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
+_COUNTS = ("deliveries", "rows_in", "rows_out", "quarantined", "dropped", "suppressed", "late", "unfollowed")
+"""What a flow counts of that it was given: a flow that counted any of it has found something, though its table may be as it was."""
 
 
 def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
@@ -21,8 +23,8 @@ def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def of_flow(report: FlowReport) -> dict[str, Any]:
-    """One flow as a plain object of ids, counts and reasons."""
+def of_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
+    """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
     names = (
         "flow",
         "layer",
@@ -42,13 +44,22 @@ def of_flow(report: FlowReport) -> dict[str, Any]:
         found[name] = {rule: count for rule, count in counts.items() if count}
     found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
     found["quarantine_reasons"] = dict(report.quarantine_reasons)
-    found["note"] = "; ".join(report.notes) or ("" if report.committed else NOTHING_NEW)
+    idle = not (failed or report.committed or any(found[name] for name in _COUNTS))
+    found["note"] = "; ".join([*report.notes, *(["failed"] if failed else [])]) or (NOTHING_NEW if idle else "")
     return found
 
 
-def of_run(run: str, pipeline: str, stage: str, mode: str, seconds: float, reports: Sequence[FlowReport]) -> dict[str, Any]:
-    """A run of a stage as one object. committed: whether any table has a new version."""
-    flows = [of_flow(report) for report in reports]
+def of_run(
+    run: str,
+    pipeline: str,
+    stage: str,
+    mode: str,
+    seconds: float,
+    reports: Sequence[FlowReport],
+    failed: Collection[str] = (),
+) -> dict[str, Any]:
+    """A run of a stage as one object. committed: whether any table has a new version. failed: the flows that did not come to their end."""
+    flows = [of_flow(report, report.flow in failed) for report in reports]
     committed = any(report.committed for report in reports)
     head = {"run": run, "pipeline": pipeline, "stage": stage, "mode": mode, "seconds": round(seconds, 1), "committed": committed}
     return {**head, "flows": flows}

@@ -1,0 +1,177 @@
+"""Why a run failed, as one line: what happened, to what, and what to do. The commonest failures stand in one table, REASONS.
+
+Of an error's texts only paths are shown, and of these none of a partition's folders: the rest may hold a cell's value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from sluice.errors import SluiceError
+from sluice.settings import Settings
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error with all that led to it. text: of all of them, those of the JVM with their causes: to be searched, never to be shown."""
+
+    errors: tuple[BaseException, ...]
+    text: str
+
+    def says(self, *marks: str) -> bool:
+        """Whether any of the errors says one of these."""
+        return any(mark in self.text for mark in marks)
+
+    def path(self, pattern: str = r"(?:file:)?(/[^\s'\",()\[\]]+)") -> Path | None:
+        """The path that the innermost error is about, or the first in the texts that fits a pattern."""
+        named = [error.filename for error in self.errors if isinstance(error, OSError) and isinstance(error.filename, str)]
+        found = re.search(pattern, self.text)
+        return Path(named[-1]) if named else Path(found.group(1)) if found else None
+
+
+def explain_failure(error: BaseException) -> str | None:
+    """The line of the first of REASONS that knows the failure; None where none does."""
+    failure = Failure(tuple(_led_to(error)), "\n".join(_said_by(one) for one in _led_to(error)))
+    return next((line for reason in REASONS if (line := reason(failure))), None)
+
+
+def _jvm_is_gone(failure: Failure) -> str | None:
+    # Py4J says it in several ways, of which one is "An error occurred while calling o26.range": the JVM itself is asked.
+    if not any(_raised_in(error, "py4j") for error in failure.errors) or _jvm_answers():
+        return None
+    return (
+        "Spark's driver, the JVM of this job, ended in the middle of the work: somebody or the system killed it, most often for want of "
+        "memory (dmesg tells). What was committed stands. Run it again; if memory was short, give the machine "
+        "more or set spark.driver.memory in spark_jobs/conf/spark-defaults.conf to what it has."
+    )
+
+
+def _memory_is_short(failure: Failure) -> str | None:
+    if not (failure.says("java.lang.OutOfMemoryError") or any(isinstance(error, MemoryError) for error in failure.errors)):
+        return None
+    return (
+        "Spark's driver had too little memory for the work. What was committed stands. Raise spark.driver.memory in "
+        "spark_jobs/conf/spark-defaults.conf, then run it again."
+    )
+
+
+def _disk_is_full(failure: Failure) -> str | None:
+    if not failure.says("No space left on device", "(os error 28)", "Disk quota exceeded", "(os error 122)"):
+        return None
+    full = [f"{place} ({_free(place)})" for place in _places() if place.exists() and shutil.disk_usage(place).free < _LITTLE]
+    where = f"of {', '.join(full)} is full" if full else "that the lake or Spark's local folder lies on was full"
+    return (
+        f"The disk {where}. What was committed stands. Make room (the stage vacuum removes the tables' old files), "
+        "then run it again."
+    )
+
+
+def _is_read_only(failure: Failure) -> str | None:
+    if not failure.says(
+        "Read-only file system", "(os error 30)", "Permission denied", "(os error 13)", "Mkdirs failed to create"
+    ):
+        return None
+    closed = [str(place) for place in _places() if place.exists() and not os.access(place, os.W_OK)]
+    path = failure.path()
+    what = ", ".join(closed) or (str(_without_partitions(path)) if path else "A folder of the lake")
+    return (
+        f"{what} cannot be written by this process: its file system is read-only, or its rights do not allow it. What was committed stands. "
+        "Mount it for writing or give this user the right (sluice doctor looks at it), then run it again."
+    )
+
+
+def _data_file_is_gone(failure: Failure) -> str | None:
+    gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
+    path = failure.path(r"(?:file:)?(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
+    table = _table_around(path) if path else None
+    if path is None or table is None:
+        return None
+    pipeline, _, name = table.parts[-3:]
+    return (
+        f"The table {table} has lost its data file {path.name}: its log names it, and it is not there. Put it back from a copy. "
+        f"A table above bronze can be made again instead: sluice run {pipeline} --mode refresh --table {name}"
+    )
+
+
+REASONS: tuple[Callable[[Failure], str | None], ...] = (
+    _disk_is_full,
+    _is_read_only,
+    _memory_is_short,
+    _data_file_is_gone,
+    _jvm_is_gone,
+)
+"""In this order: a full disk and short memory may be why the JVM is gone."""
+
+_LITTLE = 64 << 20
+"""Bytes: a disk with less is full for Spark, which removed its partial file when it failed."""
+
+
+def _led_to(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those it was raised from or beside, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop(0)
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [one.__cause__, one.__context__]
+
+
+def _said_by(error: BaseException) -> str:
+    """What an error says; one of the JVM with its causes, as long as the JVM is there to tell them."""
+    try:
+        return f"{error}\n{getattr(error, '_stackTrace', '')}"
+    except Exception:
+        return type(error).__name__
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    """Whether any of an error's frames is in a package."""
+    frame: TracebackType | None = error.__traceback__
+    while frame is not None:
+        if str(frame.tb_frame.f_globals.get("__name__", "")).split(".")[0] == package:
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def _jvm_answers() -> bool:
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    try:
+        return gateway is not None and gateway.jvm.System.currentTimeMillis() > 0
+    except Exception:
+        return False
+
+
+def _places() -> list[Path]:
+    """The folders that a run writes."""
+    try:
+        settings = Settings.current()
+    except SluiceError:
+        return []
+    return list(dict.fromkeys((Path(settings.lake), settings.restricted, settings.landing, settings.spark_local)))
+
+
+def _free(place: Path) -> str:
+    usage = shutil.disk_usage(place)
+    return f"{usage.free >> 20:,} of {usage.total >> 20:,} MB are free"
+
+
+def _table_around(path: Path) -> Path | None:
+    """The folder of the table that a file lies in."""
+    return next((folder for folder in path.parents if (folder / "_delta_log").is_dir()), None)
+
+
+def _without_partitions(path: Path) -> Path:
+    """The path up to the first folder of a partition, whose name is a value."""
+    kept = next((place for place, part in enumerate(path.parts) if "=" in part), len(path.parts))
+    return Path(*path.parts[:kept])
