@@ -175,7 +175,6 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
     assert restored.of(path(shop, "spent")) is None
 
 
-@pytest.mark.slow
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
     receiving.receive(shop.settings, shop.graph, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
