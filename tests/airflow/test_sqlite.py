@@ -96,9 +96,13 @@ class Server:
         self.under_way -= 1
 
 
+async def whole() -> Any:
+    return {"type": "http.request", "body": b"{}"}
+
+
 def ask(application: Any, method: str) -> list[BaseException | None]:
     async def together() -> Any:
-        requests = [application({"type": "http", "method": method}, None, None) for _ in range(10)]
+        requests = [application({"type": "http", "method": method}, whole, None) for _ in range(10)]
         return await asyncio.gather(*requests, return_exceptions=True)
 
     return asyncio.run(together())  # type: ignore[no-any-return]
@@ -117,3 +121,65 @@ def test_requests_that_read_go_together(file: Path) -> None:
     server = Server(file)
     assert ask(OneWriter(server), "GET") == [None] * 10
     assert server.most > 1
+
+
+class Echo:
+    """Answers with the body that it was sent."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        assert not message.get("more_body", False)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": message["body"]})
+
+
+Sent = list[dict[str, Any]]
+
+
+async def ask_in_parts(application: Any, parts: Sent, answered: Sent, stalls_at_answer: bool = False) -> None:
+    """One request whose body comes in these parts; after the last of them nothing comes any more."""
+    coming = iter(parts)
+
+    async def receive() -> Any:
+        for message in coming:
+            return message
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        answered.append(message)
+        if stalls_at_answer:
+            await asyncio.Event().wait()
+
+    await application({"type": "http", "method": "POST"}, receive, send)
+
+
+def part(body: bytes, more: bool) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def test_nobody_who_sends_no_body_or_takes_no_answer_keeps_others_from_their_turn() -> None:
+    async def three() -> tuple[Sent, Sent]:
+        application = OneWriter(Echo(), body_seconds=0.5)
+        slow: Sent = []
+        other: Sent = []
+        silent = asyncio.create_task(ask_in_parts(application, [part(b"{", True)], slow))
+        deaf = asyncio.create_task(ask_in_parts(application, [part(b"", False)], [], stalls_at_answer=True))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(ask_in_parts(application, [part(b"a", True), part(b"b", False)], other), 0.3)
+        await silent
+        deaf.cancel()
+        return slow, other
+
+    slow, other = asyncio.run(three())
+    assert [message.get("status", message.get("body")) for message in other] == [200, b"ab"]
+    assert slow[0]["status"] == 408 and b"0.5 seconds" in slow[1]["body"]
+
+
+def test_a_body_that_is_too_large_is_refused_and_one_who_has_gone_is_not_served() -> None:
+    answered: Sent = []
+    application = OneWriter(Echo(), largest=3)
+    asyncio.run(ask_in_parts(application, [part(b"ab", True), part(b"cd", True)], answered))
+    assert answered[0]["status"] == 413 and (b"connection", b"close") in answered[0]["headers"]
+    answered.clear()
+    asyncio.run(ask_in_parts(application, [part(b"ab", True), {"type": "http.disconnect"}], answered))
+    assert answered == []

@@ -11,6 +11,11 @@ from typing import Any, Self
 SECONDS = 60.0
 """How long a process waits for another that writes. SQLite has one writer at a time; its own patience is 5 seconds."""
 
+LARGEST_BODY = 32 << 20
+"""The most bytes of a request that may write. Whoever sends it need not have logged in when it is read."""
+BODY_SECONDS = 30.0
+"""How long such a request may take to come."""
+
 
 class Cursor(sqlite3.Cursor):
     """Takes the lock for writing before a savepoint that begins a transaction.
@@ -43,10 +48,17 @@ class OneWriter:
     within that loop. If the first has written already, the second waits for a lock that only the loop itself could free:
     the whole server stands still until `SECONDS` are over, and answers 500 then. Seen on Airflow 3.3.2 with a backfill that was
     cancelled while a task began.
+
+    A turn never waits for whoever sent the request, who need not even have logged in: the body is there before it begins, and the
+    answer is sent when it is over.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+    def __init__(
+        self, app: Callable[..., Awaitable[None]], largest: int = LARGEST_BODY, body_seconds: float = BODY_SECONDS
+    ) -> None:
         self._app = app
+        self._largest = largest
+        self._body_seconds = body_seconds
         self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -54,8 +66,56 @@ class OneWriter:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                body = await self._whole_body(receive)
+        except TimeoutError:
+            await _refuse(send, 408, f"The body did not come within {self._body_seconds:g} seconds.")
+            return
+        except ValueError:
+            await _refuse(send, 413, f"The body has more than {self._largest} bytes.")
+            return
+        if body is None:
+            return
+        answer: list[Any] = []
+
+        async def keep(message: Any) -> None:
+            answer.append(message)
+
         async with self._turn:
-            await self._app(scope, receive, send)
+            await self._app(scope, _repeated(body, receive), keep)
+        for message in answer:
+            await send(message)
+
+    async def _whole_body(self, receive: Any) -> bytes | None:
+        """What was sent; None where whoever sends has gone. Raises ValueError where it is too much."""
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._largest:
+                raise ValueError
+            if not message.get("more_body", False):
+                return bytes(body)
+
+
+def _repeated(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
+    """A body that was received, to be received once more; then what follows it."""
+    waiting: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Any:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message
+
+
+async def _refuse(send: Any, status: int, why: str) -> None:
+    """Answer without asking Airflow. The connection ends, since what comes on it may be more of the body."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{why}\n".encode()})
 
 
 def is_used() -> bool:
