@@ -192,6 +192,8 @@ class Settings:
         if not self.on_cluster:  # whose executors must reach the driver
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         options = f'-Dlog4j2.configurationFile="file:{self.spark_conf}/log4j2.properties"'
+        if os.environ.get("SLUICE_DEBUG"):
+            options += " -Dsluice.log=whole"
         archive = Path(sys.prefix) / "spark.jsa"  # it fits one environment: the paths of the jars are in it
         if archive.exists():
             options += f' -XX:SharedArchiveFile="{archive}" -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr'

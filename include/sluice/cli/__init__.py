@@ -16,6 +16,7 @@ from sluice.cli.setup import machine, secrets
 from sluice.cli.tables import changes, clone, diff, read, release, verify
 from sluice.errors import SluiceError
 from sluice.printable import as_lines
+from sluice.withheld_texts import texts_withheld
 
 app = typer.Typer(
     name="sluice",
@@ -65,7 +66,8 @@ app.command()(machine.down)
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit. arguments: those of the process unless given. A failure is one message on standard error."""
     try:
-        app(args=arguments, prog_name="sluice")
+        with texts_withheld():
+            app(args=arguments, prog_name="sluice")
     except Exception as error:
         from sluice.runs.job import reason
 

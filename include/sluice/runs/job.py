@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
 import uuid
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sluice import error_conditions
 from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _ERASING = ("propagate_deletions", "vacuum")
 """The stages after which a run says where requests to erase people stand."""
-_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 
 
 @dataclass(frozen=True)
@@ -176,11 +175,11 @@ def reason(error: BaseException) -> str:
         return known
     from pyspark.errors import AnalysisException, PySparkException
 
-    conditions = _CONDITION.findall(str(error))
     if isinstance(error, AnalysisException):
-        return str(error).splitlines()[0]
-    if isinstance(error, PySparkException) or conditions:
-        return f"Spark failed with {conditions[-1] if conditions else type(error).__name__}. SLUICE_DEBUG=1 shows where (and may show data)."
+        return error_conditions.refused_query(error)
+    condition = error_conditions.last_condition(str(error))
+    if isinstance(error, PySparkException) or condition:
+        return f"Spark failed with {condition or type(error).__name__}. SLUICE_DEBUG=1 shows where (and may show data)."
     return f"{type(error).__name__} in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data)."
 
 

@@ -16,6 +16,7 @@ from sluice.printable import as_lines
 from sluice.runs import summary
 from sluice.runs.job import Request, perform, reason
 from sluice.settings import Settings
+from sluice.withheld_texts import texts_withheld
 
 
 def main(stage: str) -> NoReturn:
@@ -27,7 +28,11 @@ def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.
     """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
     try:
         arguments = parser.parse_args()
-        report = work(arguments)
+        with texts_withheld():
+            report = work(arguments)
+    except KeyboardInterrupt:
+        print(f"sluice {name}: interrupted", file=sys.stderr, flush=True)
+        sys.exit(130)
     except Exception as error:
         sys.stdout.flush()
         print(as_lines(f"sluice {name}: {reason(error)}"), file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""The error conditions that Spark, PySpark and Delta define: what may be said of their errors, since the rest of a text may quote rows.
+
+A condition is taken from the lists that they ship. A word in brackets that is in none of them may be a cell of a row.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_WORD = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+_LISTS = (("spark-common-utils_", "error/error-conditions.json"), ("delta-spark_", "error/delta-error-classes.json"))
+"""How the names of the jars begin that hold such a list, and where in them it is."""
+
+_SAYS_NAMES_ONLY = frozenset({
+    "AMBIGUOUS_COLUMN_REFERENCE",
+    "AMBIGUOUS_REFERENCE",
+    "COLUMN_ALREADY_EXISTS",
+    "DELTA_METADATA_MISMATCH",
+    "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",
+    "DELTA_NEW_NOT_NULL_VIOLATION",
+    "DELTA_TABLE_NOT_FOUND",
+    "FIELD_NOT_FOUND",
+    "INVALID_IDENTIFIER",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "UNRESOLVED_COLUMN",
+    "UNRESOLVED_FIELD",
+    "UNRESOLVED_ROUTINE",
+    "UNRESOLVED_USING_COLUMN_FOR_JOIN",
+})
+"""Conditions whose first line holds names of tables, columns and functions, a place in a query and a count at most. Others show
+expressions, and with them literals: of what is compared with rows, of an identifier that is erased."""
+
+
+def last_condition(text: str) -> str | None:
+    """The last condition that an error's text names: that of its innermost cause. None where it names none."""
+    known = _known_conditions()
+    return next((word for word in reversed(_WORD.findall(text)) if word in known), None)
+
+
+def refused_query(error: Any) -> str:
+    """Why Spark does not run a query: its own sentence where that holds names only, else the condition and where in the code it stands.
+
+    error: an AnalysisException.
+    """
+    text = str(error)
+    condition = error.getCondition() or last_condition(text)
+    if condition and condition.split(".")[0] in _SAYS_NAMES_ONLY:
+        return text.splitlines()[0]
+    places = dict.fromkeys(place for one in error.getQueryContext() if (place := _call_site(one)))
+    where = f", at {' and '.join(places)}" if places else ""
+    return f"Spark refused a query: {condition or type(error).__name__}{where}. SLUICE_DEBUG=1 shows it (and may show data)."
+
+
+def _call_site(context: Any) -> str:
+    """Where in the code a part of a query was written; empty for one of SQL, which is known by its text alone."""
+    return str(context.callSite()) if context.contextType().name == "DataFrame" else ""
+
+
+@cache
+def _known_conditions() -> frozenset[str]:
+    return frozenset(name for defined in _definitions() for name in _with_subclasses(defined))
+
+
+def _with_subclasses(defined: dict[str, Any]) -> Iterator[str]:
+    for name, definition in defined.items():
+        yield name
+        below = definition.get("subClass") or definition.get("sub_class") or {}
+        yield from (f"{name}.{part}" for part in below)
+
+
+def _definitions() -> Iterator[dict[str, Any]]:
+    found = importlib.util.find_spec("pyspark")
+    home = Path(found.origin).parent if found and found.origin else None
+    if home:
+        own = home / "errors" / "error-conditions.json"
+        if own.is_file():
+            yield json.loads(own.read_text(encoding="utf-8"))
+    added = (Path(one).parent for one in os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep) if one)
+    for folder in ([home / "jars"] if home else []) + list(added):
+        for begins, inside in _LISTS:
+            for jar in folder.glob(f"{begins}*.jar"):
+                with zipfile.ZipFile(jar) as opened:
+                    yield json.loads(opened.read(inside))

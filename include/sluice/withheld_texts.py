@@ -1,0 +1,61 @@
+"""What Python prints beside a command's own words: log records, warnings, and errors that nobody catches, without the text of any of them.
+
+Such a text may quote a row: a library logs what it could not convert. What this project's code and its pipelines log is printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_OURS = ("sluice", "pipelines")
+_INSTEAD = "(not shown: it may quote rows)"
+
+
+@contextmanager
+def texts_withheld() -> Iterator[None]:
+    """Meanwhile, this process prints of libraries' log records, warnings and errors of threads only of which kind they are and where.
+
+    SLUICE_DEBUG=1 prints them whole.
+    """
+    if os.environ.get("SLUICE_DEBUG"):
+        yield
+        return
+    make, shown = logging.getLogRecordFactory(), warnings.formatwarning
+    of_thread, of_nobody = threading.excepthook, sys.unraisablehook
+    logging.setLogRecordFactory(lambda *words, **named: _without_text(make(*words, **named)))
+    warnings.formatwarning = _formatted_warning
+    threading.excepthook = lambda failed: _print_kind(
+        failed.exc_type, f"in thread {failed.thread.name if failed.thread else '?'}"
+    )
+    sys.unraisablehook = lambda failed: _print_kind(failed.exc_type, "where nobody could catch it")
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(make)
+        warnings.formatwarning = shown
+        threading.excepthook, sys.unraisablehook = of_thread, of_nobody
+
+
+def _without_text(record: logging.LogRecord) -> logging.LogRecord:
+    if record.name.split(".")[0] not in _OURS:
+        record.msg, record.args = f"{record.name}: {_INSTEAD}", ()
+    if record.exc_info and record.exc_info[0]:
+        record.msg, record.args = f"{record.getMessage()} {record.exc_info[0].__name__}", ()
+    record.exc_info = record.exc_text = record.stack_info = None
+    return record
+
+
+def _formatted_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"{filename}:{lineno}: {category.__name__} {_INSTEAD}\n"
+
+
+def _print_kind(kind: type[BaseException] | None, where: str) -> None:
+    print(f"{kind.__name__ if kind else 'An error'} {where} {_INSTEAD}", file=sys.stderr, flush=True)
