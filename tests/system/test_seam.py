@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import subprocess
 import sys
@@ -30,13 +31,13 @@ from sluice.runs import ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
-KEY = "5ca1ab1e" * 8
+KEY = hashlib.sha256(b"a key of tests").hexdigest()
 CANARIES = {
     "the key of the suppression list": KEY,
     "a connection's password": "canary-of-the-spark-connection",
     "another connection": "canary-of-another-connection",
     "the receiver of alerts": "canary-of-the-receiver",
-    "the key of pseudonyms, of Airflow's secret back end": "decade5" * 10,
+    "the key of pseudonyms, of Airflow's secret back end": hashlib.sha256(b"of a back end").hexdigest(),
 }
 OF_AIRFLOW = ("fernet_key", "secret_key", "jwt_secret", "password")
 

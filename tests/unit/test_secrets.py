@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import os
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_bytes, token_hex, token_urlsafe
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +25,8 @@ from sluice.errors import UsageError
 from sluice.privacy import secrets
 from sluice.settings import Settings
 
-VALUE = "c0ffee" * 8
+VALUE = hashlib.sha256(b"a key").hexdigest()
+OTHER = hashlib.sha256(b"another key").hexdigest()
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -69,11 +74,11 @@ def test_a_value_of_several_lines_is_kept_as_it_is(call: Call, settings: Setting
 
 def test_a_secret_is_replaced_only_when_that_is_said(call: Call, settings: Settings) -> None:
     call("set", "pseudonym.key", value=VALUE)
-    code, _, err = call("set", "pseudonym.key", value="d0d0" * 10)
+    code, _, err = call("set", "pseudonym.key", value=OTHER)
     assert code == 2 and "--replace" in err and "no new row gets the pseudonym" in err
     assert secrets.key(settings, "pseudonym.key") == VALUE.encode()
-    assert call("set", "pseudonym.key", "--replace", value="d0d0" * 10)[0] == 0
-    assert secrets.key(settings, "pseudonym.key") == b"d0d0" * 10
+    assert call("set", "pseudonym.key", "--replace", value=OTHER)[0] == 0
+    assert secrets.key(settings, "pseudonym.key") == OTHER.encode()
 
 
 def test_a_write_that_breaks_off_leaves_the_old_value(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +89,7 @@ def test_a_write_that_breaks_off_leaves_the_old_value(settings: Settings, monkey
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
-        secrets.keep(settings, "research.key", b"d0d0" * 10, replace=True)
+        secrets.keep(settings, "research.key", OTHER.encode(), replace=True)
     assert [(one.name, one.read_text()) for one in settings.secrets.iterdir()] == [("research.key", VALUE)]
 
 
@@ -95,7 +100,19 @@ def test_a_name_that_is_no_file_s_is_refused(call: Call, settings: Settings, nam
     assert not settings.secrets.exists()
 
 
-@pytest.mark.parametrize(("value", "why"), [("", "No value"), (" \n", "No value"), ("s3cr3t-pass", "a key has 32")])
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("", "No value"),
+        (" \n", "No value"),
+        ("s3cr3t-pass", "a key has 32"),
+        ("a" * 64, "can be guessed"),
+        ("c0ffee" * 8, "can be guessed"),
+        ("correct-horse-battery" * 3, "can be guessed"),
+        ("abcdefghijklmnopqrstuvwxyz0123456789", "can be guessed"),
+        ("0123456789abcdef" * 4, "can be guessed"),
+    ],
+)
 def test_no_value_and_a_key_that_can_be_guessed_are_refused(call: Call, value: str, why: str) -> None:
     code, _, err = call("set", "research.key", value=value)
     assert code == 2 and why in err
@@ -107,7 +124,7 @@ def test_the_list_shows_names_and_who_uses_them_and_no_value(call: Call, setting
     (settings.secrets / "open").chmod(0o644)
     code, out, _ = call("list")
     assert code == 0 and VALUE not in out
-    assert re.search(r"research\.key +kept", out) and "OPEN TO OTHERS" in out
+    assert re.search(r"research\.key +kept", out) and "REFUSED" in out and f"chmod 600 {settings.secrets}/open" in out
     assert re.search(r"suppression\.key +made when first needed +gym", out)
     found = json.loads(call("list", "--json")[1])
     assert found["folder"] == str(settings.secrets)
@@ -172,6 +189,60 @@ def test_a_key_that_others_may_read_or_that_is_lost_is_refused(settings: Setting
     assert "short" not in str(caught.value)
 
 
+def test_keys_that_are_made_by_chance_are_taken(settings: Settings) -> None:
+    made = [token_hex(16), token_hex(32), base64.b64encode(token_bytes(24)).decode(), token_urlsafe(24), str(uuid.uuid4())]
+    for value in made * 200:
+        secrets.check_key("research.key", value.encode())
+
+
+def test_a_key_that_others_may_replace_is_refused_with_the_remedy(settings: Settings) -> None:
+    path = secrets.keep(settings, "research.key", VALUE.encode())
+    folder = settings.secrets
+    for mode in (0o777, 0o770, 0o702):
+        folder.chmod(mode)
+        with pytest.raises(UsageError, match=f"Others may put files into .* Run: chmod 700 {folder}$"):
+            secrets.key(settings, "research.key")
+    folder.chmod(0o700)
+    elsewhere = settings.truth / "planted"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(OTHER)
+    elsewhere.chmod(0o600)
+    path.unlink()
+    path.symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="is a link to a place outside of its folder"):
+        secrets.key(settings, "research.key")
+    assert [row["private"] for row in secrets.listed(settings)] == [False]
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    assert secrets.find(settings, "research.key") is None, "nobody waits for it"
+    path.unlink()
+    path.write_text(VALUE)
+    path.chmod(0o600)
+    assert secrets.key(settings, "research.key") == VALUE.encode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_key_of_another_user_is_refused_with_the_remedy(settings: Settings, what: str) -> None:
+    path = secrets.keep(settings, "research.key", VALUE.encode())
+    given = path if what == "file" else settings.secrets
+    os.chown(given, 12345, -1)
+    with pytest.raises(UsageError, match=f"belongs to user 12345, .* Run: chown 0 {given}"):
+        secrets.key(settings, "research.key")
+
+
+def test_secrets_as_kubernetes_mounts_them_are_taken(settings: Settings) -> None:
+    """Links within their folder, which is writable for all and sticky."""
+    data = settings.secrets / "..2026_11_22"
+    data.mkdir(parents=True)
+    (data / "research.key").write_text(VALUE)
+    (data / "research.key").chmod(0o400)
+    (settings.secrets / "..data").symlink_to(data.name)
+    (settings.secrets / "research.key").symlink_to("..data/research.key")
+    settings.secrets.chmod(0o1777)
+    assert secrets.key(settings, "research.key") == VALUE.encode()
+
+
 def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: Settings, tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir(mode=0o700)
@@ -180,8 +251,8 @@ def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: S
     told = replace(settings, secrets_given=given)
     assert secrets.key(told, "pseudonym.key") == VALUE.encode()
     assert not settings.secrets.exists()
-    secrets.keep(settings, "research.key", b"d0d0" * 10)
-    assert secrets.key(told, "research.key") == b"d0d0" * 10
+    secrets.keep(settings, "research.key", OTHER.encode())
+    assert secrets.key(told, "research.key") == OTHER.encode()
 
 
 def test_what_was_given_is_said_by_a_variable_and_told_to_no_other_process(

@@ -15,6 +15,7 @@ from typing import Any
 
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
+from sluice.secret_files import read_secret_file
 from sluice.settings import Settings
 
 
@@ -116,10 +117,9 @@ def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
             f"The identifiers of request {request} are not in the vault, {settings.vault}: they were removed, or their time is over. "
             "Ask again: sluice erase request"
         )
-    if path.stat().st_mode & 0o077:
-        raise UsageError(f"The vault's file {path} can be read by others. Run: chmod 600 {path}")
+    content = read_secret_file(path)
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(content)
     except ValueError:
         raise UsageError(
             f"The vault's file {path} is damaged. Put a copy of it back. Or ask again: sluice erase request; and then, of one that was not "

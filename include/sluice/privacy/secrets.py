@@ -10,6 +10,7 @@ import os
 import secrets
 import tempfile
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_
 from sluice.declare.names import secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.errors import UsageError, nearest
+from sluice.secret_files import problem_with, read_secret_file
 from sluice.settings import Settings
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
@@ -28,6 +30,14 @@ LOST = {
 }
 LEAST = 32
 """The least number of characters of a key; 32 hex digits are 128 bits."""
+_LEAST_KINDS = 8
+"""How many different characters, and different steps from one to the next, a key has at least. Of 32 hex digits by chance one in ten
+million has fewer."""
+_DIFFERENT_PAIRS = 0.6
+"""Which share of its pairs of neighbours are different ones at least; of what is written twice, half are. By chance it is nine tenths."""
+_LOOKED_AT = 100
+"""From so many characters on the pairs of hex digits begin to run out."""
+_TO_MAKE_ONE = "To make one: openssl rand -hex 32"
 
 
 def find(settings: Settings, name: str) -> Path | None:
@@ -51,16 +61,14 @@ def ensure(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
 def key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
     """A key's bytes. make: whether it is made where there is none.
 
-    Raises UsageError where others may read the file, or it is too short to be a key, or is not there and must not be made.
+    Raises UsageError where others may read or replace the file, or it can be guessed, or is not there and must not be made.
     """
     if not make and find(settings, name) is None:
         raise UsageError(
             f"The secret '{name}' is not in {settings.secrets} any more. Put it back: sluice secrets set {name}. {lost(name)}"
         )
     path = ensure(settings, name)
-    if path.stat().st_mode & 0o077:
-        raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")
-    value = path.read_bytes().strip()
+    value = read_secret_file(path).strip()
     if not value:
         what = f" {LOST[name]}." if name in LOST else ""
         raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one is another key.{what}")
@@ -69,11 +77,13 @@ def key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> b
 
 
 def check_key(name: str, value: bytes) -> None:
-    """Raises UsageError where a value is too short for a key."""
+    """Raises UsageError where a value is no key: too short, or not as manifold as what was made by chance."""
     if len(value) < LEAST:
-        raise UsageError(
-            f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. To make one: openssl rand -hex 32"
-        )
+        raise UsageError(f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. {_TO_MAKE_ONE}")
+    pairs = list(pairwise(value[:_LOOKED_AT]))
+    steps = {second - first for first, second in pairs}
+    if len(set(value)) < _LEAST_KINDS or len(steps) < _LEAST_KINDS or len(set(pairs)) < _DIFFERENT_PAIRS * len(pairs):
+        raise UsageError(f"Secret '{name}' can be guessed: it repeats itself, or counts up. {_TO_MAKE_ONE}")
 
 
 def keep(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
@@ -95,13 +105,14 @@ def keep(settings: Settings, name: str, value: bytes, replace: bool = False) -> 
 
 
 def listed(settings: Settings) -> list[dict[str, Any]]:
-    """Name, time of the last change, and whether only the owner may read it, of every secret file."""
+    """Name, time of the last change, and why it would be refused, if it would, of every secret file."""
     found = []
     for path in sorted(settings.secrets.glob("*")) if settings.secrets.is_dir() else []:
         if path.is_file() and not path.name.startswith("."):
             status = path.stat()
             changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-            found.append({"name": path.name, "changed_at": changed, "private": not status.st_mode & 0o077})
+            problem = problem_with(path)
+            found.append({"name": path.name, "changed_at": changed, "private": problem is None, "problem": problem})
     return found
 
 

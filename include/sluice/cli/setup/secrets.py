@@ -46,7 +46,9 @@ def list_secrets(as_json: AsJson = False) -> None:
     uses = _uses(settings)
     rows = {row["name"]: {**row, "there": True, "used_by": uses.get(row["name"], [])} for row in files.listed(settings)}
     for name, pipelines in uses.items():
-        rows.setdefault(name, {"name": name, "changed_at": None, "private": None, "there": False, "used_by": pipelines})
+        rows.setdefault(
+            name, {"name": name, "changed_at": None, "private": None, "problem": None, "there": False, "used_by": pipelines}
+        )
     found = [rows[name] for name in sorted(rows)]
     if as_json:
         print_json({"folder": str(settings.secrets), "secrets": found})
@@ -54,6 +56,9 @@ def list_secrets(as_json: AsJson = False) -> None:
     console().print(f"Folder {settings.secrets}", soft_wrap=True)
     shown = [{**row, "state": _state(row["there"], row["private"], row["name"])} for row in found]
     print_rows(shown, ("name", "state", "changed_at", "used_by"))
+    for row in found:
+        if row["problem"]:
+            console().print(row["problem"], soft_wrap=True)
 
 
 @app.command()
@@ -75,7 +80,7 @@ def delete(
 def _state(there: bool, private: bool | None, name: str) -> str:
     if not there:
         return "made when first needed" if name in files.MADE else "missing"
-    return "kept" if private else "OPEN TO OTHERS: chmod 600"
+    return "kept" if private else "REFUSED: see below"
 
 
 def _uses(settings: Settings) -> dict[str, list[str]]:

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest.topics.offset_ranges import Partition
+from sluice.secret_files import read_secret_file
 from sluice.settings import Settings
 
 PATIENCE = 10.0
@@ -58,9 +59,7 @@ def properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, An
         return found
     path = secrets / source.options_file if secrets else Settings.current().secret(source.options_file)
     try:
-        if path.stat().st_mode & 0o077:
-            raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_secret_file(path).decode("utf-8").splitlines()
     except FileNotFoundError:
         raise UsageError(
             f"Source '{source.name}': its options_file {path} is not there. Write properties into it, mode 0600."

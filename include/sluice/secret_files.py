@@ -1,0 +1,63 @@
+"""Reading a secret's file, which nobody else may read or put in the place of another: known by its folder, its owner and its mode."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from sluice.errors import UsageError
+
+
+def read_secret_file(path: Path) -> bytes:
+    """What a secret's file holds. Links within its folder are followed, as Kubernetes makes them.
+
+    Raises FileNotFoundError, and UsageError with the remedy where the file or its folder is not this user's or root's, where others may
+    read the file or write into the folder, and where a link leaves the folder.
+    """
+    folder = Path(os.path.realpath(path.parent))
+    _check_folder(path.parent, folder.stat())
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(folder):
+        raise UsageError(
+            f"Secret file {path} is a link to a place outside of its folder. Put the file itself there: "
+            f"install -m 600 {real} {path.parent / f'{path.name}.new'} && mv {path.parent / f'{path.name}.new'} {path}"
+        )
+    # What is checked is what is read: the file that was opened.
+    descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        _check_file(path, os.fstat(descriptor))
+        return file.read()
+
+
+def problem_with(path: Path) -> str | None:
+    """Why a secret's file is refused; None where it is not."""
+    try:
+        read_secret_file(path)
+    except (UsageError, OSError) as error:
+        return str(error) if isinstance(error, UsageError) else f"Secret file {path}: {error.strerror}"
+    return None
+
+
+def _check_folder(folder: Path, status: os.stat_result) -> None:
+    _check_owner(f"The folder of secrets, {folder},", folder, status)
+    # Where the sticky bit is set, as Kubernetes sets it, nobody can replace a file of somebody else.
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise UsageError(f"Others may put files into the folder of secrets, {folder}. Run: chmod 700 {folder}")
+
+
+def _check_file(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"Secret file {path} is no regular file.")
+    _check_owner(f"Secret file {path}", path, status)
+    if status.st_mode & 0o077:
+        raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")
+
+
+def _check_owner(what: str, path: Path, status: os.stat_result) -> None:
+    mine = os.geteuid()
+    if status.st_uid not in (0, mine):
+        raise UsageError(
+            f"{what} belongs to user {status.st_uid}, who is neither root nor the one who runs this ({mine}) and may change it. "
+            f"Run: chown {mine} {path}"
+        )
