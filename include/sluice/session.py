@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice import session_folders
+from sluice.private_folder import make_private_folder
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) 
     # PySpark hands out instants in the zone of the process; it must be the session's.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    settings.spark_local.mkdir(parents=True, exist_ok=True)
+    make_private_folder(settings.spark_local)  # shuffled and spilt rows, of restricted tables, too
     session_folders.tidy(settings)
     from pyspark.sql import SparkSession
 

@@ -149,6 +149,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
 
     _receive(settings, club)
     first = (settings.secrets / SUPPRESSION_KEY).read_bytes()
+    assert Path(settings.bookkeeping("club")).stat().st_mode & 0o777 == 0o700
     a_list("gym", first)
     (settings.secrets / SUPPRESSION_KEY).unlink()
     with pytest.raises(UsageError, match=r"'suppression\.key' is not in .* any more\. Put it back"):

@@ -16,6 +16,7 @@ from sluice.errors import UsageError, nearest
 from sluice.kept_json import load_kept_request
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import pseudonym
+from sluice.private_folder import make_private_folder
 from sluice.settings import Settings
 
 State = Literal["received", "logically erased", "physically erased", "certified", "failed"]
@@ -250,6 +251,7 @@ def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
 def write(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
     """Keep a request as it is now, whole or not at all."""
     folder = _folder(settings, pipeline)
+    make_private_folder(Path(settings.bookkeeping(pipeline)))
     folder.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=folder, prefix=f".{request.request}.")
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import LeaseHeld, StopRequested, UsageError
+from sluice.private_folder import make_private_folder
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -51,6 +52,7 @@ def held(
         return found.kept_running and not settings.stop_request(pipeline, found.run).exists()
 
     folder = Path(settings.bookkeeping(pipeline))
+    make_private_folder(folder)
     with held_at(folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running, stage):
         yield
 
