@@ -1,6 +1,6 @@
 """A local Airflow in this checkout, driven as processes and through its REST API. Imports no Airflow.
 
-As a command: `python -m orchestration.local prepare`, or `exec ARGS...` for Airflow's own command line.
+As a command: `python -m orchestration.local prepare`, or `exec ARGS...` for Airflow's own command line; in a deployment, the deployment's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from orchestration.backfill.arguments import translated
 from orchestration.erasure.ids import DAG_ID, refuse_identifiers
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
+from orchestration.server.deployed import command_environment, deployed_address
 from orchestration.server.home import (
     DEFAULT_PORT,
     LOGIN,
@@ -54,6 +55,10 @@ def main(arguments: list[str]) -> None:
     match arguments:
         case ["prepare"]:
             prepare(settings)
+        case ["exec", *rest] if deployed_address():
+            refuse_identifiers(rest)
+            command = airflow_command(*translated(rest))
+            os.execve(command[0], command, command_environment())
         case ["exec", *rest]:
             prepare(settings)
             refuse_identifiers(rest)

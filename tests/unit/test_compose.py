@@ -38,7 +38,7 @@ def test_the_services_are_those_of_a_deployment(services: dict[str, Any]) -> Non
 
 def test_images_are_pinned_by_version(services: dict[str, Any]) -> None:
     told = (ROOT / "docker-compose.yaml").read_text() + (ROOT / "Dockerfile").read_text()
-    images = {service["image"] for service in services.values()} | set(re.findall(r"PYTHON_IMAGE=(\S+)", told))
+    images = {service["image"] for service in services.values()} | set(re.findall(r"^ARG PYTHON_IMAGE=(\S+)", told, re.MULTILINE))
     for image in images:
         tag = image.removesuffix("}").rpartition(":")[2]
         assert re.match(r"\d+\.\d+", tag), image
@@ -66,11 +66,52 @@ def test_spark_knows_nothing_of_airflow(services: dict[str, Any]) -> None:
     for name in ("spark-master", "spark-worker"):
         told = services[name]["environment"]
         assert [key for key in told if key.startswith(("AIRFLOW", "POSTGRES"))] == []
-        assert [mount for mount in services[name].get("volumes", []) if mount.startswith("airflow:")] == []
+        assert "/opt/airflow" not in mounts(services[name])
 
 
 def test_the_admin_password_is_told_to_the_init_alone(services: dict[str, Any]) -> None:
     assert [name for name, one in services.items() if "AIRFLOW_ADMIN_PASSWORD" in one["environment"]] == ["airflow-init"]
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """Where volumes are in a service: how they may be used, by place."""
+    found = {}
+    for mount in service.get("volumes", []):
+        if isinstance(mount, str):
+            found[mount.split(":")[1]] = "write"
+        else:
+            assert mount["target"] == f"/data/{mount['volume']['subpath']}"
+            found[mount["target"]] = "read" if mount.get("read_only") else "write"
+    return found
+
+
+def test_services_mount_what_they_need_and_no_more(services: dict[str, Any]) -> None:
+    places = {name: mounts(service) for name, service in services.items()}
+    assert places["apiserver"] == {"/opt/airflow": "write", "/data/lake": "read"}
+    for name in ("dag-processor", "triggerer"):
+        assert places[name] == {"/opt/airflow": "write"}
+    assert places["spark-master"] == {}
+    assert "/data/vault" not in places["spark-worker"] and places["spark-worker"]["/data/secrets"] == "read"
+    assert {name for name, found in places.items() if "/data/vault" in found} == {"scheduler"}
+    assert {name for name, found in places.items() if "/data" in found} == {"airflow-init"}
+
+
+def test_the_init_makes_every_place_that_is_mounted(services: dict[str, Any], settings: Settings) -> None:
+    deployment.make_folders(settings)
+    made = {path.name: path.stat().st_mode & 0o777 for path in settings.landing.parent.iterdir()}
+    wanted = {place.removeprefix("/data/") for service in services.values() for place in mounts(service) if "/data/" in place}
+    assert wanted <= set(made)
+    assert {made[name] for name in ("restricted", "secrets", "vault")} == {0o700}
+
+
+def test_every_service_has_a_limit_of_memory_and_time_to_end(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["mem_limit"] and service["stop_grace_period"], name
+
+
+def test_a_container_s_commands_mean_the_deployment_s_airflow(services: dict[str, Any]) -> None:
+    for name in AIRFLOW:
+        assert services[name]["environment"]["SLUICE_AIRFLOW"] == "http://apiserver:8080"
 
 
 def test_every_secret_is_asked_for_made_and_has_no_default(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client
+from orchestration.server.deployed import deployed_address, deployed_client
 from orchestration.server.processes import client as client_of
 from orchestration.server.processes import running_instance
 from sluice.errors import SluiceError
@@ -25,14 +26,13 @@ def cancel_command(dag: str) -> str:
 
 
 def airflow_of(settings: Settings, dag: str) -> Client:
-    """A client of the Airflow that runs in this checkout and knows the DAG. Raises SluiceError where there is none."""
-    running = running_instance(settings)
-    if running is None:
+    """A client of the Airflow that knows the DAG: the deployment's, or the one that runs in this checkout. Raises SluiceError without one."""
+    client = _client(settings)
+    if client is None:
         raise SluiceError(
-            "No Airflow runs here, so nobody would run the backfill. Start it: make up. "
-            "Or have the same done without it, by spark-submit: add --local"
+            "No Airflow runs here, so nobody would run the backfill. Start it: make up. Of a deployment elsewhere say the address: "
+            "SLUICE_AIRFLOW. Or have the same done without it, by spark-submit: add --local"
         )
-    client = client_of(settings, running[1])
     deadline = time.monotonic() + PARSE_SECONDS
     while not client.has_dag(dag):
         if time.monotonic() > deadline:
@@ -89,15 +89,22 @@ def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
 
 def refuse_hopeless(settings: Settings, dag: str) -> None:
     """For `backfill create` of Airflow 3: raises SluiceError where its runs would wait for ever, and says so where that is unknown."""
-    running = running_instance(settings)
-    if running is None:
+    client = _client(settings)
+    if client is None:
         advice = f"start it: make up, and unpause the DAG: ./airflow dags unpause {dag}"
         print(
             f"No Airflow runs here; until it does, and while '{dag}' is paused, the runs stay queued. To {advice}",
             file=sys.stderr,
         )
         return
-    client = client_of(settings, running[1])
     if client.has_dag(dag):
         refuse_paused(client, dag)
         refuse_second(client, dag)
+
+
+def _client(settings: Settings) -> Client | None:
+    address = deployed_address()
+    if address:
+        return deployed_client(address)
+    running = running_instance(settings)
+    return client_of(settings, running[1]) if running else None

@@ -22,13 +22,14 @@ def client_of_this_line(address: str, user: str, password: str) -> Client:
 
 
 class ClientOfAirflow3(Client):
-    """Speaks /api/v2 with a token, which it fetches when it needs one and again when one has expired."""
+    """Speaks /api/v2 with a token, which it fetches when it needs one and again when one has expired; or with one that it is given."""
 
     PREFIX = "/api/v2"
 
-    def __init__(self, address: str, user: str, password: str) -> None:
+    def __init__(self, address: str, user: str, password: str, token: str | None = None) -> None:
         super().__init__(address, user, password)
-        self._token: str | None = None
+        self._token = token
+        self._is_given = token is not None
 
     def is_healthy(self) -> bool:
         """Whether API server, scheduler and DAG processor all say so."""
@@ -71,6 +72,8 @@ class ClientOfAirflow3(Client):
         return f"Bearer {self._token}"
 
     def _renew(self) -> bool:
+        if self._is_given:
+            return False
         self._token = None
         return True
 

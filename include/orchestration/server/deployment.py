@@ -16,6 +16,7 @@ from pathlib import Path
 from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, pool_name
 from orchestration.server.preparation import pool
 from sluice.errors import SluiceError, UsageError
+from sluice.private_folder import make_private_folder
 from sluice.settings import Settings, pipeline_names
 
 SECRETS = {
@@ -38,6 +39,7 @@ def make_ready(settings: Settings) -> None:
             raise UsageError(
                 f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
             )
+    make_folders(settings)
     _write_password(Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"])
     _airflow("db", "migrate")
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
@@ -46,6 +48,14 @@ def make_ready(settings: Settings) -> None:
         connections.write_text(json.dumps({"spark_default": {**SPARK_CONNECTION, "host": settings.spark_master}}))
         _airflow("pools", "import", str(pools))
         _airflow("connections", "import", "--overwrite", str(connections))
+
+
+def make_folders(settings: Settings) -> None:
+    """Make the places of an environment, which services mount one by one; what is personal or secret for this user alone."""
+    for place in (Path(settings.lake), settings.landing, settings.released, settings.truth):
+        place.mkdir(parents=True, exist_ok=True)
+    for place in (settings.restricted, settings.secrets, settings.vault):
+        make_private_folder(place)
 
 
 def _write_password(path: Path, password: str) -> None:

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNot
 from orchestration import stopping
 from sluice.settings import Settings
 
-_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS")
+_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
 """How variables begin that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
 
 _NOISE = re.compile(r"WARNING: Using incubator modules|Picked up \w*JAVA\w*OPTIONS|\{\"run\":|\s*$")

@@ -1,0 +1,67 @@
+"""The Airflow of a deployment, which this process means instead of a local one: SLUICE_AIRFLOW is its address. Imports no Airflow.
+
+Who asks is proved by a token (SLUICE_AIRFLOW_TOKEN, a file that holds one), or else by the password that the deployment keeps for its
+one user, which a container of it can read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from pathlib import Path
+
+from orchestration.line import airflow_line
+from orchestration.rest.client import Client
+from orchestration.rest.versions import ClientOfAirflow3, client_of_this_line
+from orchestration.server.home import LOGIN
+from sluice.errors import UsageError
+from sluice.secret_files import read_secret_file
+
+ADDRESS = "SLUICE_AIRFLOW"
+TOKEN = "SLUICE_AIRFLOW_TOKEN"
+_DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+_PASSWORDS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
+
+
+def deployed_address() -> str | None:
+    """Where the deployment's Airflow is; None where a local one is meant. Raises UsageError for what is no address."""
+    said = os.environ.get(ADDRESS, "").strip().rstrip("/")
+    if said and urllib.parse.urlsplit(said).scheme not in ("http", "https"):
+        raise UsageError(f"{ADDRESS} is the address of an Airflow, as http://apiserver:8080, not '{said}'.")
+    return said or None
+
+
+def deployed_client(address: str) -> Client:
+    """A client of the deployment's Airflow. Raises UsageError where nothing says who asks."""
+    file = os.environ.get(TOKEN)
+    if file:
+        if airflow_line() == 2:
+            raise UsageError(f"{TOKEN} is for Airflow 3; Airflow 2 knows no tokens.")
+        return ClientOfAirflow3(address, LOGIN, "", token=_content(TOKEN, Path(file)).decode().strip())
+    passwords = os.environ.get(_PASSWORDS)
+    if not passwords:
+        raise UsageError(
+            f"{ADDRESS} says where Airflow is, and nothing says who asks. Set {TOKEN} to a file, mode 0600, with a token of its REST API."
+        )
+    return client_of_this_line(address, LOGIN, str(json.loads(_content(_PASSWORDS, Path(passwords)))[LOGIN]))
+
+
+def command_environment() -> dict[str, str]:
+    """The environment of the deployment's own command line: this process's, as it is.
+
+    Raises UsageError where it does not say which database: Airflow would make one of its own, which nobody else uses.
+    """
+    if not os.environ.get(_DATABASE):
+        raise UsageError(
+            f"{ADDRESS} says that Airflow is a deployment's, and {_DATABASE} is not set. Its command line runs where its variables are: "
+            "docker compose exec scheduler ./airflow ..."
+        )
+    return dict(os.environ)
+
+
+def _content(variable: str, path: Path) -> bytes:
+    try:
+        return read_secret_file(path)
+    except FileNotFoundError:
+        raise UsageError(f"{variable} names {path}, which is not there.") from None
