@@ -55,10 +55,7 @@ def failures(spark: SparkSession, folder: Path) -> Iterator[tuple[str, Callable[
     rows.write.format("delta").mode("append").save(loose)
     spark.read.format("delta").load(loose).createOrReplaceTempView("canaries")
 
-    @F.udf("int")
-    def number(text: str) -> int:
-        return int(text)
-
+    number = F.udf(lambda text: int(text), "int")
     arrow = pa.table({"v": [CANARY], "i": pa.array([1], pa.int32())})
     yield "Python", rows.select(number("v")).collect
     yield "CHECK", lambda: rows.write.format("delta").mode("append").save(strict)
@@ -135,7 +132,7 @@ def test_no_log_and_no_reason_holds_what_could_not_be_converted_or_breaks_a_cons
             assert "SSN" not in printed(), (what, printed())
         log = printed()
     # The search would find it: most errors hold it, and the loggers said something of each that a task met.
-    assert sum(CANARY in text for text in held.values()) > len(held) / 2
+    assert sum(CANARY in text for text in held.values()) > 10
     assert "ERROR Executor: Exception in task" in log and "SparkNumberFormatException: [CAST_INVALID_INPUT]" in log
     assert "WARN TaskSetManager: Lost task" in log and "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES" in log
     assert "(not shown: it may quote rows)" in log
