@@ -126,6 +126,7 @@ def submit(settings: Settings, stage: str, seen: Seen) -> None:
         str(settings.root / "report"),
     ]
     environment = {**os.environ, **settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
+    environment["SPARK_SUBMIT_OPTS"] += " -Dsluice.log=whole"
     with (settings.root / f"{stage}.log").open("w") as printed:
         job = subprocess.Popen(command, env=environment, stdout=printed, stderr=subprocess.STDOUT)
         first = psutil.Process(job.pid)
