@@ -188,7 +188,7 @@ def test_whichever_letters_are_escaped_it_is_found(person: int, letters: set[int
 
 @given(
     person=st.sampled_from(range(2)),
-    width=st.integers(8, 90),
+    width=st.integers(20, 90),
     end=st.sampled_from(["\n", "\r\n", "\r\n  ", "\\n", "\\r\\n", "\\\\r\\\\n"]),
     before=st.integers(0, 200),
     at=st.sampled_from([0, (1 << 20) - 90, (1 << 20) - 1]),

@@ -92,6 +92,7 @@ def describe_holder(settings: Settings, pid: int, since: datetime, host: str | N
         (("land", "gym", "--days", "0"), "at least 1"),
         (("quarantine", "show", "gym", "hart_rate"), "'heart_rate_quarantine'"),
         (("check", "gim"), "'gym'"),
+        (("erase", "status", "gim"), "no pipeline, and no erasure request, 'gim'. Did you mean 'gym'"),
         (("stop", "gim"), "'gym'"),
     ],
 )
@@ -208,6 +209,10 @@ def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_
     assert "42000" not in out
     assert [request["identifiers"] for request in last_line(out)["requests"]] == [2]  # type: ignore[attr-defined]
     counts = last_line(call("erase", "status", "--json")[1])["pipelines"][0]  # type: ignore[index]
+    of_one = last_line(call("erase", "status", "gym", "--json")[1])
+    assert of_one["pipelines"] == [counts] and of_one["requests"] == last_line(out)["requests"]
+    code, shown, _ = call("erase", "status", "gym")
+    assert code == 0 and "received" in shown and "42000" not in shown
     assert (counts["pipeline"], counts["waiting"], counts["done"]) == ("gym", 1, 0)
     assert "Erasure requests waiting: 1" in call("status", "gym")[1]
     assert all("42000" not in path.read_text() for path in Path(settings.lake).rglob("*.json"))

@@ -23,9 +23,10 @@ from tests.conftest import settings_at
 from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
+from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, scan, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import scope
+from sluice.erasure.scan import needles
 from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import holders, settling
@@ -97,6 +98,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
         _made(lake / "bronze/says/_delta_log/.00000000000000000003.json.0a-1b.tmp"),
         _made(lake / "bronze/says/_delta_log/..00000000000000000003.json.0a-1b.tmp.crc"),
         _made(lake / "bronze/says/_delta_log/_commit_0a.json.tmp"),
+        _made(lake / "bronze/says/_delta_log/.00000000000000000002.json.crc"),
         _made(workspace.settings.restricted / "house/silver/keys/_delta_log/.1.json.2.tmp"),
         _made(lake / "_sluice/checkpoints/x/abc/offsets/.3.0a.tmp"),
         _made(lake / "_sluice/outcomes/part-0.snappy.parquet#1"),
@@ -111,6 +113,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
     stays = [
         _made(lake / "bronze/says/part-1.parquet"),
         _made(lake / "bronze/says/_delta_log/00000000000000000003.json"),
+        _made(lake / "bronze/says/_delta_log/.00000000000000000003.json.crc"),
         _made(lake / "bronze/says/_delta_log/.4.json.young.tmp", at=time.time() + 5),
         _made(workspace.landing / "says/f.jsonl"),
         _made(root / "events/local-1"),
@@ -125,6 +128,15 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
     os.utime(folders[1], (LONG_AGO, LONG_AGO))
     assert sweep.everywhere(workspace, time.time()) == len(left) + len(folders)
     assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
+
+
+def test_all_of_the_local_airflow_is_scanned(workspace: Workspace) -> None:
+    home = workspace.settings.state / "airflow"
+    for name in ("airflow.cfg", "airflow.db-wal", "logs/a.log", "plugins/notes.txt", "of/somebody.txt"):
+        _made(home / name, content="anna-schmidt-4711")
+    roots = [root for root in scope.roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")]
+    found = scan.run(roots, needles.of([("who", "anna-schmidt-4711")]), processes=1)
+    assert {hit.path for hit in found.hits} == {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
 
 
 def test_what_is_said_to_be_somebody_elses_is_not_swept(workspace: Workspace) -> None:

@@ -185,6 +185,84 @@ def test_every_kind_is_opened(kind: str, tmp_path: Path) -> None:
     assert found.hits and [one.reason for one in found.unread] == told, (found.unread, found.decoders)
 
 
+ENCRYPTED = hashlib.shake_256(b"a key").digest(3000) + WHO.encode()
+"""Like what is encrypted or compressed by something that nothing here knows."""
+CALLED_PLAIN = {
+    "shared memory of SQLite": ("airflow.db-shm", ENCRYPTED),
+    "shared memory, of the right size": ("x.db-shm", (ENCRYPTED * 11)[: 32768 - len(WHO)] + WHO.encode()),
+    "index of what was shuffled": ("shuffle_0_1_0.index", ENCRYPTED),
+    "checksums of what was shuffled": ("shuffle_0_1_0.checksum.ADLER32", ENCRYPTED[:-1] + b"1"),
+    "vectors of deleted rows": ("deletion_vector_0a-1b.bin", b"\x01" + ENCRYPTED),
+    "checksums": (".x.crc", b"crc\0" + struct.pack(">I", 512) + ENCRYPTED),
+    "checksums of another file": (".other.crc", b"crc\0" + struct.pack(">I", 512) + ENCRYPTED[-100:]),
+    "write-ahead log of SQLite": ("x.db-wal", struct.pack(">III", 0x377F0682, 3007000, 4096) + ENCRYPTED),
+    "journal of SQLite": ("x.db-journal", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + ENCRYPTED),
+    "pickle": ("conf.pkl", b"\x80\x04" + ENCRYPTED),
+    "schema of a state store": ("state/0/_metadata/schema", ENCRYPTED),
+    "state file": ("state/0/0/1.delta", ENCRYPTED),
+}
+
+
+@pytest.mark.parametrize("kind", CALLED_PLAIN)
+def test_what_is_only_called_so_is_told_and_searched_as_it_is(kind: str, tmp_path: Path) -> None:
+    name, content = CALLED_PLAIN[kind]
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "other").write_bytes(bytes(12_000))
+    found = scanned(tmp_path)
+    assert {hit.domain for hit in found.hits} <= {"who"} and found.unread, found.decoders
+    assert found.hits or not content.endswith(WHO.encode())
+
+
+def sqlite_files(folder: Path, mode: str) -> list[Path]:
+    """A database and what lies beside it while a transaction is open."""
+    connection = sqlite3.connect(folder / f"{mode}.db", isolation_level=None)
+    connection.executescript(f"PRAGMA journal_mode={mode}; PRAGMA cache_size=2; PRAGMA cache_spill=1; CREATE TABLE t (note TEXT)")
+    connection.executemany("INSERT INTO t VALUES (?)", [(f"{n} {WHO}" + "x" * 200,) for n in range(900)])
+    connection.execute("BEGIN")
+    connection.execute("UPDATE t SET note = 'gone' || note")
+    made = {path.name: path.read_bytes() for path in sorted(folder.glob(f"{mode}.db*"))}
+    connection.execute("ROLLBACK")
+    connection.close()
+    (folder / "as_it_was").mkdir(exist_ok=True)
+    for name, content in made.items():
+        (folder / "as_it_was" / name).write_bytes(content)
+    return [folder / "as_it_was" / name for name in made]
+
+
+def test_what_is_so_by_its_structure_is_plain(tmp_path: Path) -> None:
+    """As SQLite, Hadoop, Delta and Spark write them."""
+    plain = [*sqlite_files(tmp_path, "wal"), *sqlite_files(tmp_path, "delete")]
+    assert {path.name for path in plain} == {"wal.db", "wal.db-shm", "wal.db-wal", "delete.db", "delete.db-journal"}
+    folder = tmp_path / "as_it_was"
+    content = b"lines of a file\n" * 90
+    sums = [zlib.crc32(content[at : at + 512]) for at in range(0, len(content), 512)]
+    bitmap = struct.pack("<I", 1681511377) + bytes(range(40))
+    made = {
+        "a.txt": content,
+        ".a.txt.crc": b"crc\0" + struct.pack(f">I{len(sums)}I", 512, *sums),
+        ".gone.crc": b"crc\0" + struct.pack(">I", 512) + ENCRYPTED[:64],
+        "shuffle_0_1_0.index": struct.pack(">4q", 0, 0, 70, 4711),
+        "shuffle_0_1_0.checksum.ADLER32": struct.pack(">3q", 0xFEDCBA98, 0, 1),
+        "deletion_vector_0a.bin": b"\x01" + (struct.pack(">I", 44) + bitmap + struct.pack(">I", zlib.crc32(bitmap))) * 2,
+        "two.pkl": pickle.dumps({"a": [1, "b"]}) + pickle.dumps(b"text", protocol=2),
+    }
+    for name, data in made.items():
+        (folder / name).write_bytes(data)
+    found = scanned(folder)
+    assert found.unread == []
+    assert {hit.path for hit in found.hits} >= {"wal.db-wal", "delete.db-journal"}
+
+
+def test_bytes_within_a_pickle_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"conf": gzip.compress(TEXT)}))
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps({"conf": ENCRYPTED[:100]}))
+    (tmp_path / "c.parquet").write_bytes(cell(pickle.dumps([gzip.compress(TEXT)])))
+    found = scanned(tmp_path)
+    assert {hit.path for hit in found.hits} == {"a.pkl", "c.parquet"}
+    assert [(one.path, one.reason) for one in found.unread] == [("b.pkl", "a binary cell that no decoder knows")]
+
+
 DAMAGED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "nobody's kind": ("a.bin", lambda: bytes(range(256)) + WHO.encode()),
     "PDF": ("a.pdf", lambda: b"%PDF-1.7 " + WHO.encode()),
@@ -439,6 +517,6 @@ def test_the_schema_of_a_state_store_is_beside_its_first_partition(name: str, tm
 
 def test_a_root_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "airflow.db").write_bytes(database())
-    (tmp_path / "airflow.db-shm").write_bytes(bytes(range(64)))
+    (tmp_path / "airflow.db-shm").write_bytes(bytes(32768))
     found = scanned(tmp_path / "airflow.db", tmp_path / "airflow.db-shm")
     assert {hit.path for hit in found.hits} == {"airflow.db"} and not found.unread

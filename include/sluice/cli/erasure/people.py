@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 erase = typer.Typer(help="Erase people: requests, and what became of them.", no_args_is_help=True)
 
+_STANDING = ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at")
 _PIPELINE = "A folder of include/pipelines."
 _FILE = "Identifiers, one a line or as JSON; otherwise standard input."
 
@@ -98,7 +100,12 @@ def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     rows = [_row(found) for found in _requests(settings, known_pipeline(settings, pipeline))]
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
-    elif rows:
+        return
+    _print_requests(pipeline, rows)
+
+
+def _print_requests(pipeline: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
         print_rows(rows, ("request", "identifier", "identifiers", "state", "received_at", "due_at", "done_at", "physical_due_at"))
     else:
         console().print(f"Nobody has asked to be erased from '{pipeline}'.")
@@ -106,19 +113,26 @@ def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 @erase.command("status")
 def status_of_requests(
-    request: Annotated[str | None, typer.Argument(metavar="[REQUEST]", help="A request's id: its state and history.")] = None,
+    which: Annotated[
+        str | None,
+        typer.Argument(metavar="[PIPELINE|REQUEST]", help="A pipeline: its requests. A request's id: its state and history."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many requests wait, are done, failed or overdue, per pipeline; or what happened to one of them."""
+    """Say how many requests wait, are done, failed or overdue, per pipeline or of one; or what happened to one request."""
     settings = Settings.current()
-    if request:
-        _print_request(*_one(settings, request), as_json)
+    pipelines = chosen(settings, None)
+    if which in pipelines:
+        _print_pipeline(settings, str(which), as_json)
         return
-    rows = [{"pipeline": pipeline, **_counts(_requests(settings, pipeline))} for pipeline in chosen(settings, None)]
+    if which:
+        _print_request(*_one(settings, which, pipelines, "pipeline, and no erasure request,"), as_json)
+        return
+    rows = [{"pipeline": pipeline, **_counts(_requests(settings, pipeline))} for pipeline in pipelines]
     if as_json:
         print_json({"pipelines": rows})
     else:
-        print_rows(rows, ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at"))
+        print_rows(rows, _STANDING)
 
 
 @erase.command()
@@ -168,13 +182,15 @@ def _requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
     return requests.all_of(settings, pipeline)
 
 
-def _one(settings: Settings, request: str) -> tuple[str, ErasureRequest]:
-    """Whose pipeline's request has that id. Raises UsageError with the nearest id."""
+def _one(
+    settings: Settings, request: str, others: Sequence[str] = (), called: str = "erasure request"
+) -> tuple[str, ErasureRequest]:
+    """Whose pipeline's request has that id. Raises UsageError with the nearest id. others: names that may have been meant as well."""
     from sluice.errors import nearest
 
     every = {one.request: (pipeline, one) for pipeline in chosen(settings, None) for one in _requests(settings, pipeline)}
     if request not in every:
-        raise UsageError(f"There is no erasure request '{request}'.{nearest(request, every)}")
+        raise UsageError(f"There is no {called} '{request}'.{nearest(request, [*every, *others])}")
     return every[request]
 
 
@@ -210,6 +226,16 @@ def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
         "overdue": sum(datetime.fromisoformat(due) < now for due in going),
         "next_due_at": min(going, default=None),
     }
+
+
+def _print_pipeline(settings: Settings, pipeline: str, as_json: bool) -> None:
+    found = _requests(settings, pipeline)
+    standing, rows = {"pipeline": pipeline, **_counts(found)}, [_row(one) for one in found]
+    if as_json:
+        print_json({"pipelines": [standing], "requests": rows})
+        return
+    print_rows([standing], _STANDING)
+    _print_requests(pipeline, rows)
 
 
 def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:

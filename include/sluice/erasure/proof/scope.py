@@ -45,9 +45,8 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
         Root("spark-local", str(settings.spark_local), tuple(map(str, session_folders.running(settings)))),
         Root("warehouse", str(state / "warehouse")),
     ]
-    for line in _AIRFLOW:
-        found += [Root(f"{line} database", str(path)) for path in sorted((state / line).glob("airflow.db*"))]
-        found.append(Root(f"{line} logs", str(state / line / "logs")))
+    # Whole: its database and logs, and whatever else Airflow or somebody keeps there.
+    found += [Root(line, str(state / line)) for line in _AIRFLOW]
     return found + [Root("event logs", path) for path in _event_logs(settings)]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan import kinds
+from sluice.erasure.scan import kinds, structures
 from sluice.erasure.scan.inspection import Bytes, Inspection, Offsets
 from sluice.erasure.scan.texts import WIDE
 
@@ -56,9 +57,11 @@ def look_at(content: bytes, inspection: Inspection) -> None:
     kind = kinds.kind(head, "")
     if kind in WIDE and not _is_text(content, str(kind)):
         kind = None  # the first bytes of a digest, say, may look like a byte order mark
+    if kind in structures.PLAIN and not structures.is_confirmed(str(kind), io.BytesIO(content), None):
+        kind = None
     if opens(kind):
         open_bytes(content, "", inspection, depth=1)
-    elif kinds.foreign(head) or (kind not in kinds.PLAIN and _is_unknown(content)):
+    elif kinds.foreign(head) or (kind not in structures.PLAIN and _is_unknown(content)):
         inspection.unread("a binary cell that no decoder knows")
 
 

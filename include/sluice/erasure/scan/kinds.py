@@ -1,4 +1,4 @@
-"""Which kind of file something is: by its first bytes, and by its name where these tell nothing."""
+"""Which kind of file something may be: by its first bytes, and by its name where these tell nothing. A decoder, or its structure, proves it."""
 
 from __future__ import annotations
 
@@ -54,10 +54,6 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\A|/)[^/]*-shm\Z"), "sqlite shared memory"),
 )
 _DELIMITED = re.compile(r"\.(csv|tsv)\Z")
-PLAIN = {
-    "checksums", "state schema", "deletion vector", "shuffle index", "sqlite journal", "sqlite shared memory", "pickle", "sqlite wal",
-}  # fmt: skip
-"""Kinds that hold nothing but what the search over their raw bytes sees: numbers, positions, texts as they are."""
 CONTROL = np.zeros(256, np.bool_)
 """By byte, whether it is a control character that texts do not have."""
 CONTROL[[code for code in range(32) if code not in b"\t\n\x0b\x0c\r\x1b\x08\x1a\x07"]] = True
@@ -77,7 +73,7 @@ def kind(head: bytes, name: str) -> str | None:
     by_name = next((found for pattern, found in _NAMES if pattern.search(name)), None)
     if by_name == "rocksdb log" and not _log(head):
         by_name = None
-    if by_name == "deletion vector" and head[:1] != b"\x01":
+    if by_name == "state schema" and not has_control(head):
         by_name = None
     if by_name is None and re.match(rb"\x80[\x02-\x05]", head) and (b"\0" in head or head.endswith(b".")):
         return "pickle"

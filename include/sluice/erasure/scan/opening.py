@@ -6,13 +6,15 @@ import io
 import os
 import re
 import tarfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from sluice.erasure.scan import kinds, texts
+from sluice.erasure.scan import kinds, structures, texts
+from sluice.erasure.scan.cells import look_at_all
 from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite, state_rows
 from sluice.erasure.scan.decoders.damage import LIMIT, Damaged
 from sluice.erasure.scan.inspection import Inspection
@@ -21,6 +23,8 @@ from sluice.erasure.scan.parts import CHUNK, Parts, Searched
 _TEXT = (None, *texts.WIDE)
 DEPTH = 4
 """How deep things are opened within others: a log in a gzip in a zip in a tar. What lies deeper is not read, and said so."""
+_MOMENT = 0.2
+"""Seconds after which a file is looked at again that has not the structure that it should have."""
 _STREAMS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
     "gzip": compressed.gzip,
     "bzip2": compressed.bzip2,
@@ -57,7 +61,7 @@ def open_bytes(content: bytes, name: str, inspection: Inspection, depth: int) ->
 
 def opens(kind: str | None) -> bool:
     """Whether a cell of this kind is a file of its own, that is opened or known to be closed, rather than a value."""
-    return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "encrypted parquet", *texts.WIDE)
+    return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "pickle", "encrypted parquet", *texts.WIDE)
 
 
 def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: Path | None) -> None:
@@ -65,6 +69,8 @@ def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, dep
         inspection.read["empty"] += 0
         return
     kind = kinds.kind(head, name)
+    if kind in structures.PLAIN and not _is_confirmed(str(kind), stream, path):
+        kind = None  # it is only called so
     if kind in _TEXT:
         texts.read(stream, head, name, inspection, kind)
         return
@@ -81,6 +87,16 @@ def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, dep
             _decode(str(kind), stream, name, inspection, depth, path)
     except Damaged as damage:
         inspection.unread(str(damage))
+
+
+def _is_confirmed(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+    """Whether something has the structure of its kind; of a file that a living database may be writing, a moment later."""
+    if structures.is_confirmed(kind, stream, path):
+        return True
+    if path is None:
+        return False
+    time.sleep(_MOMENT)
+    return structures.is_confirmed(kind, stream, path)
 
 
 def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: Path | None) -> None:
@@ -100,8 +116,20 @@ def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, dep
         _zip(stream, name, inspection, depth)
     elif kind == "tar":
         _tar(stream, name, inspection, depth)
-    elif kind in kinds.PLAIN:
+    elif kind == "state schema":
+        inspection.whole(kind, state_rows.schema_text(stream))
+    elif kind == "pickle":
+        _pickle(stream, inspection)
+    elif kind in structures.PLAIN:
         inspection.read[kind] += 0
+
+
+def _pickle(stream: IO[bytes], inspection: Inspection) -> None:
+    """Texts and bytes that operations are given; bytes may be files of their own."""
+    given = list(structures.pickled(stream))
+    packed = [bytes(one) for one in given if isinstance(one, bytes | bytearray)]
+    inspection.several("pickle", [*(one.encode("utf-8", "surrogatepass") for one in given if isinstance(one, str)), *packed])
+    look_at_all(packed, inspection)
 
 
 def _raw(stream: IO[bytes], inspection: Inspection, decoder: str) -> None:

@@ -22,14 +22,12 @@ _DEPTH = 4
 """How often text is taken for JSON within JSON."""
 _LETTER = rb"[A-Za-z0-9+/_-]"
 _STRONG = re.compile(
-    rb"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[rn](?:(?<=" + _LETTER + rb"{8}\\.)|(?<=" + _LETTER + rb"{8}\\\\.))[A-Za-z0-9+/\\])"
+    rb"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[rn](?:(?<=" + _LETTER + rb"{20}\\.)|(?<=" + _LETTER + rb"{20}\\\\.))[A-Za-z0-9+/\\])"
 )
 """What is an escape and nothing else, or may be a break in base64. Where there is none nothing is hidden: needles are as JSON writes them, too."""
-_ESCAPE = re.compile(
-    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))"
-)
+_ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
 _CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-_LEAST_OF_LINE = 8
+_LEAST_OF_LINE = 20
 """Characters of base64 that a line ends with at least which the next one continues."""
 _BLANKS = re.compile(rb"[\r\n \t]+")
 _LETTERS = np.isin(np.arange(256), list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"))
@@ -82,14 +80,11 @@ def unescaped_levels(data: bytes) -> Iterator[bytes]:
 
 
 def _meant(escape: re.Match[bytes]) -> bytes:
-    high, low, unit, byte, itself, control = escape.groups()
-    if high:
-        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF)).encode()
-    if unit:
-        return chr(int(unit, 16)).encode("utf-8", "surrogatepass")
-    if byte:
-        return bytes([int(byte, 16)])
-    return itself or _CONTROL[control]
+    units, byte, itself, control = escape.groups()
+    if units:
+        text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
+        return text.encode("utf-8", "surrogatepass")
+    return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
 
 
 def joined_lines(data: bytes) -> bytes | None:

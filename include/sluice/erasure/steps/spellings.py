@@ -11,9 +11,7 @@ from collections.abc import Iterator
 
 _DEPTH = 4
 """How often a text is taken for one within another."""
-_ESCAPE = re.compile(
-    rb"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))"
-)
+_ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
 _CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
 _BREAKS = b"\r\n \t"
@@ -35,16 +33,15 @@ def _unescaped(content: bytes) -> Iterator[bytes]:
     for _ in range(_DEPTH):
         if not _ESCAPE.search(content):
             return
-        content = _ESCAPE.sub(_letter, content)
+        content = _ESCAPE.sub(_letters, content)
         yield content
 
 
-def _letter(escape: re.Match[bytes]) -> bytes:
-    high, low, unit, byte, itself, control = escape.groups()
-    if high:
-        return bytes.fromhex((high + low).decode()).decode("utf-16-be").encode()
-    if unit:
-        return chr(int(unit, 16)).encode("utf-8", "surrogatepass")
+def _letters(escape: re.Match[bytes]) -> bytes:
+    units, byte, itself, control = escape.groups()
+    if units:  # two of a pair are one letter
+        text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
+        return text.encode("utf-8", "surrogatepass")
     return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
 
 

@@ -81,7 +81,14 @@ def _of_lake(root: Path, before: float, theirs: Container[Path]) -> Iterator[Pat
             if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modified(here / name) < before:
                 folders.remove(name)
                 yield here / name
-        yield from (here / name for name in files if _is_temporary(here, name) and _modified(here / name) < before)
+        there = set(files)
+        left = (name for name in files if _is_temporary(here, name) or _is_of_nothing(name, there))
+        yield from (here / name for name in left if _modified(here / name) < before)
+
+
+def _is_of_nothing(name: str, there: Container[str]) -> bool:
+    """Whether it is called as the checksums of a file are that is gone: who removes files by other means leaves them."""
+    return name.startswith(".") and name.endswith(".crc") and name.removeprefix(".").removesuffix(".crc") not in there
 
 
 def _is_temporary(folder: Path, name: str) -> bool:

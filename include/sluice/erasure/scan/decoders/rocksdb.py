@@ -16,6 +16,8 @@ _BLOCK = 32768
 _MOST_VERSION = 5
 """The latest version of the format whose footer and index are read here."""
 _HASHED = 1 << 31
+_COMPRESSION = 9
+"""A record of a log that says how those after it are compressed."""
 
 
 def table(stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -57,6 +59,8 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
             header = 11 if 5 <= kind <= 8 else 7
             if kind == 0 and not any(block[at : at + 7]):
                 break  # the rest of the block was never written
+            if kind == _COMPRESSION:
+                raise Damaged("a RocksDB log whose records are compressed")
             if kind > 10 or at + header + size > len(block):
                 raise Damaged("no record of a RocksDB log")
             record += block[at + header : at + header + size]

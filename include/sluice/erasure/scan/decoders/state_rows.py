@@ -6,11 +6,13 @@ import json
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
+from sluice.erasure.scan import kinds
 from sluice.erasure.scan.decoders import unsafe_rows
-from sluice.erasure.scan.decoders.damage import Damaged
+from sluice.erasure.scan.decoders.damage import Damaged, exactly
 from sluice.erasure.scan.decoders.unsafe_rows import Fields
 from sluice.erasure.scan.inspection import Inspection
 
@@ -46,6 +48,23 @@ def _schema_of(table: Path) -> Path | None:
     first += [store.parent.parent / "0" / store.name] if store.parent.name.isdecimal() else []
     found = (folder / "_metadata" / "schema" for folder in (*table.parents[:2], *first))
     return next((path for path in found if path.is_file()), None)
+
+
+def schema_text(stream: IO[bytes]) -> bytes:
+    """The text of a state store's schema as Spark writes it: a version, and texts in parts of 64 KiB, put together. Raises Damaged."""
+    version, found = _utf(stream), []
+    while more := stream.read(4):
+        if len(more) < 4:
+            raise Damaged("the schema of a state store is of another form")
+        found.append(b"".join(_utf(stream) for _ in range(int.from_bytes(more, "big"))))
+    return b"\n".join([version, *found])
+
+
+def _utf(stream: IO[bytes]) -> bytes:
+    text = exactly(stream, int.from_bytes(exactly(stream, 2), "big"))
+    if kinds.has_control(text):
+        raise Damaged("the schema of a state store is of another form")
+    return text
 
 
 def _schema(file: Path) -> tuple[Fields, Fields]:
