@@ -103,7 +103,7 @@ def test_sql_as_of_a_version_and_an_instant(call: Call) -> None:
         "SET spark.sql.ansi.enabled = false",
         "MERGE INTO gym.device_day t USING gym.device_day s ON false WHEN NOT MATCHED THEN INSERT *",
         "OPTIMIZE gym.device_day",
-        "EXPLAIN SELECT 1",
+        "EXECUTE IMMEDIATE 'DROP SCHEMA gym CASCADE'",
     ],
 )
 def test_sql_only_reads(call: Call, lake: Settings, statement: str) -> None:
@@ -115,7 +115,8 @@ def test_sql_only_reads(call: Call, lake: Settings, statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["VALUES (1)", "DESCRIBE gym.device_day", "SHOW TABLES IN gym", "SELECT 1;", "/* why */ SELECT 1"]
+    "statement",
+    ["VALUES (1)", "DESCRIBE gym.device_day", "SHOW TABLES IN gym", "SELECT 1;", "/* why */ SELECT 1", "EXPLAIN SELECT 1"],
 )
 def test_sql_takes_all_that_asks(call: Call, statement: str) -> None:
     assert call("sql", statement)[0] == 0

@@ -117,6 +117,12 @@ def test_a_role_sees_its_rows_and_masks(call: Call) -> None:
         json.loads(call("sql", "--role", "analyst", "--json", "SELECT 1 FROM gym.romans WHERE email = 'ada@x.it'")[1])["rows"]
         == []
     )
+    assert [
+        row["col_name"] for row in json.loads(call("sql", "--role", "doctor", "--json", "DESCRIBE gym.patients")[1])["rows"]
+    ] == [
+        "who",
+        "email",
+    ]
     out = call("sql", "--role", "doctor", "--json", "SELECT * FROM gym.patients WHERE who = 'ada'")[1]
     assert json.loads(out)["rows"] == [{"who": "ada", "email": None}]
 
@@ -129,11 +135,18 @@ def test_a_role_sees_its_rows_and_masks(call: Call) -> None:
         ("SELECT * FROM gym.patients", "'gym.patients' is none of"),
         ("SELECT * FROM gym.romans JOIN delta.`{lake}/gym/x/member` USING (town)", "is none of the tables"),
         ("SELECT * FROM text.`{lake}/gym`", "is none of the tables"),
-        ("SELECT * FROM table_changes_by_path('{lake}/gym/x/member', 0)", "no functions that give tables"),
-        ("SELECT * FROM IDENTIFIER('gym.member')", "may not call identifier()"),
-        ("SELECT reflect('java.lang.System', 'getenv', 'HOME') FROM gym.romans", "may not call reflect()"),
+        ("SELECT * FROM table_changes_by_path('{lake}/gym/x/member', 0)", "The function table_changes_by_path()"),
+        ("SELECT * FROM IDENTIFIER('gym.member')", "'gym.member' is none of"),
+        ("SELECT * FROM delta.`{lake}/gym/x/member` VERSION AS OF 1", "RelationTimeTravel"),
+        ("EXECUTE IMMEDIATE 'SELECT * FROM gym.member'", "UnresolvedExecuteImmediate"),
+        ("SELECT TRANSFORM(who) USING 'sh -c id' AS (x) FROM gym.romans", "ScriptTransformation"),
+        ("SELECT `reflect`('java.lang.System', 'getenv', 'HOME') FROM gym.romans", "The function reflect()"),
+        ("SELECT input_file_name() FROM gym.romans", "The function input_file_name()"),
+        ("SELECT * FROM _gym_romans", "'_gym_romans' is none of"),
         ("SHOW TABLES IN gym", "The role 'analyst' may read: gym.romans"),
-        ("DESCRIBE HISTORY delta.`{lake}/gym/x/member`", "may read: gym.romans"),
+        ("/* */ DESCRIBE HISTORY delta.`{lake}/gym/x/member`", "DescribeDeltaHistory"),
+        ("DESCRIBE gym.member", "'gym.member' is none of"),
+        ("EXPLAIN SELECT * FROM gym.member", "'gym.member' is none of"),
         ("DELETE FROM gym.romans", "is no query"),
     ],
 )

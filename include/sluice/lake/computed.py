@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.computed import View
 from sluice.declare.expansion.stored import passing
 from sluice.errors import SluiceError
 from sluice.lake import log, register
@@ -77,7 +76,13 @@ def _stored(session: SparkSession, settings: Settings, graph: Graph, name: str, 
     return register.version_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
 
 
-def of_query(graph: Graph, text: str) -> list[str]:
-    """The computed views of a pipeline that a query may name, by the rule of `register.named`."""
-    known: dict[str, View[Any]] = {f"{graph.pipeline.name}.{view}": declared for view, declared in graph.computed.items()}
-    return [declared.name for declared in register.named(text, known).values()]
+def register_views(
+    session: SparkSession, settings: Settings, graph: Graph, reads: Collection[str], as_of: str | None = None, lists: bool = False
+) -> None:
+    """Make those of a pipeline's computed views known that are in `reads`, by <pipeline>.<view>. lists: they are listed, and not read."""
+    pipeline = graph.pipeline.name
+    wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
+    if lists:
+        wanted = [view for view in wanted if missing(settings, graph, view) is None]
+    if wanted:
+        name(session, pipeline, frames(session, settings, graph, wanted, as_of), readable=not lists)

@@ -20,20 +20,15 @@ def asked(settings: Settings, role: str, text: str, as_of: str | None, limit: in
     if as_of is not None:
         raise UsageError("A role reads what is there now: --as-of and --role exclude each other.")
     from sluice.cli import spark
-    from sluice.lake import computed, register
+    from sluice.lake import computed
+    from sluice.lake.sql_judgement import check_relations, frame_of_query, parse_query
 
     session = spark.session(settings, "sluice sql")
-    register.check_query(session, text)
-    if register.asks(text):
-        raise UsageError(
-            f"The role '{role}' may read: {', '.join(sorted(views)) or 'nothing yet'}. Only SELECT, WITH and VALUES are for roles."
-        )
-    register.check_reads(session, text, views)
-    for pipeline, graph in graphs.items():
-        wanted = [name for name in computed.of_query(graph, text) if f"{pipeline}.{name}" in views]
-        if wanted:
-            computed.name(session, pipeline, computed.frames(session, settings, graph, wanted))
-    frame = register.asked(session, text, views)
+    query = parse_query(session, text)
+    reads = check_relations(query, views, role)
+    for graph in graphs.values():
+        computed.register_views(session, settings, graph, reads)
+    frame = frame_of_query(session, query, reads)
     return frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit + 1).collect()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
@@ -16,9 +16,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import opened_table
 from sluice.runs import ledger
 from sluice.settings import Settings, pipeline_names
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _HELD_BACK = ("record", "made", "content", "_subject")
 
@@ -35,15 +32,22 @@ def sql(
     if role is not None:
         _print_query(*as_role.asked(settings, role, text, as_of, limit), limit, as_json)
         return
-    names = {name: path for pipeline in pipeline_names(settings) for name, path in _paths(settings, pipeline).items()}
     from sluice.cli import spark
-    from sluice.lake import register
+    from sluice.lake import computed, register
+    from sluice.lake.sql_judgement import check_relations, frame_of_query, parse_query
 
     session = spark.session(settings, "sluice sql")
-    register.check_query(session, text)
-    register.register(session, settings, register.named(text, names), as_of)
-    views = _register_views(settings, session, text, as_of)
-    frame = register.asked(session, text, [*names, *views])
+    query = parse_query(session, text)
+    tables = {name: path for pipeline in pipeline_names(settings) for name, path in _paths(settings, pipeline).items()}
+    named = {name.lower().partition(".")[0] for name in query.relations}
+    wanted = [pipeline for pipeline in pipeline_names(settings) if query.lists or pipeline in named]
+    graphs = [graph for pipeline in wanted if (graph := readable(settings, pipeline)) is not None]
+    views = [f"{graph.pipeline.name}.{view}" for graph in graphs for view in graph.computed]
+    reads = check_relations(query, [*tables, *views])
+    register.register(session, {name: path for name, path in tables.items() if name in reads}, as_of)
+    for graph in graphs:
+        computed.register_views(session, settings, graph, reads, as_of, query.lists)
+    frame = frame_of_query(session, query, reads)
     found = frame.limit(limit + 1).collect()
     _print_query(frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in found], limit, as_json)
 
@@ -108,25 +112,6 @@ def query(path: str, text: str) -> list[dict[str, Any]]:
     # Not to_pyarrow_table: see sluice.runs.ledger.
     found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text)).to_pylist()
     return found
-
-
-def _register_views(settings: Settings, session: SparkSession, text: str, as_of: str | None) -> list[str]:
-    """Make the computed views known that a query may name. Returns the names of all, of the pipelines whose declarations fit."""
-    from sluice.lake import computed, register
-
-    names = []
-    for pipeline in pipeline_names(settings):
-        graph = readable(settings, pipeline) if register.asks(text) or pipeline in text.lower() else None
-        if graph is None:
-            continue
-        names += [f"{pipeline}.{one}" for one in graph.computed]
-        wanted = computed.of_query(graph, text)
-        if register.asks(text):
-            wanted = [one for one in wanted if computed.missing(settings, graph, one) is None]
-        if wanted:
-            frames = computed.frames(session, settings, graph, wanted, as_of)
-            computed.name(session, pipeline, frames, readable=not register.asks(text))
-    return names
 
 
 def _paths(settings: Settings, pipeline: str) -> dict[str, str]:
