@@ -134,7 +134,7 @@ def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse)
             assert commit["note"].get("sluice") == 1, (table, commit["version"], commit["operation"])
             assert commit["note"]["run"]
     merge = next(c for c in log.commits(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
-    assert merge["note"]["deliveries"] == {"first": 19, "last": 23, "count": 5}
+    assert merge["note"]["deliveries"] == {"count": 5, "ranges": [[19, 23]]}
 
 
 def test_optimize_sorts_by_what_is_declared(gym: Lakehouse) -> None:

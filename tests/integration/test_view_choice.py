@@ -22,7 +22,7 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merged
-from sluice.flows.gold.pins import Pins
+from sluice.flows.progress.pins import Pins
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import Shape

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sluice.lake.origins import ranges_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -34,13 +36,13 @@ class Transaction:
 def note(
     session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None
 ) -> None:
-    """Mark all further commits of this session: run id, mode, flow, the range of deliveries. Ids and counts only.
+    """Mark all further commits of this session: run id, mode, flow, the deliveries as ranges. Ids and counts only.
 
-    inputs: by name, the versions of the tables that a view is made of.
+    inputs: by name, the versions of the tables that a view is made of. `sluice.lake.origins` reads both.
     """
     marked: dict[str, object] = {"sluice": 1, "run": run, "mode": mode, "flow": flow}
     if deliveries:
-        marked["deliveries"] = {"first": min(deliveries), "last": max(deliveries), "count": len(deliveries)}
+        marked["deliveries"] = {"count": len(set(deliveries)), "ranges": ranges_of(deliveries)}
     if inputs:
         marked["inputs"] = dict(inputs)
     session.conf.set(_NOTE, json.dumps(marked))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from sluice.cli.places import replacing, table
 from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json, print_rows, second
 from sluice.errors import UsageError, nearest
 from sluice.lake import log
+from sluice.lake.origins import Origin, origins
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, known_pipeline, pipeline_names
@@ -39,13 +41,16 @@ def history(
 ) -> None:
     """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
     settings = Settings.current()
-    rows = [_commit(shown, commit) for shown, path in _paths(settings, name) for commit in log.commits(path, limit)]
+    rows = []
+    for pipeline, shown, path in _paths(settings, name):
+        found = origins(path, partial(_input_path, settings, pipeline))
+        rows += [_commit(shown, commit, found[commit["version"]]) for commit in log.commits(path, limit)]
     rows = sorted(rows, key=lambda row: str(row["at"]), reverse=True)[:limit]
     if as_json:
         print_json({"table": name, "versions": rows})
     elif rows:
         several = ("table",) if "." not in name else ()
-        columns = ("version", "at", "operation", "rows_in", "rows_out", "run", "mode", "flow", "deliveries")
+        columns = ("version", "at", "operation", "rows_in", "rows_out", "run", "mode", "flow", "inputs", "deliveries")
         print_rows(rows, (*several, *columns))
     else:
         console().print(f"Nothing here yet in {settings.lake} of '{name}'.", soft_wrap=True)
@@ -159,17 +164,24 @@ def _print_last(rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int
         console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
 
 
-def _paths(settings: Settings, name: str) -> list[tuple[str, str]]:
+def _paths(settings: Settings, name: str) -> list[tuple[str, str, str]]:
+    """Of each table: its pipeline, what it is called here, and where it lies."""
     if name in pipeline_names(settings):
-        return [(f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.tables(settings, name)]
+        return [(name, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.tables(settings, name)]
     pipeline, wanted, path = table(settings, name)
-    return [(f"{pipeline}.{wanted}", path)]
+    return [(pipeline, f"{pipeline}.{wanted}", path)]
 
 
-def _commit(shown: str, commit: dict[str, Any]) -> dict[str, Any]:
+def _input_path(settings: Settings, pipeline: str, name: str) -> str | None:
+    """Where a table lies that a view reads; None of one that is not there any more."""
+    known = {ledgers.sql_name(row) for row in ledgers.tables(settings, pipeline)}
+    return ledgers.path_of(settings, pipeline, name) if name in known else None
+
+
+def _commit(shown: str, commit: dict[str, Any], origin: Origin) -> dict[str, Any]:
     """A version as a row. Its parameters stay out: a condition may hold a key's values."""
     metrics, note = commit["metrics"], commit["note"]
-    deliveries = note.get("deliveries")
+    inputs = note.get("inputs", {})
     merged = sum(int(metrics.get(name, 0)) for name in _MERGED) if commit["operation"] == "MERGE" else None
     return {
         "table": shown,
@@ -181,7 +193,8 @@ def _commit(shown: str, commit: dict[str, Any]) -> dict[str, Any]:
         "run": note.get("run"),
         "mode": note.get("mode"),
         "flow": note.get("flow"),
-        "deliveries": f"{deliveries['first']} to {deliveries['last']} ({deliveries['count']})" if deliveries else None,
+        "inputs": ", ".join(f"{name} {version}" for name, version in inputs.items()) or None,
+        "deliveries": str(origin) or None,
     }
 
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
-from sluice.flows.gold.pins import Versions
 from sluice.flows.gold.probe import Reach
 from sluice.flows.gold.touched import Scope
+from sluice.flows.progress.pins import Versions
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import DISTINCT, Changes, Repeated, distinct_keys, kept, merge, operations, refuse_repeated
 from sluice.flows.writing.judgement import judge_and_ask

@@ -13,10 +13,10 @@ from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import batch, choice, touched
 from sluice.flows.gold.batch import Batch, Told
-from sluice.flows.gold.pins import Pins
 from sluice.flows.gold.probe import Reach, reaches
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import TRANSFORM, current
+from sluice.flows.progress.pins import Pins
 from sluice.flows.writing import enforced, targets
 from sluice.lake import evaluation, log
 from sluice.lake.report import FlowReport

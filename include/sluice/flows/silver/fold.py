@@ -89,8 +89,8 @@ def fold(
     shape: Shape | None = None,
 ) -> None:
     """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
-    workspace.note(flow, scope.fresh)
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
+    workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
     evaluation.suit(workspace.session, [path], rows_of(workspace, source, live))
     target = tables.read(workspace.session, path)

@@ -67,10 +67,11 @@ def of_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: Fl
 
 
 def _fold(workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport) -> None:
-    path = workspace.path(table.name)
+    path, deliveries = workspace.path(table.name), _deliveries(origin)
+    workspace.note(f"{workspace.graph.layer(table)}_{table.name}", deliveries)
     evaluation.suit(workspace.session, [path, workspace.path(source.name)])
     target = tables.read(workspace.session, path)
-    live = live_deliveries(workspace, source, _deliveries(origin) if table.key_in_one_file else None)
+    live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
     with kept(of_keys(table, judged(workspace, table, source, live), keys, table.replayed_by)) as rows:
         quarantined = judge(table, rows, report)
         good = accepted(table, rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.progress import continuity, streams
 from sluice.flows.progress.checkpoints import Checkpoint, current
+from sluice.flows.progress.pins import Pins
 from sluice.flows.stateful import idle, inputs, late, operators, output, refusals, state
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
@@ -95,8 +96,11 @@ def _examined(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:
 
 def _stream(workspace: Workspace, this: Run) -> None:
     stream, checkpoint, report = this.stream, this.checkpoint, this.report
+    paths = {name: workspace.path(name) for name in stream.reads}
+    pins = Pins(checkpoint.path, paths, {name: log.table_id(path) for name, path in paths.items()})
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
+        inside.note(checkpoint.flow, inputs=pins.ends_of(number))
         evaluation.suit(inside.session, map(inside.path, (stream.name, *stream.reads)))
         stored = treatments.applied(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
         # All of it is computed before anything else is looked at: a batch that is not taken to its end loses its state.

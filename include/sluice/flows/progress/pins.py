@@ -1,4 +1,4 @@
-"""The versions that a run reads a view's inputs at: one state of them all, not older than what the batch's changes tell of."""
+"""The versions that a run reads a flow's inputs at: one state of them all, not older than what the batch's changes tell of."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Pins:
 
         To be called inside foreachBatch: what is pinned before could be older than the end of the batch.
         """
-        if any(self._versions.get(name, -1) < end for name, end in self._ends(batch).items()):
+        if any(self._versions.get(name, -1) < end for name, end in self.ends_of(batch).items()):
             self._versions = {name: version for name, path in self._paths.items() if (version := log.version(path)) is not None}
         return self._versions
 
@@ -41,7 +41,7 @@ class Pins:
                 spans[name] = (min(since, end - 1), end)
         return spans
 
-    def _ends(self, batch: int) -> dict[str, int]:
+    def ends_of(self, batch: int) -> dict[str, int]:
         """By input, the last version that the batch's changes are of."""
         return dict.fromkeys(self._paths, 0) | {name: _last(place) for name, place in self._places(batch).items()}
 

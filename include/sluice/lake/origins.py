@@ -1,0 +1,103 @@
+"""From which deliveries a table's versions come: as their commits say, and of a view by the versions of its inputs, through views too."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.lake import log
+
+MOST_RANGES = 200
+"""So many ranges a commit's mark holds at most."""
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """ranges: first and last number of deliveries. exact: every number in them is meant. earlier: and others, of which no commit is left."""
+
+    ranges: Ranges = ()
+    exact: bool = True
+    earlier: bool = False
+
+    def __str__(self) -> str:
+        """Such as: 1 to 3, 7."""
+        listed = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in self.ranges)
+        parts = ["" if self.exact else "within ", listed, " and earlier ones" if self.earlier and listed else ""]
+        return "".join(parts) or ("earlier ones" if self.earlier else "")
+
+
+def ranges_of(deliveries: Iterable[int]) -> Ranges:
+    """The numbers as ranges; where these are too many, those with the smallest gaps between them are made one."""
+    return _joined(((number, number) for number in deliveries), MOST_RANGES)
+
+
+def origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, Origin]:
+    """By version of a table, which deliveries its commit brought; of those whose commits are still in the log.
+
+    path_of: where a table lies, by its name; None of one that is not there.
+    """
+    return _origins(path, path_of, {})
+
+
+def _origins(path: str, path_of: Callable[[str], str | None], known: dict[str, dict[int, Origin]]) -> dict[int, Origin]:
+    if path not in known:
+        known[path] = {}  # a table that were made of itself would bring nothing
+        found: dict[int, Origin] = {}
+        before: Mapping[str, int] = {}
+        for commit in sorted(log.commits(path), key=lambda one: int(one["version"])):
+            note = commit["note"]
+            inputs = {name: int(version) for name, version in note.get("inputs", {}).items()}
+            if inputs:
+                since = {} if note.get("mode") == "refresh" else before
+                spans = {name: (since.get(name, -1), version) for name, version in inputs.items()}
+                found[int(commit["version"])] = _of_inputs(spans, path_of, known)
+                before = {**before, **inputs}
+            else:
+                found[int(commit["version"])] = _of_note(note)
+        known[path] = found
+    return known[path]
+
+
+def _of_note(note: Mapping[str, Any]) -> Origin:
+    told = note.get("deliveries")
+    if not told:
+        return Origin()
+    # Commits of before know the first and the last.
+    spans = told["ranges"] if "ranges" in told else [(told["first"], told["last"])]
+    ranges = _joined((int(first), int(last)) for first, last in spans)
+    return Origin(ranges, sum(last - first + 1 for first, last in ranges) == told["count"])
+
+
+def _of_inputs(
+    spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, Origin]]
+) -> Origin:
+    """What brought the inputs from a version to a later one. spans: by input, the version that was known before, -1 for none, and the one now."""
+    parts: list[Origin] = []
+    for name, (before, now) in spans.items():
+        path = path_of(name)
+        versions = _origins(path, path_of, known) if path is not None and log.exists(path) else {}
+        parts += [origin for version, origin in versions.items() if before < version <= now]
+        if min(versions, default=now + 1) > before + 1 and now > before:
+            parts.append(Origin(earlier=True))
+    ranges = _joined(span for part in parts for span in part.ranges)
+    return Origin(ranges, all(part.exact for part in parts), any(part.earlier for part in parts))
+
+
+def _joined(spans: Iterable[tuple[int, int]], most: int | None = None) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    if most is None or len(joined) <= most:
+        return tuple(joined)
+    gaps = sorted(
+        ((after[0] - before[1], place) for place, (before, after) in enumerate(itertools.pairwise(joined), 1)), reverse=True
+    )
+    borders = [0, *sorted(place for _, place in gaps[: most - 1]), len(joined)]
+    return tuple((joined[start][0], joined[end - 1][1]) for start, end in itertools.pairwise(borders))
