@@ -49,15 +49,15 @@ def opened_table(path: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(path, version=version)
 
 
-def check_logs(tables: Mapping[str, str]) -> None:
-    """Raises DamagedLog for the first of the tables, paths by name, whose log is damaged."""
+def check_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
+    """Raises DamagedLog for the first of the tables, paths by name, whose log is damaged. pipeline: whose they are, where it is known."""
     for name, path in tables.items():
         damaged = next(find_damage(path), None)
         if damaged is not None:
             called = f"'{name}' ({path})" if name != path else path
             raise DamagedLog(
                 f"The log of the table {called} is damaged: {damaged}, as when power is lost. Nothing of it is read or written, since what "
-                f"the file held would be missed for ever. Put it right: sluice repair {_pipeline_around(path)}"
+                f"the file held would be missed for ever. Put it right: {_remedy(pipeline or _pipeline_around(path))}"
             )
 
 
@@ -158,7 +158,15 @@ def _ends_as_parquet(file: Path) -> bool:
         return size > 2 * len(_PARQUET) and opened.read() == _PARQUET
 
 
-def _pipeline_around(path: str) -> str:
-    """The pipeline in whose lake a table lies; where that cannot be seen, the word for it."""
+def _pipeline_around(path: str) -> str | None:
+    """The pipeline in whose lake a table lies; None where that cannot be seen."""
     folder = Path(path).parent.parent
-    return folder.name if (folder / "_sluice").is_dir() else "PIPELINE"
+    return folder.name if (folder / "_sluice").is_dir() else None
+
+
+def _remedy(pipeline: str | None) -> str:
+    return (
+        f"sluice repair {pipeline}"
+        if pipeline
+        else f"sluice repair PIPELINE; of a table of no pipeline, put {LOG} back from a backup"
+    )

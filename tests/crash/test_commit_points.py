@@ -139,6 +139,40 @@ def test_a_crash_changes_nothing(
     assert states == [(1, "ingested", 2, 1), (2, "ingested", 3, 1), (3, "ingested", 2, 0)]
 
 
+FIRST_RUN = [
+    (module, function, after) for module, function in (("sluice.lake.tables", "_make"), *POINTS) for after in (False, True)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "function", "after"), FIRST_RUN)
+def test_a_crash_in_the_first_run_changes_nothing(
+    first: Lakehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
+) -> None:
+    """Of a kill while a table is being made, `test_lost_files.py` tells: here are those before and after."""
+    lake = Lakehouse(settings, first.spark, first.graph)
+    lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n", at=DELIVERED)
+    crashed = crash_at(monkeypatch, module, function, after)
+    with pytest.raises(Crash):
+        lake.run()
+    monkeypatch.undo()
+    lake.run()
+    assert crashed
+    for name in ("visits", "visits_quarantine", "visit", "visit_quarantine", "by_day"):
+        columns = _lasting(first, name)
+        assert lake.rows(name, *columns) == first.rows(name, *columns), name
+    facts = ("delivery", "state", "rows", "quarantined")
+    assert [[row[name] for name in facts] for row in lake.outcomes()] == [
+        [row[name] for name in facts] for row in first.outcomes()
+    ]
+
+
+def _lasting(lake: Lakehouse, name: str) -> list[str]:
+    """The columns of a table that do not tell when it was made."""
+    frame = lake.spark.read.format("delta").load(lake.workspace().tables()[name])
+    return [column for column in frame.columns if not column.endswith("_at")]
+
+
 REPLAY_POINTS = [
     ("sluice.flows.bronze.intake", "commits.append", True),
     pytest.param("sluice.flows.bronze.intake", "accounting.outcomes", True, marks=pytest.mark.slow),

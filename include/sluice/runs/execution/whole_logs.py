@@ -13,7 +13,7 @@ from sluice.settings import Settings
 
 def check_stage(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises DamagedLog, with the table and the remedy, where the log of a table is damaged that the stage reads or writes."""
-    check_logs(tables_around(settings, graph, stage))
+    check_logs(tables_around(settings, graph, stage), graph.pipeline.name)
 
 
 def tables_around(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
