@@ -44,7 +44,7 @@ def history(
     rows = []
     for pipeline, shown, path in _paths(settings, name):
         found = origins(path, partial(_input_path, settings, pipeline))
-        rows += [_commit(shown, commit, found[commit["version"]]) for commit in log.commits(path, limit)]
+        rows += [_commit(shown, commit, found.get(commit["version"], Origin())) for commit in log.commits(path, limit)]
     rows = sorted(rows, key=lambda row: str(row["at"]), reverse=True)[:limit]
     if as_json:
         print_json({"table": name, "versions": rows})
