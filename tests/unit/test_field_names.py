@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -19,9 +20,16 @@ from sluice.declare.assembly.kept_fields import line_that_keeps
 from sluice.declare.ingest.field_names import is_own
 from sluice.errors import DeclarationError
 from sluice.ingest import formats
+from sluice.ingest import ledger as tables
 from sluice.ingest.schema.evolution import Columns
 from sluice.ingest.schema.held_back import held_back_fields, newly_held_back
 from sluice.ingest.values import types
+from sluice.runs import ledger
+from sluice.runs.status.books import Books
+from sluice.runs.status.rescued_fields import rescued_fields
+
+if TYPE_CHECKING:
+    from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="odd", description="Odd names.", owner="t", layers=("pipelines.odd.bronze",))
 TAKEN = ["_anonymised", "_subject", "_metadata", "_change_type", "_Commit_Version", "_commit_timestamp", "_delivery", "_problem"]
@@ -149,3 +157,16 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
     assert {"_delivery", "_problem", "_anonymised", "_whose", "_suppressed_at"} <= found
     # Of frames without the columns of bronze, of whole files that could not be read; and of an error of Spark.
     assert {name for name in found if not is_own(name)} == {"_reason", "_path", "_origin"}
+
+
+def test_a_later_outcome_does_not_take_back_which_fields_a_delivery_had(settings: Settings) -> None:
+    delivery = {"delivery": 1, "source": "s", "file": "a", "event": "delivered"}
+    tables.append(settings.bookkeeping("odd", "deliveries"), [delivery], tables.DELIVERIES, "run")
+    for minute, held_back in enumerate(['{"_id": "string"}', None, '{"_more": "bigint"}', None]):
+        at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
+        outcome = {"delivery": 1, "source": "s", "file": "a", "state": "ingested", "recorded_at": at, "held_back": held_back}
+        tables.append(settings.bookkeeping("odd", "outcomes"), [outcome], tables.OUTCOMES, "run")
+    (row,) = ledger.deliveries(settings, "odd")
+    assert row["held_back"] == {"_id": "string", "_more": "bigint"}
+    books = [Books(settings, graph(PIPELINE, [Source(name="s", schema_hints=hints)])) for hints in (None, "_ID STRING")]
+    assert [set(one["fields"]) for found in books for one in rescued_fields(found)] == [{"_id", "_more"}, {"_more"}]

@@ -95,7 +95,6 @@ _OF_OUTCOME = (
     "reason",
     "batch",
     "recorded_at",
-    "held_back",
 )
 """What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
 
@@ -123,12 +122,16 @@ def deliveries(
 ) -> list[Row]:
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
+    held_back: the fields that it was the first to have and that became no column, with their types; None where there are none.
     Of what is no delivery, but known of a file, the state is existing, ignored, cleaned or rewritten.
 
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
     outcomes: dict[int, Row] = {}
+    held_back: dict[int, dict[str, str]] = {}
     for row in _rows(settings.bookkeeping(pipeline, "outcomes")):
+        if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
+            held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         before = outcomes.get(row["delivery"])
         if before is None or row["recorded_at"] > before["recorded_at"]:
             outcomes[row["delivery"]] = row
@@ -141,6 +144,7 @@ def deliveries(
             if outcome["state"] in (None, "lost"):
                 outcome = {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
+            entry["held_back"] = held_back.get(row["delivery"])
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
             file = (row["source"], row["file"])
             if row["event"] == "rewritten":  # an erasure: the same delivery, of another size

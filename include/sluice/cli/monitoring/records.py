@@ -72,7 +72,6 @@ def ledger(
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:
         raise UsageError(f"No delivery is of a source '{source}'.{nearest(source, sources)}")
-    # By name: the types are in --json's declaration of them, `sluice status` says what keeps them.
     rows = [row for row in reversed(found) if source in (None, row["source"]) and state in (None, row["state"])]
     columns = (
         "delivery",
@@ -93,6 +92,8 @@ def ledger(
         "reason",
         "held_back",
     )
+    if not as_json:  # by name; `sluice status` says what keeps them
+        rows = [{**row, "held_back": list(row["held_back"] or ()) or None} for row in rows]
     _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from sluice.declare.ingest.field_names import is_own
@@ -25,14 +24,6 @@ def mistakes(sources: Iterable[Source]) -> Iterator[str]:
                 f"source '{source.name}': {option} names the column '{taken[0]}', which Sluice, Delta or Spark uses itself. Leave it out: a "
                 f"delivered field of that name is kept in _rescued_data."
             )
-
-
-def fields_of_outcomes(told: Iterable[str | None]) -> dict[str, str]:
-    """The fields that became no columns, with their types, by what outcomes of deliveries say."""
-    fields: dict[str, str] = {}
-    for said in told:
-        fields |= json.loads(said) if said else {}
-    return fields
 
 
 def line_that_keeps(source: Source, fields: Mapping[str, str], most: int = 10) -> Iterator[str]:

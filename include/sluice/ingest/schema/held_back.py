@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 
-from sluice.declare.assembly.kept_fields import fields_of_outcomes, line_that_keeps
+from sluice.declare.assembly.kept_fields import line_that_keeps
 from sluice.declare.ingest.source import Source
 from sluice.ingest.schema.evolution import Columns, grows_by_itself, unknown_fields
 from sluice.ingest.values import types
@@ -51,3 +51,11 @@ def held_back_note(source: Source, outcomes: Iterable[str | None]) -> str | None
     """What a run says of the outcomes that it has made; None: nothing is newly held back."""
     fields = fields_of_outcomes(outcomes)
     return f"rescued from now on: {'; '.join(line_that_keeps(source, fields))}" if fields else None
+
+
+def fields_of_outcomes(told: Iterable[str | None]) -> dict[str, str]:
+    """The fields that outcomes of deliveries name, with their types."""
+    fields: dict[str, str] = {}
+    for said in told:
+        fields |= json.loads(said) if said else {}
+    return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sluice.declare.assembly.kept_fields import fields_of_outcomes, line_that_keeps, named_columns
+from sluice.declare.assembly.kept_fields import line_that_keeps, named_columns
 from sluice.lake import log
 from sluice.runs.status.books import Books
 
@@ -15,7 +15,7 @@ def rescued_fields(books: Books) -> Iterator[dict[str, Any]]:
     for source in books.graph.sources.values():
         path = books.path(source.name)
         kept = {name.lower() for name in (*named_columns(source), *(log.columns(path) if log.exists(path) else ()))}
-        told = fields_of_outcomes(row["held_back"] for row in books.deliveries if row["source"] == source.name)
-        fields = {name: kind for name, kind in told.items() if name.lower() not in kept}
+        told = [row["held_back"].items() for row in books.deliveries if row["source"] == source.name and row["held_back"]]
+        fields = {name: kind for items in told for name, kind in items if name.lower() not in kept}
         if fields:
             yield {"source": source.name, "fields": fields, "keep": "; ".join(line_that_keeps(source, fields))}
