@@ -138,6 +138,12 @@ def test_no_log_and_no_reason_holds_what_could_not_be_converted_or_breaks_a_cons
     assert "(not shown: it may quote rows)" in log
 
 
+def test_whoever_reaches_a_port_of_the_session_must_know_its_secret(spark: SparkSession) -> None:
+    environment: Any = spark._jvm.org.apache.spark.SparkEnv.get()  # type: ignore[union-attr]
+    assert environment.securityManager().isAuthenticationEnabled()
+    assert len(environment.securityManager().getSecretKey()) >= 32
+
+
 def test_the_reason_names_the_condition_and_the_place_in_the_code(spark: SparkSession) -> None:
     with pytest.raises(Exception) as raised:
         spark.range(1).select(F.col("id") + F.array(F.lit(CANARY)))
