@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -17,8 +18,9 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import discovery, listing
-from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED
+from sluice.ingest.deliveries import absence, discovery, known, listing
+from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 
 
 @dataclass
@@ -58,6 +60,9 @@ class Folder:
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(ledger.rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+
+    def missed(self, source: str = "a") -> list[str]:
+        return discovery.latest(self.deliveries, self.outcomes).unread_files(source)
 
     def commits(self) -> list[list[str]]:
         """The files of each commit, oldest first."""
@@ -122,7 +127,7 @@ def test_new_and_changed_files_are_deliveries_and_a_second_look_finds_nothing(fo
     (folder.landing / "a/2.json").unlink()
     assert folder.discover(A) == [(GONE, "2.json")]
     assert folder.discover(A) == []
-    folder.land("a/2.json", '{"x": 1}\n')
+    folder.land("a/2.json", '{"x": 2}\n')
     assert folder.discover(A) == [(DELIVERED, "2.json")]
     assert [row["delivery"] for row in folder.rows()] == [1, 2, 3, 4, 5]
 
@@ -337,10 +342,15 @@ def test_a_folder_that_cannot_be_listed_is_told_and_its_files_are_not_gone(
 
         return look
 
-    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
-    monkeypatch.setattr(Path, "lstat", refusing(Path.lstat))
-    assert folder.discover(A) == [(DELIVERED, "shut")]
-    assert folder.discover(A) == []
+    with monkeypatch.context() as shut:
+        shut.setattr(os, "scandir", refusing(os.scandir))
+        shut.setattr(Path, "lstat", refusing(Path.lstat))
+        assert folder.discover(A) == [(UNOPENED, "shut")]
+        assert folder.discover(A) == []
+        assert folder.missed() == ["shut"]
+    folder.land("a/shut/y")
+    assert folder.discover(A) == [(DELIVERED, "shut/y"), (GONE, "shut")]
+    assert folder.missed() == [], "it can be listed again"
 
 
 def test_batches_keep_the_limits_of_each_source(folder: Folder) -> None:
@@ -413,3 +423,244 @@ def test_a_source_that_cannot_be_looked_at_holds_no_other_up(folder: Folder) -> 
     discovery.discover([Source(name="later"), A], folder.landing, folder.deliveries, "run", refused=refused)
     assert list(refused) == ["later"]
     assert [(row["event"], row["file"]) for row in folder.rows()] == [(DELIVERED, "x"), (DELIVERED, "y")]
+
+
+@pytest.fixture
+def shutting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
+    """Lets no open of a file succeed, with that error; 0 lets it again. Tests are run by root, too, whom no mode keeps out."""
+    shut: dict[str, int] = {}
+    real = os.open
+
+    def refusing(path: Any, *arguments: Any, **options: Any) -> int:
+        if shut.get(os.fspath(path)):
+            raise OSError(shut[os.fspath(path)], os.strerror(shut[os.fspath(path)]), path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    return lambda path, error: shut.update({os.fspath(path): error})
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO, errno.ESTALE, errno.EMFILE])
+def test_a_file_that_cannot_be_opened_is_noted_once_and_a_delivery_as_soon_as_it_can(
+    folder: Folder, shutting: Callable[[Path, int], None], error: int
+) -> None:
+    path = folder.land("a/x")
+    folder.land("a/y")
+    shutting(path, error)
+    assert folder.discover(A) == [(UNOPENED, "x"), (DELIVERED, "y")]
+    version = _version(folder)
+    assert folder.discover(A) == [] and folder.discover(A) == []
+    assert _version(folder) == version, "it is tried without a commit"
+    assert folder.missed() == ["x"]
+    (note,) = (row for row in folder.rows() if row["event"] == UNOPENED)
+    assert note["reason"] == f"the file cannot be opened: {os.strerror(error)}"
+    shutting(path, 0)
+    assert folder.discover(A) == [(DELIVERED, "x")]
+    assert folder.missed() == [] and folder.discover(A) == []
+
+
+def test_an_error_after_discovery_gives_a_new_number_only_when_a_read_succeeds(
+    folder: Folder, shutting: Callable[[Path, int], None]
+) -> None:
+    path = folder.land("a/x")
+    folder.land("a/y")
+    folder.discover(A)
+    folder.judge(ledger.MISSED, 1)
+    folder.judge(ledger.INGESTED, 2)
+    shutting(path, errno.EIO)
+    assert folder.discover(A) == [] and folder.missed() == ["x"]
+    shutting(path, 0)
+    assert folder.discover(A) == [(DELIVERED, "x")], "also where size and time are as before: its content may be another"
+    assert folder.discover(A) == [], "a number is given once"
+    folder.judge(ledger.MISSED, 3)
+    path.unlink()
+    assert folder.discover(A) == [(GONE, "x")] and folder.missed() == [], "what is there no more is missed no longer"
+
+
+def test_an_unopened_file_that_goes_has_vanished_and_one_that_is_back_unchanged_is_not_new(
+    folder: Folder, shutting: Callable[[Path, int], None]
+) -> None:
+    path, other = folder.land("a/x"), folder.land("a/y")
+    folder.discover(A)
+    folder.judge(ledger.INGESTED, 1, 2)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    shutting(path, errno.EACCES)
+    folder.land("a/z")
+    shutting(folder.landing / "a/z", errno.EACCES)
+    assert folder.discover(A) == [(UNOPENED, "z"), (UNOPENED, "x")]
+    shutting(path, 0)
+    (folder.landing / "a/z").unlink()
+    assert folder.discover(A) == [(RETURNED, "x"), (GONE, "z")]
+    assert folder.missed() == [] and folder.discover(A) == [] and other.exists()
+
+
+def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
+    a, b = '{"x": 1}\n', '{"x": 2}\n'
+    stays = folder.land("a/stays")
+    for content, event in ((a, DELIVERED), (a, RETURNED), (b, DELIVERED), (a, DELIVERED), (a, RETURNED)):
+        path = folder.land("a/x", content, at=1_650_000_000)
+        assert (event, "x") in folder.discover(A), content
+        assert folder.discover(A) == []
+        path.unlink()
+        assert folder.discover(A) == [(GONE, "x")]
+    assert stays.exists()
+    # Another time is no other content.
+    folder.land("a/x", a)
+    assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
+    rows = {row["delivery"]: row for row in known.deliveries_now(folder.deliveries) if row["event"] == DELIVERED}
+    last = max(number for number, row in rows.items() if row["file"] == "x")
+    assert discovery.modified(path) == (rows[last]["size"], rows[last]["modified_at"]), "it can be read again under its number"
+
+
+def test_what_was_missed_is_new_when_it_returns(folder: Folder) -> None:
+    path = folder.land("a/x")
+    folder.land("a/y")
+    folder.discover(A)
+    folder.judge(ledger.MISSED, 1)
+    path.unlink()
+    folder.discover(A)
+    folder.land("a/x")
+    assert folder.discover(A) == [(DELIVERED, "x")]
+
+
+def test_files_of_before_and_links_that_return_are_not_new_either(folder: Folder) -> None:
+    source = Source(name="a", include_existing_files=False)
+    path = folder.land("a/old")
+    folder.land("a/older")
+    link = folder.landing / "a" / "link"
+    folder.discover(source)
+    link.symlink_to("old")
+    assert folder.discover(source) == [(DELIVERED, "link")]
+    away = folder.root / "away"
+    for one in (path, link):
+        one.rename(away)
+        assert folder.discover(source) == [(GONE, one.name)]
+        away.rename(one)
+        assert folder.discover(source) == [(RETURNED, one.name)] and folder.discover(source) == []
+    path.unlink()
+    folder.discover(source)
+    folder.land("a/old", '{"x": 1}\n')
+    assert folder.discover(source) == [(DELIVERED, "old")], "a change is a delivery"
+
+
+@pytest.mark.parametrize("state", ["empty", "not there"])
+def test_a_folder_without_any_of_its_files_is_refused_and_its_files_are_not_new_when_they_are_back(
+    folder: Folder, state: str
+) -> None:
+    for number in range(3):
+        folder.land(f"a/{number}")
+    folder.discover(A)
+    version, root = _version(folder), folder.landing / "a"
+    root.rename(folder.root / "mounted")
+    if state == "empty":
+        root.mkdir()
+        (root / "lost+found").mkdir()
+    with pytest.raises(UsageError, match=f"{root} is {state}.* 3 files .*mkdir -p .* touch '{root}/{MAY_BE_EMPTY}'"):
+        folder.discover(A)
+    assert _version(folder) == version
+    shutil.rmtree(root, ignore_errors=True)
+    (folder.root / "mounted").rename(root)
+    assert folder.discover(A) == []
+    # And whoever did empty it can say so.
+    shutil.rmtree(root)
+    root.mkdir()
+    (root / MAY_BE_EMPTY).touch()
+    assert folder.discover(A) == [(GONE, "0"), (GONE, "1"), (GONE, "2")]
+    (root / MAY_BE_EMPTY).unlink()
+    assert folder.discover(A) == [], "nothing is expected any more"
+
+
+def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        folder.land(f"a/{number}")
+    folder.discover(A)
+    root = folder.landing / "a"
+    monkeypatch.setattr(discovery, "_device", lambda path: 4711)
+    assert folder.discover(A) == [], "the same files on a copy of the disk, or a disk that has got another number"
+    for number in range(3):
+        path = root / f"{number}"
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000))
+    assert {event for event, _ in folder.discover(A)} == {RETURNED}, "a copy that did not keep the times"
+    monkeypatch.setattr(discovery, "_device", lambda path: 4712)
+    shutil.rmtree(root)
+    folder.land("a/other")
+    with pytest.raises(UsageError, match="is on another device than before"):
+        folder.discover(A)
+    (root / MAY_BE_EMPTY).touch()
+    assert sorted(folder.discover(A)) == [(DELIVERED, "other"), *((GONE, str(number)) for number in range(3))]
+    (root / MAY_BE_EMPTY).unlink()
+    shutil.rmtree(root)
+    folder.land("a/another")
+    assert sorted(folder.discover(A)) == [(DELIVERED, "another"), (GONE, "other")], "the same device: a folder that lives"
+
+
+def test_a_folder_that_was_emptied_by_clean_source_is_not_refused(folder: Folder) -> None:
+    path = folder.land("a/x")
+    folder.discover(A)
+    ledger.append_numbered(folder.deliveries, [[{**folder.rows()[0], "event": CLEANED}]], 1, "run")
+    path.unlink()
+    assert folder.discover(A) == []
+
+
+def test_many_files_that_vanish_from_a_folder_that_lives_are_a_warning(folder: Folder) -> None:
+    paths = [folder.land(f"a/{number:02}") for number in range(absence.MANY + 2)]
+    folder.discover(A)
+    for few in (paths[:2], paths[2:]):
+        for path in few:
+            path.unlink()
+        folder.land(f"a/new{len(few)}")
+        warnings: dict[str, list[str]] = {}
+        discovery.discover([A], folder.landing, folder.deliveries, "run", warnings=warnings)
+        assert bool(warnings) == (few != paths[:2])
+    assert warnings == {"a": [absence.warning(folder.landing / "a", 10, 11)]}
+
+
+def test_a_link_to_itself_and_what_cannot_be_looked_at_are_refused_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.landing / "a" / "me").symlink_to("me")
+    (folder.landing / "a" / "deep").mkdir()
+    (folder.landing / "a" / "deep" / "us").symlink_to("us/further")
+    folder.land("a/x")
+    folder.land("b/y")
+    here = os.scandir(folder.landing / "b")
+    (odd,) = here
+    here.close()
+
+    class Stale:
+        """An entry of a share that has gone: nothing can be asked of it."""
+
+        name, path = "stale", str(folder.landing / "b" / "stale")
+
+        def __getattr__(self, name: str) -> Any:
+            def failing(**_: Any) -> Any:
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+            return failing
+
+    real = listing._entries
+    stale: Any = Stale()
+    monkeypatch.setattr(listing, "_entries", lambda root, below: [stale, odd] if root.endswith("/b") else real(root, below))
+    found = folder.discover(A, Source(name="b"))
+    assert sorted(found) == [(DELIVERED, "deep/us"), (DELIVERED, "me"), (DELIVERED, "x"), (DELIVERED, "y"), (UNOPENED, "stale")]
+    assert folder.discover(A, Source(name="b")) == [] and folder.missed("b") == ["stale"]
+
+
+def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.land("a/x")
+    real = Path.stat
+
+    def refusing(path: Path, **options: Any) -> os.stat_result:
+        if path.name == "shut":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refusing)
+    refused: dict[str, Any] = {}
+    discovery.discover([Source(name="shut"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
+    assert [row["file"] for row in folder.rows()] == ["x"]
+
+
+def _version(folder: Folder) -> int:
+    from deltalake import DeltaTable
+
+    return int(DeltaTable(folder.deliveries).version())

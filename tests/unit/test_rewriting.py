@@ -17,7 +17,7 @@ from sluice.declare import Source
 from sluice.erasure import scan
 from sluice.erasure.scan import needles
 from sluice.ingest import formats, ledger
-from sluice.ingest.deliveries import discovery, known
+from sluice.ingest.deliveries import absence, discovery, known
 from sluice.ingest.formats import without
 from sluice.ingest.landing import rewriting
 
@@ -98,9 +98,21 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
     assert discovery.LandedFile("f.jsonl", str(path), 0, 0).file in known.latest(deliveries).of("s")
     assert known.latest(deliveries).of("s")["f.jsonl"].delivery == 1
-    # Delivered again as it was, it is a new one.
-    path.write_bytes(_json_lines())
+    # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
+    for number in (3, 5):
+        path.write_bytes(_json_lines())
+        assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+        rewriting.put(tmp_path / "journals", deliveries, [rewriting.prepare(source, "f.jsonl", path, {1}, is_known=True)], "r")
+        assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
+        assert known.latest(deliveries).of("s")["f.jsonl"].delivery == number
+    # As rewritten it may go and come.
+    path.rename(tmp_path / "away")
+    (path.parent / absence.MAY_BE_EMPTY).touch()
     assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+    (tmp_path / "away").rename(path)
+    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+    seen = known.latest(deliveries).of("s")["f.jsonl"]
+    assert (seen.delivery, seen.event) == (5, "delivered")
 
 
 @pytest.mark.parametrize("point", ["journal", "ledger", "file", "journal gone"])

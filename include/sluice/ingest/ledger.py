@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
 
 from sluice.delta_log import opened_table
 from sluice.lake import log
+
+Row = Mapping[str, Any]
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -28,11 +31,15 @@ DELIVERIES = pa.schema([
     pa.field("sha256", pa.string()),
     pa.field("discovered_at", _INSTANT),
     pa.field("run", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("device", pa.int64()),
 ])
 """delivery: an increasing number. file: below the source's folder. event: delivered, or vanished (the file is there no more).
 
 Further events only say what is known of a file: existing (there before the source's first discovery), ignored (changed, where the
-source allows no overwrites), cleaned (archived or deleted by Sluice).
+source allows no overwrites), cleaned (archived or deleted by Sluice), rewritten (by an erasure), returned (it was away, and has the
+content that was known), unopened (it cannot be opened; the reason says why). device: of the source's folder, when a file was delivered.
+An older lake has not the last two columns until its next discovery.
 """
 
 OUTCOMES = pa.schema([
@@ -132,6 +139,11 @@ def rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object
     return found
 
 
+def in_number(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the deliveries table in the order in which they got their numbers."""
+    return sorted(rows, key=lambda row: int(str(row["delivery"])))
+
+
 def _names(table: DeltaTable) -> list[str]:
     return [field.name for field in table.schema().fields]
 
@@ -151,6 +163,15 @@ def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
     found = rows(outcomes, ["delivery", "state", "reason", "recorded_at"])
     found.sort(key=lambda row: str(row["recorded_at"]))
     return {int(str(row["delivery"])): (str(row["state"]), row["reason"] and str(row["reason"])) for row in found}  # type: ignore[misc]
+
+
+def deliveries_in_state(outcomes: str, state: str) -> set[int]:
+    """The deliveries whose last outcome is that state, of the outcomes table at that path."""
+    found = columns(outcomes, ["delivery", "state"])
+    # Few ever are missed: of the others no row is looked at.
+    if not pc.any(pc.equal(found["state"], state)).as_py():
+        return set()
+    return {number for number, (last, _) in last_states(outcomes).items() if last == state}
 
 
 @dataclass(frozen=True)

@@ -81,9 +81,11 @@ _LATER = (
 )
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
-_NO_OUTCOME: Row = {"state": None}
 _TAKEN = ("delivered", "vanished")
 """The events that get an outcome, as `sluice.ingest.deliveries.known` has them; that room is closed to what Airflow parses."""
+_SAME_DELIVERY = ("rewritten", "returned")
+"""The events after which a file is the same delivery as before: an erasure has made it another, or it was away."""
+_AWAY = ("vanished", "cleaned")
 _OF_OUTCOME = (
     "state",
     "read",
@@ -123,7 +125,7 @@ def deliveries(
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
     held_back: the fields that it was the first to have and that became no column, with their types; None where there are none.
-    Of what is no delivery, but known of a file, the state is existing, ignored, cleaned or rewritten.
+    Of what is no delivery, but known of a file, the state is existing, ignored, cleaned or returned; missed, where it cannot be opened.
 
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
@@ -140,18 +142,40 @@ def deliveries(
     last: dict[tuple[str, str], Row] = {}
     for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
-            outcome = outcomes.get(row["delivery"], _NO_OUTCOME)
-            if outcome["state"] in (None, "lost"):
-                outcome = {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
+            outcome = outcomes.get(row["delivery"])
+            if outcome is None or outcome["state"] == "lost":
+                outcome = _not_taken(row)
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             entry["held_back"] = held_back.get(row["delivery"])
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
             file = (row["source"], row["file"])
-            if row["event"] == "rewritten":  # an erasure: the same delivery, of another size
-                last.get(file, {}).update(size=row["size"])
-            else:
+            if row["event"] in _SAME_DELIVERY:
+                last.get(file, {}).update(size=row["size"], modified_at=row["modified_at"])
+            elif row["event"] not in _AWAY:
                 last[file] = found[-1]
     return found
+
+
+def missed(deliveries: list[Row]) -> list[Row]:
+    """Of each file that is missed now, the entry that says so. deliveries: as `deliveries` gives them.
+
+    A file whose next state was read, or that is there no more, is missed no longer.
+    """
+    last: dict[tuple[str, str], Row] = {}
+    content: dict[tuple[str, str], Row] = {}
+    for row in deliveries:
+        file = (row["source"], row["file"])
+        if row["event"] == "delivered":
+            content[file] = row
+        last[file] = content.get(file, row) if row["event"] in _SAME_DELIVERY else row
+    return [row for row in last.values() if row["state"] == "missed"]
+
+
+def _not_taken(row: Row) -> Row:
+    """What is told of an entry without an outcome."""
+    if row["event"] == "unopened":
+        return {"state": "missed", "reason": row.get("reason")}
+    return {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
 
 
 def _superseded(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:

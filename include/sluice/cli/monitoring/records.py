@@ -28,6 +28,7 @@ _STATES = (
     "existing",
     "ignored",
     "cleaned",
+    "returned",
 )
 _ROWS_IN = ("numSourceRows",)
 _ROWS_OUT = ("numOutputRows", "num_added_rows")

@@ -8,7 +8,9 @@ from typing import Any
 
 from sluice.cli.printing import console, print_rows, second, size, span
 from sluice.declare.assembly.loading import load
+from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError
+from sluice.runs import ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import freshness, gaps, lag, reconciliation, rescued_fields, stale
 from sluice.runs.status.books import Books
@@ -25,6 +27,7 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "gaps": [],
         "rescued_fields": [],
         "accounts": [],
+        "missed": [],
         "problems": [],
     }
     try:
@@ -39,6 +42,7 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "gaps": _gaps,
         "rescued_fields": lambda books: list(rescued_fields.rescued_fields(books)),
         "accounts": _accounts,
+        "missed": _missed,
     }
     for name, part in parts.items():
         try:
@@ -62,6 +66,10 @@ def show(state: dict[str, Any]) -> None:
         print_rows(state["gaps"], ("scheduled", "its runs", "command"), title="Gaps in the schedule")
     if state["rescued_fields"]:
         print_rows(state["rescued_fields"], ("source", "keep"), title="Fields in _rescued_data that could be columns")
+    if state["missed"]:
+        print_rows(
+            state["missed"], ("delivery", "source", "file", "reason"), title="Missed: not read, and tried again by every run"
+        )
     _show_accounts(state["accounts"])
     for problem in state["problems"]:
         console().print(problem, soft_wrap=True)
@@ -133,6 +141,13 @@ def _accounts(books: Books) -> list[dict[str, Any]]:
         {**asdict(account), "landed": account.landed, "adds_up": account.adds_up}
         for account in reconciliation.of(books.settings, books.graph)
     ]
+
+
+def _missed(books: Books) -> list[dict[str, Any]]:
+    """Files of which nothing was read. What a topic has lost is gone for good: its source says whether the run goes on without."""
+    files = {name for name, source in books.graph.sources.items() if not isinstance(source, KafkaSource)}
+    found = [row for row in ledger.missed(books.deliveries) if row["source"] in files]
+    return [{name: row[name] for name in ("delivery", "source", "file", "reason")} for row in found]
 
 
 def _show_lag(flows: list[dict[str, Any]]) -> None:

@@ -18,7 +18,9 @@ from sluice.settings import Settings
 
 def status(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit code 1 where the delivery ledger does not add up.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit code 1 where the delivery ledger does not add up, or a file is missed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
@@ -30,7 +32,7 @@ def status(
         console().print(f"Lake {settings.lake}", soft_wrap=True)
         for state in found:
             _print(state)
-    if check and not all(state["adds_up"] for state in found):
+    if check and not all(state["adds_up"] and not state["missed"] for state in found):
         raise typer.Exit(1)
 
 

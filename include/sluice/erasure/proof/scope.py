@@ -15,7 +15,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.erasure.proof import clocks as times
 from sluice.erasure.scan import Clock, Root, Written
 from sluice.ingest.deliveries import known
-from sluice.ingest.landing.absent import is_absent
+from sluice.ingest.deliveries.absence import is_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
 from sluice.lake.places import OfPipeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
@@ -24,11 +24,11 @@ from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
+from sluice.ingest.deliveries.absence import is_absent, remedy
 from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.deliveries.listing import AT_REST
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.landing import rewriting
-from sluice.ingest.landing.absent import REMEDY, is_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import Rewritten
 from sluice.ingest.reading import records
@@ -118,7 +118,9 @@ def of_source(workspace: Workspace, source: Source, names: naming.Names, only: C
     append.create(workspace, source)
     if only is None and is_absent(source, workspace.landing, known.latest(workspace.deliveries).of(source.name)):
         folder = workspace.landing / source.path
-        raise SluiceError(f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {REMEDY}")
+        raise SluiceError(
+            f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {remedy(folder)}"
+        )
     done = TakenOut()
     writing: set[str] = set()
     for _ in range(_ATTEMPTS):
@@ -208,7 +210,7 @@ def _read(workspace: Workspace, source: Source, looked: list[Examined]) -> tuple
         except records.Changed:
             looked = examine(source, [one.delivery for one in looked])
         except records.Refused as refused:
-            looked = [replace(one, state=ledger.QUARANTINED) if one.delivery.number in refused.reasons else one for one in looked]
+            looked = [refused.judged(one) for one in looked]
 
 
 def _records(workspace: Workspace, source: Source, names: naming.Names, read: Records) -> dict[int, set[int]]:

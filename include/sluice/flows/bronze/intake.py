@@ -7,7 +7,7 @@ again, and what is reported is counted from the committed tables.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,7 +159,7 @@ def read(
             examined = examine(source, [item.delivery for item in examined])
             continue
         except records.Refused as refused:
-            examined = [_refused(item, refused.reasons.get(item.delivery.number)) for item in examined]
+            examined = [refused.judged(item) for item in examined]
             continue
         try:
             grown = evolution.grown(columns, found.news, log_, workspace.run)
@@ -170,10 +170,6 @@ def read(
             return examined, found, {number: held_back_fields(grown, news) for number, news in found.found.items()}
         found.release()
         columns = grown
-
-
-def _refused(item: Examined, reason: str | None) -> Examined:
-    return replace(item, state=ledger.QUARANTINED, reason=reason) if reason else item
 
 
 def _sizes(kept: DataFrame, found: Records, some_left_out: bool) -> tuple[int, int]:

@@ -6,23 +6,38 @@ new files are opened.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
+import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import zip_longest
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import dates, groups
-from sluice.ingest.deliveries.known import CLEANED, EXISTING, GONE, IGNORED, TAKEN, Known, Seen, latest
+from sluice.ingest.deliveries import absence, dates, groups
+from sluice.ingest.deliveries.known import (
+    CLEANED,
+    EXISTING,
+    GONE,
+    IGNORED,
+    RETURNED,
+    TAKEN,
+    UNOPENED,
+    Content,
+    Known,
+    Seen,
+    latest,
+)
 from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, listing, modified, path_of
 from sluice.ingest.topics.offset_ranges import OffsetRange
 
@@ -32,8 +47,11 @@ __all__ = [
     "EXISTING",
     "GONE",
     "IGNORED",
+    "RETURNED",
     "TAKEN",
+    "UNOPENED",
     "Arrival",
+    "Found",
     "Known",
     "LandedFile",
     "arrivals",
@@ -48,6 +66,9 @@ YOUNG, LOOK_AGAIN = 1.0, 0.5
 """Seconds: a file modified less than YOUNG ago is looked at again after LOOK_AGAIN; while it changes it is left for the next run."""
 
 Row = dict[str, object]
+Looked = TypeVar("Looked")
+_BACK = (GONE, CLEANED, UNOPENED)
+"""After these a file that has the content that was known of it is not new."""
 
 
 class Arrival(Protocol):
@@ -70,34 +91,60 @@ class Arrival(Protocol):
         """What the ledger says of it: DELIVERED, or what it is instead."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a look at a source shows. came: in the order in which it gets its numbers; gone: files that are there no more.
+
+    device: the one that its folder is on. warnings: what is to be told besides.
+    """
+
+    came: list[Arrival] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    device: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is anything to note."""
+        return bool(self.came or self.gone)
+
+
 @functools.singledispatch
-def arrivals(source: Source, landing: Path, known: Known, within: Interval | None) -> tuple[list[Arrival], list[str]]:
-    """What came to a source, in the order in which it gets its numbers, and which files are gone. By kind of source: register others.
+def arrivals(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
+    """What came to a source and what is gone. By kind of source: register others.
 
     within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
-    is not there; that of a source which never had one is only waited for.
+    is not there or has none of its files; that of a source which never had one is only waited for.
     """
     seen = known.of(source.name)
-    if not seen and landing.is_dir() and not (landing / source.path).exists():
-        return [], []
-    if not source.include_existing_files and not seen:
-        return _existing(source, landing), []
-    here = {file.file: file for file in listing(source, landing)}
-    fresh = [_judged(source, file, known) for file in here.values() if _is_new(file, seen.get(file.file))]
-    fresh.sort(key=lambda file: (file.modified, file.file))
-    if within is not None:
-        return [file for file in fresh if dates.of_file(source, file.file, file.modified_at) in within], []
     folder = landing / source.path
-    missing = [file for file, last in seen.items() if file and last.event in (DELIVERED, EXISTING) and file not in here]
+    if not seen and landing.is_dir() and not folder.exists():
+        return Found()
+    if not source.include_existing_files and not seen:
+        return Found(_existing(source, landing), device=_device(folder))
+    device = _device(folder)
+    moved = device is not None and device != known.devices.get(source.name, device)
+    here = (
+        {file.file: file for file in listing(source, landing)} if device is not None or not absence.expected_files(seen) else {}
+    )
+    absence.refuse_absent(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
+    looked = (_as_it_comes(source, file, known, moved) for file in here.values())
+    fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
+    if within is not None:
+        return Found([file for file in fresh if dates.of_file(source, file.file, file.modified_at) in within], device=device)
+    missing = [file for file in absence.expected_files(seen) if file not in here]
     # A file that the source does not ask for any more, or whose marker went, is still there.
-    return [*fresh], sorted(file for file in missing if _is_gone(path_of(folder, file)))
+    gone = [file for file in missing if absence.is_gone(path_of(folder, file))]
+    over = [file for file in known.unread_files(source.name) if file not in here and file not in gone and _is_over(folder, file)]
+    told = absence.warning(folder, len(gone), len(absence.expected_files(seen)))
+    return Found([*fresh], sorted([*gone, *over]), device, [told] if told else [])
 
 
 @arrivals.register
-def _(source: KafkaSource, landing: Path, known: Known, within: Interval | None) -> tuple[list[Arrival], list[str]]:
+def _(source: KafkaSource, landing: Path, known: Known, within: Interval | None) -> Found:
     from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
 
-    return [*offsets.arrivals(source, known.deliveries, within)], []
+    return Found([*offsets.arrivals(source, known.deliveries, within)])
 
 
 @functools.singledispatch
@@ -109,8 +156,15 @@ def row_of(arrival: Arrival) -> Row:
 @row_of.register
 def _(arrival: LandedFile) -> Row:
     size, at = (arrival.size, arrival.modified_at) if arrival.file else (None, None)
-    sha256 = _sha256(arrival.path) if arrival.event == DELIVERED else None
-    return {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "sha256": sha256}
+    row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "sha256": arrival.sha256}
+    if arrival.problem is not None:
+        return {**row, "event": UNOPENED, "reason": arrival.problem}
+    if arrival.event != DELIVERED:
+        return row
+    try:
+        return {**row, "sha256": arrival.sha256 or _sha256(arrival.path)}
+    except OSError as error:
+        return {**row, "event": UNOPENED, "reason": f"the file cannot be opened: {error.strerror}"}
 
 
 @row_of.register
@@ -118,10 +172,10 @@ def _(arrival: OffsetRange) -> Row:
     return arrival.row
 
 
-def news(source: Source, landing: Path, known: Known, within: Interval | None = None) -> tuple[list[Arrival], list[str]]:
+def news(source: Source, landing: Path, known: Known, within: Interval | None = None) -> Found:
     """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `arrivals`."""
-    came, gone = arrivals(source, landing, known, within)
-    return [one for one in came if one.event == DELIVERED], gone
+    found = arrivals(source, landing, known, within)
+    return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
 
 def discover(
@@ -132,24 +186,30 @@ def discover(
     within: Interval | None = None,
     first: int = 1,
     refused: dict[str, SluiceError] | None = None,
+    warnings: dict[str, list[str]] | None = None,
 ) -> int:
     """Give each new or changed file, and each that is there no more, the next delivery number. Returns how many there are.
 
+    A file that cannot be opened is noted once. It is no delivery until it can be: each discovery tries.
+
     landing: the pipeline's landing folder. deliveries: the table. within: only files that are there, of dates in this interval.
     first: the number of the first delivery ever. refused: where given, takes the error of each source that cannot be looked at, and the
-    others are; else it is raised.
+    others are; else it is raised. warnings: where given, takes what else there is to tell, by source.
     Each commit holds what one micro-batch of each source takes. To be called under the pipeline's lease: the numbers increase.
     """
     ledger.create(deliveries, ledger.DELIVERIES)
     known = latest(deliveries)
     found = _found(sources, landing, known, within, refused)
-    moving = _moving([one for came, _ in found.values() for one in came if isinstance(one, LandedFile)])
+    moving = _moving([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
     noted: list[Row] = []
     batches: list[list[list[Row]]] = []
     for source in (source for source in sources if source.name in found):
-        came, gone = found[source.name]
-        rows: list[Row] = [{"source": source.name, **row_of(one)} for one in came if one not in moving]
-        rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in gone]
+        looked = found[source.name]
+        told = (_row(source, one, looked, known) for one in looked.came if one not in moving)
+        rows = [row for row in told if row is not None]
+        rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
+        if warnings is not None and looked.warnings:
+            warnings[source.name] = looked.warnings
         # In one commit: half of what was there before, and the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
@@ -161,16 +221,33 @@ def discover(
 
 def _found(
     sources: Sequence[Source], landing: Path, known: Known, within: Interval | None, refused: dict[str, SluiceError] | None
-) -> dict[str, tuple[list[Arrival], list[str]]]:
+) -> dict[str, Found]:
     found = {}
     for source in sources:
         try:
-            found[source.name] = arrivals(source, landing, known, within)
+            found[source.name] = _looked_at(source, landing, known, within)
         except SluiceError as error:
             if refused is None:
                 raise
             refused[source.name] = error
     return found
+
+
+def _looked_at(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
+    try:
+        return arrivals(source, landing, known, within)
+    except OSError as error:
+        raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
+
+
+def _row(source: Source, one: Arrival, looked: Found, known: Known) -> Row | None:
+    """The row of something that came; None where the ledger has said it before, or where it went meanwhile."""
+    try:
+        row = {"source": source.name, "device": looked.device, **row_of(one)}
+    except FileNotFoundError:
+        return None
+    is_told = row["event"] == UNOPENED and known.is_unread(known.of(source.name).get(one.file))
+    return None if is_told else row
 
 
 def _existing(source: Source, landing: Path) -> list[Arrival]:
@@ -179,25 +256,52 @@ def _existing(source: Source, landing: Path) -> list[Arrival]:
     return there or [LandedFile("", "", 0, 0, EXISTING)]
 
 
-def _judged(source: Source, file: LandedFile, known: Known) -> LandedFile:
-    if source.allow_overwrites or file.file not in known.of(source.name):
+def _as_it_comes(source: Source, file: LandedFile, known: Known, moved: bool) -> LandedFile | None:
+    """What there is to note of a file that is there; None: nothing. moved: its folder is on another device than before."""
+    last = known.of(source.name).get(file.file)
+    if last is None:
+        return file
+    unread = known.is_unread(last)
+    if file.problem is not None:
+        return None if unread else file
+    if unread and (last.event == UNOPENED or _is_as_known(last, file)):
+        if not _can_be_opened(file.path):
+            return None
+    elif last.event != GONE and _is_as_known(last, file):
+        return None
+    if (moved or last.event in _BACK) and (again := _returned(file, last.content, known)) is not None:
+        return again
+    if source.allow_overwrites or not known.was_read(source.name, file.file):
         return file
     # What was missed has not been read: then the change is what there is of it.
-    return file._replace(event=IGNORED) if known.was_read(source.name, file.file) else file
+    return file._replace(event=IGNORED)
 
 
-def _is_new(file: LandedFile, last: Seen | None) -> bool:
-    return last is None or last.event == GONE or (last.size, last.modified) != (file.size, file.modified)
+def _is_as_known(last: Seen | Content, file: LandedFile) -> bool:
+    return (last.size, last.modified) == (file.size, file.modified)
 
 
-def _is_gone(path: Path) -> bool:
+def _returned(file: LandedFile, content: Content | None, known: Known) -> LandedFile | None:
+    """The file, where it has the latest content that is known of its name and that was not missed; else None."""
+    if content is None or known.is_missed(content.delivery):
+        return None
+    if content.sha256 is None:
+        return file._replace(event=RETURNED) if _is_as_known(content, file) else None
+    try:
+        same = content.size == file.size and _sha256(file.path) == content.sha256
+    except OSError:
+        return None
+    return file._replace(event=RETURNED, sha256=content.sha256) if same else None
+
+
+def _is_over(folder: Path, file: str) -> bool:
+    """Whether a file that is missed is not listed any more, and that not for want of a look: it is gone, or nobody asks for it."""
+    path = path_of(folder, file)
     try:
         path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # its folder may not be looked into now
-        return False
-    return False
+    except OSError:
+        return absence.is_gone(path)
+    return True
 
 
 def _moving(files: Iterable[LandedFile]) -> set[LandedFile]:
@@ -213,15 +317,47 @@ def _moving(files: Iterable[LandedFile]) -> set[LandedFile]:
 def _now(path: str) -> tuple[int, int] | None:
     try:
         found = os.lstat(path)
-    except FileNotFoundError:
+    except OSError:
         return None
     return found.st_size, found.st_mtime_ns // 1000
 
 
-def _sha256(path: str) -> str | None:
-    """None of what cannot be read, and of a link: its target is none of ours."""
+def _device(folder: Path) -> int | None:
+    """The device that a folder is on; None where it is not there."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a Path cannot refuse links
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+        return folder.stat().st_dev
+    except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _can_be_opened(path: str) -> bool:
+    try:
+        _with_file(path, lambda descriptor: os.read(descriptor, 1))
+    except OSError:
+        return False
+    return True
+
+
+def _sha256(path: str) -> str | None:
+    """None of a link, whose target is none of ours, and of what is no file. Raises OSError where it cannot be read."""
+
+    def digest(descriptor: int) -> str:
+        with open(descriptor, "rb", closefd=False) as file:  # a Path cannot refuse links
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return _with_file(path, digest)
+
+
+def _with_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
+    """What a look at an open file says; None of a link and of what is no file. Raises OSError."""
+    try:
+        # Should it be a pipe by now: not to wait for who writes into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    try:
+        return look(descriptor) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    finally:
+        os.close(descriptor)

@@ -16,30 +16,56 @@ from sluice.ingest.deliveries.listing import DELIVERED
 GONE, EXISTING, IGNORED, CLEANED = "vanished", "existing", "ignored", "cleaned"
 REWRITTEN = "rewritten"
 """Sluice has taken somebody's records out of the file: its size and its hash are others now, and it is the same delivery as before."""
+RETURNED = "returned"
+"""The file was away and is there again with the content that was the latest known of its name: it is the same delivery as before."""
+UNOPENED = "unopened"
+"""The file cannot be opened, or not be looked at: it is no delivery until it can."""
 TAKEN = (DELIVERED, GONE)
 """The events that bronze flows take and that get an outcome. The others say what is known of a file, and it is not read for them."""
 
-_COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at"]
+_CONTENT = (DELIVERED, EXISTING)
+"""The events with which a file gets a content that is known."""
+_COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device"]
+_AS_IT_IS = ("size", "modified_at", "sha256")
+_AWAY = (GONE, CLEANED)
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
 
 
-class Seen(NamedTuple):
-    """The last that is known of a file. modified: microseconds since 1970."""
+class Content(NamedTuple):
+    """The latest content that is known of a file's name, whether or not the file is there. modified: microseconds since 1970.
+
+    delivery: the number with which it came; event: how. sha256: None of a link, and of what was there before the first discovery.
+    """
 
     delivery: int
     event: str
     size: int | None
     modified: int | None
+    sha256: str | None
+
+
+class Seen(NamedTuple):
+    """The last that is known of a file. modified: microseconds since 1970. content: what it has, or had when it was there."""
+
+    delivery: int
+    event: str
+    size: int | None
+    modified: int | None
+    content: Content | None = None
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of files, by source. last: the greatest delivery number. outcomes, deliveries: the tables with the rest."""
+    """What is known of files, by source. last: the greatest delivery number. outcomes, deliveries: the tables with the rest.
+
+    devices: of a source's folder, on which device it was when something was delivered last.
+    """
 
     last: int = 0
     outcomes: str = ""
     by_source: dict[str, dict[str, Seen]] = field(default_factory=dict)
     deliveries: str = ""
+    devices: dict[str, int] = field(default_factory=dict)
 
     def of(self, source: str) -> dict[str, Seen]:
         """What is known of a source's files, by their names."""
@@ -49,11 +75,27 @@ class Known:
         """Whether any delivery of the file came to an outcome but that it was missed."""
         return (source, file) in self._read
 
+    def is_missed(self, delivery: int) -> bool:
+        """Whether the last that became of a delivery is that it was missed."""
+        return delivery in self._missed
+
+    def is_unread(self, last: Seen | None) -> bool:
+        """Whether nothing was read of a file as it is, since it could not be opened or was another when it was to be read."""
+        return last is not None and (last.event == UNOPENED or (last.event == DELIVERED and self.is_missed(last.delivery)))
+
+    def unread_files(self, source: str) -> list[str]:
+        """The files of a source that are missed: of each, the next run tries again."""
+        return sorted(file for file, last in self.of(source).items() if self.is_unread(last))
+
     @cached_property
     def _read(self) -> set[tuple[str, str]]:
         found = ledger.columns(self.outcomes, ["source", "file", "state"])
         rows = zip(*(found[name].to_pylist() for name in ("source", "file", "state")), strict=True)
         return {(source, file) for source, file, state in rows if state not in _NOT_READ}
+
+    @cached_property
+    def _missed(self) -> set[int]:
+        return ledger.deliveries_in_state(self.outcomes, ledger.MISSED)
 
 
 def latest(deliveries: str, outcomes: str = "") -> Known:
@@ -64,29 +106,44 @@ def latest(deliveries: str, outcomes: str = "") -> Known:
         return Known(0, beside, deliveries=deliveries)
     found = found.take(pc.sort_indices(found["delivery"]))
     by_source: defaultdict[str, dict[str, Seen]] = defaultdict(dict)
+    devices: dict[str, int] = {}
     at = found["modified_at"].cast(pa.int64())
-    names = ("delivery", "source", "file", "event", "size")
+    names = ("delivery", "source", "file", "event", "size", "sha256", "device")
     values = [*(found[name].to_pylist() for name in names), at.to_pylist()]
-    for number, source, file, event, size, modified in zip(*values, strict=True):
-        before = by_source[source].get(file) if event == REWRITTEN else None
-        delivery, was = (before.delivery, before.event) if before else (number, event)
-        by_source[source][file] = Seen(delivery, was, size, modified)
-    return Known(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries)
+    for number, source, file, event, size, sha256, device, modified in zip(*values, strict=True):
+        of_source = by_source[source]
+        of_source[file] = _seen(of_source.get(file), Content(number, event, size, modified, sha256))
+        if device is not None:
+            devices[source] = device
+    return Known(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries, devices)
+
+
+def _seen(before: Seen | None, told: Content) -> Seen:
+    """What is known of a file after one more row of the deliveries table. before: what was known."""
+    was = before.content if before else None
+    if told.event in _CONTENT:
+        return Seen(told.delivery, told.event, told.size, told.modified, told)
+    if before is None or told.event not in (REWRITTEN, RETURNED):
+        return Seen(told.delivery, told.event, told.size, told.modified, was)
+    now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256) if was else None
+    if told.event == RETURNED and was is not None and before.event != CLEANED:
+        return Seen(was.delivery, was.event, told.size, told.modified, now)
+    return Seen(before.delivery, before.event, told.size, told.modified, now)
 
 
 def deliveries_now(path: str) -> list[dict[str, Any]]:
-    """The rows of the deliveries table at that path, by number, each with the size and the hash that its file has now.
+    """The rows of the deliveries table at that path, by number, each with the size, time and hash that its file has now.
 
-    Of a file that was rewritten the row of its last delivery says so; what only tells of that is left out.
+    Of a file that was rewritten, or that returned, the row of its last delivery says so; what only tells of that is left out.
     """
-    found: list[dict[str, Any]] = sorted(ledger.rows(path), key=lambda row: int(str(row["delivery"])))
     last: dict[tuple[str, str], dict[str, Any]] = {}
     kept = []
-    for row in found:
+    for row in map(dict, ledger.in_number(ledger.rows(path))):
         file = (row["source"], row["file"])
-        if row["event"] == REWRITTEN:
-            last.get(file, {}).update(size=row["size"], sha256=row["sha256"])
-        else:
+        if row["event"] in (REWRITTEN, RETURNED):
+            last.get(file, {}).update({name: row[name] for name in _AS_IT_IS})
+            continue
+        kept.append(row)
+        if row["event"] not in _AWAY:
             last[file] = row
-            kept.append(row)
     return kept

@@ -29,10 +29,10 @@ _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 
 
 class LandedFile(NamedTuple):
-    """A file, a link, or a folder that cannot be listed, as it lies in a landing folder now.
+    """A file, a link, or what cannot be looked at (a folder that cannot be listed, too), as it lies in a landing folder now.
 
     file: below the source's folder, as `as_text`; path: where it is; modified: its modification time in microseconds since 1970; event: what a
-    discovery makes of it.
+    discovery makes of it. problem: why it cannot be looked at, None where it can. sha256: of its content, where it has been read for that.
     """
 
     file: str
@@ -40,6 +40,8 @@ class LandedFile(NamedTuple):
     size: int
     modified: int
     event: str = DELIVERED
+    problem: str | None = None
+    sha256: str | None = None
 
     @property
     def modified_at(self) -> datetime:
@@ -89,52 +91,70 @@ def folder_of(source: Source, landing: Path) -> Path:
 
 
 def listing(source: Source, landing: Path) -> Iterator[LandedFile]:
-    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `folder_of` does."""
+    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `folder_of` does.
+
+    What cannot be looked at is among them, with the problem, and holds up nothing else.
+    """
     root = str(folder_of(source, landing))
     wanted, ready = _wanted(source), _ready(source)
     waiting = [""]
     while waiting:
         below = waiting.pop()
-        entries = _entries(root, below)
-        if entries is None:
-            yield _landed(root, below)
+        try:
+            entries = _entries(root, below)
+        except OSError as error:
+            if not below:
+                raise UsageError(f"The landing folder {root} cannot be listed: {error.strerror}.") from None
+            yield _refused(f"{root}/{below.rstrip('/')}", below.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
             continue
         names = {entry.name for entry in entries} if source.ready_marker else set()
         for entry in entries:
             name = entry.name
             if name[0] in "._" or name.lower().endswith(PARTIAL):
                 continue
-            link = entry.is_symlink()
-            if not link and entry.is_dir(follow_symlinks=False):
-                waiting.append(f"{below}{name}/")
-                continue
-            # A link to a folder is one delivery: it would not be right to pass over all that is in there in silence.
-            to_folder = link and entry.is_dir()
-            if to_folder or (wanted(name) and ready(name, names) and (link or entry.is_file(follow_symlinks=False))):
-                try:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{below}{name}/")
+                elif _is_folder_link(entry) or (wanted(name) and ready(name, names) and _is_file_or_link(entry)):
                     found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                yield LandedFile(as_text(below + name), entry.path, found.st_size, found.st_mtime_ns // 1000)
+                    yield LandedFile(as_text(below + name), entry.path, found.st_size, found.st_mtime_ns // 1000)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                yield _refused(entry.path, below + name, f"it cannot be looked at: {error.strerror}")
 
 
-def _entries(root: str, below: str) -> list[os.DirEntry[str]] | None:
-    """What is in a folder; nothing of one that has gone; None where it may not be listed."""
+def _entries(root: str, below: str) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing of one that has gone. Raises OSError where it may not be listed."""
     try:
         with os.scandir(f"{root}/{below}") as found:
             return list(found)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except OSError as error:
-        if not below:
-            raise UsageError(f"The landing folder {root} cannot be listed: {error.strerror}.") from None
-        return None
 
 
-def _landed(root: str, below: str) -> LandedFile:
-    path = f"{root}/{below.rstrip('/')}"
-    found = os.lstat(path)
-    return LandedFile(as_text(below.rstrip("/")), path, found.st_size, found.st_mtime_ns // 1000)
+def _is_folder_link(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link to a folder, or one whose target cannot be looked at, such as itself: either is one delivery.
+
+    It would not be right to pass over all that may be in there in silence.
+    """
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:
+        return True
+
+
+def _is_file_or_link(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() or entry.is_file(follow_symlinks=False)
+
+
+def _refused(path: str, file: str, problem: str) -> LandedFile:
+    """What cannot be looked at, with its size and time where at least these can be known."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return LandedFile(as_text(file), path, 0, 0, problem=problem)
+    return LandedFile(as_text(file), path, found.st_size, found.st_mtime_ns // 1000, problem=problem)
 
 
 def _wanted(source: Source) -> Callable[[str], object]:

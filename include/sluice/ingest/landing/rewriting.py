@@ -118,13 +118,14 @@ def _finish(journal: Path, deliveries: str, run: str) -> int:
 
 
 def _tell(deliveries: str, files: Sequence[Rewritten], run: str) -> None:
-    """Note what the files are from now on; what is noted is not noted again."""
+    """Note what the files are from now on; what is the last that is noted of a file is not noted again."""
     before = known.latest(deliveries)
-    told = {(row["source"], row["file"], row["event"], row["sha256"]) for row in ledger.rows(deliveries)}
+    told = {(row["source"], row["file"]): (row["event"], row["sha256"]) for row in ledger.in_number(ledger.rows(deliveries))}
     rows = []
     for one in files:
         event = known.CLEANED if one.part is None else known.REWRITTEN
-        if (one.source, one.file, event, one.sha256) not in told:
+        # Not any note of before: a file that came again since was another in between.
+        if told.get((one.source, one.file)) != (event, one.sha256):
             at = _EPOCH + timedelta(microseconds=one.modified)
             size = one.size if one.part is None else one.new_size
             row: dict[str, Any] = {"source": one.source, "file": one.file, "event": event, "size": size, "modified_at": at}

@@ -46,9 +46,9 @@ def unchanged(delivery: Delivery) -> bool:
 def _examine(source: Source, delivery: Delivery) -> Examined:
     if delivery.event == GONE:
         return Examined(delivery, VANISHED)
-    if delivery.path.is_symlink():
-        return Examined(delivery, QUARANTINED, opening.LINK)
     try:
+        if delivery.path.is_symlink():
+            return Examined(delivery, QUARANTINED, opening.LINK)
         if modified(delivery.path) != (delivery.size, delivery.modified_at):
             return Examined(delivery, MISSED, CHANGED)
         found = _content(source, delivery)

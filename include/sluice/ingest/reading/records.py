@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,10 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries.discovery import modified
 from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.blocks import heard, of_delivery
 from sluice.ingest.reading.delivery import Examined
-from sluice.ingest.reading.workers import NEWS, REFUSED, bins_of, place_of, rows_schema, why, work
+from sluice.ingest.reading.workers import NEWS, REFUSED, UNREACHED, bins_of, place_of, rows_schema, why, work
 from sluice.ingest.values import types
 
 if TYPE_CHECKING:
@@ -44,11 +45,18 @@ class Changed(SluiceError):
 
 
 class Refused(SluiceError):
-    """Files that looked well cannot be read. reasons: by delivery."""
+    """Files that looked well cannot be read. reasons: by delivery; missed: those of them that the disk does not give, now at least."""
 
-    def __init__(self, reasons: dict[int, str]) -> None:
+    def __init__(self, reasons: dict[int, str], missed: Collection[int] = ()) -> None:
         super().__init__("; ".join(f"delivery {number}: {reason}" for number, reason in reasons.items()))
-        self.reasons = reasons
+        self.reasons, self.missed = reasons, missed
+
+    def judged(self, item: Examined) -> Examined:
+        """What a look at a delivery says, with what reading has shown: another reading may give what the disk did not."""
+        number = item.delivery.number
+        if number not in self.reasons:
+            return item
+        return replace(item, state=MISSED if number in self.missed else QUARANTINED, reason=self.reasons[number])
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,8 @@ def _here(session: SparkSession, source: Source, readable: list[Examined], colum
                 read[item.delivery.number] += block.rows.num_rows
                 problems += block.rows.num_rows - block.rows["_problem"].null_count
         except (Unreadable, OSError) as error:
-            raise Refused({item.delivery.number: why(error)}) from None
+            number = item.delivery.number
+            raise Refused({number: why(error)}, {number} if isinstance(error, OSError) else ()) from None
     everything = pa.concat_tables([
         rows_schema(columns).empty_table(),
         *(block.select(rows_schema(columns).names) for block in blocks),
@@ -163,13 +172,14 @@ def _by_workers(session: SparkSession, source: Source, readable: list[Examined],
         F.count("_problem").alias("problems"),
         # In the order of the records: of names that differ in letter case the first becomes the column.
         F.array_sort(F.collect_list(F.when(F.col(NEWS.name).isNotNull(), F.struct("_row", NEWS.name)))).alias("news"),
-        F.max(F.when(F.col("_row") == REFUSED, F.col("_problem"))).alias("refused"),
+        F.max(F.when(F.col("_row").isin(REFUSED, UNREACHED), F.col("_problem"))).alias("refused"),
+        F.max(F.col("_row") == UNREACHED).alias("unreached"),
     )
     counted = sorted(by_delivery.collect(), key=lambda row: row._delivery)
     refused = {row._delivery: row.refused for row in counted if row.refused}
     if refused:
         frame.unpersist()
-        raise Refused(refused)
+        raise Refused(refused, {row._delivery for row in counted if row.unreached})
     found = {row._delivery: reduce(types.merged, [heard(first._news) for first in row.news]) for row in counted if row.news}
     return Records(
         _stamped(frame.drop(NEWS.name)),

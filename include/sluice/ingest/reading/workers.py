@@ -24,6 +24,8 @@ _TECHNICAL = pa.schema([
 NEWS = pa.field("_news", pa.string())
 REFUSED = -1
 """The row number of what is no record: the word that a file cannot be read."""
+UNREACHED = -2
+"""The same where the disk does not give the file."""
 
 
 def rows_schema(columns: pa.Schema) -> pa.Schema:
@@ -43,11 +45,11 @@ def work(
                     for block in of_delivery(source, place, columns):
                         yield from _with_news(block.rows.select(names), block.news)
                 except (Unreadable, OSError) as error:
-                    yield _refusal(place, why(error), columns)
+                    yield _refusal(place, error, columns)
 
 
 def why(error: Exception) -> str:
-    """The reason that a file goes to quarantine with, without content."""
+    """The reason why a file was not read, without content."""
     return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
@@ -61,9 +63,10 @@ def _with_news(rows: pa.Table, news: pa.StructType) -> list[pa.RecordBatch]:
     return batches
 
 
-def _refusal(place: Place, reason: str, columns: pa.Schema) -> pa.RecordBatch:
+def _refusal(place: Place, error: Exception, columns: pa.Schema) -> pa.RecordBatch:
     """A row that says that the rest of the file cannot be read."""
-    said = {"_delivery": place.number, "_row": REFUSED, "_problem": reason}
+    row = UNREACHED if isinstance(error, OSError) else REFUSED
+    said = {"_delivery": place.number, "_row": row, "_problem": why(error)}
     schema = rows_schema(columns).append(NEWS)
     return pa.RecordBatch.from_pylist([said], schema=schema)
 

@@ -81,9 +81,10 @@ def run(
     first = stage == names(workspace.graph)[0]
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
+    warnings: dict[str, list[str]] = {}
     if first:
         settlement.finish(workspace)
-        errors |= _discover(workspace, chosen)
+        errors |= _discover(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _levels(workspace.graph, stage)
     for level in handover.first(workspace, levels) if first else levels:
@@ -103,7 +104,8 @@ def run(
     if first:
         _clean(workspace, reports)
         for report in reports:
-            report.notes += _waited_for(workspace, report.flow)
+            report.notes += [*_waited_for(workspace, report.flow), *warnings.get(report.flow, [])]
+        _tell_missed(workspace, reports)
     return reports
 
 
@@ -136,14 +138,19 @@ def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     return reports
 
 
-def _discover(workspace: Workspace, chosen: set[str]) -> dict[str, SluiceError]:
-    """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all."""
+def _discover(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
+    """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all.
+
+    warnings: takes what else there is to tell, by source.
+    """
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
     for source in sources:
         _refuse_moved(workspace, source)
     refused: dict[str, SluiceError] = {}
-    discovery.discover(sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused)
+    discovery.discover(
+        sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused, warnings=warnings
+    )
     ledger.create(workspace.outcomes, ledger.OUTCOMES)
     if refused and len(refused) == len(sources):
         raise next(iter(refused.values()))
@@ -155,6 +162,16 @@ def _waited_for(workspace: Workspace, flow: str) -> list[str]:
     if source is None or isinstance(source, KafkaSource) or (workspace.landing / source.path).is_dir():
         return []
     return [f"there is no landing folder {workspace.landing / source.path} yet"]
+
+
+def _tell_missed(workspace: Workspace, reports: list[FlowReport]) -> None:
+    """Say in each report how many of the source's files are missed, whether or not this run tried them first."""
+    known = discovery.latest(workspace.deliveries, workspace.outcomes)
+    for report in reports:
+        source = workspace.graph.sources.get(report.flow)
+        if source is not None and not isinstance(source, KafkaSource) and (files := known.unread_files(source.name)):
+            count = f"{len(files)} {'file is' if len(files) == 1 else 'files are'}"
+            report.notes.append(f"{count} missed, which every run tries again: sluice ledger {workspace.pipeline} --state missed")
 
 
 def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:

@@ -94,7 +94,7 @@ def _replayed(books: Books, declared: Source | Table[Any], flow: Flow, interval:
 
 def _bronze_again(books: Books, source: Source, flow: Flow, interval: Interval) -> Step:
     """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
-    fresh, _ = discovery.news(source, books.landing, books.known, interval)
+    fresh = discovery.news(source, books.landing, books.known, interval).came
     lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
     readable = [row for row in lacking if books.as_it_was(source, row)]
     files = [

@@ -73,14 +73,14 @@ def _bronze(books: Books, source: Source, flow: Flow) -> Step:
 
 
 def _waiting(books: Books, source: Source) -> list[dict[str, Any]]:
-    fresh, gone = discovery.news(source, books.landing, books.known)
+    found = discovery.news(source, books.landing, books.known)
     return [
         *(
             {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}
             for row in books.of_source(source.name, "waiting")
         ),
-        *({"file": file.file, "state": "new", "delivery": None} for file in fresh),
-        *({"file": name, "state": "gone", "delivery": None} for name in gone),
+        *({"file": file.file, "state": "new", "delivery": None} for file in found.came),
+        *({"file": name, "state": "gone", "delivery": None} for name in found.gone),
     ]
 
 

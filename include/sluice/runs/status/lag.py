@@ -107,8 +107,8 @@ def pending(books: Books, table: Table[Any]) -> set[int]:
 def _bronze(books: Books, source: Source) -> Flow:
     flow = standing(books, source)
     try:
-        fresh, gone = discovery.news(source, books.landing, books.known)
-        warnings = books.warnings(source)
+        found = discovery.news(source, books.landing, books.known)
+        warnings = (*books.warnings(source), *found.warnings)
     except SluiceError as error:
         return replace(flow, stuck=str(error))
     waiting = books.of_source(source.name, "waiting")
@@ -117,12 +117,12 @@ def _bronze(books: Books, source: Source) -> Flow:
         (row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer), default=None
     )
     came = [row["discovered_at"] for row in waiting]
-    came += [max(file.modified_at, looked) if looked and file.modified_at else file.modified_at for file in fresh]
+    came += [max(file.modified_at, looked) if looked and file.modified_at else file.modified_at for file in found.came]
     return replace(
         flow,
-        deliveries=len(fresh) + len(gone) + len(waiting),
-        rows=_records(source, [*(file.file for file in fresh), *(row["file"] for row in waiting)]),
-        bytes=sum(file.size or 0 for file in fresh) + sum(row["size"] or 0 for row in waiting),
+        deliveries=len(found.came) + len(found.gone) + len(waiting),
+        rows=_records(source, [*(file.file for file in found.came), *(row["file"] for row in waiting)]),
+        bytes=sum(file.size or 0 for file in found.came) + sum(row["size"] or 0 for row in waiting),
         since=min((at for at in came if at), default=None),
         warnings=warnings,
     )
