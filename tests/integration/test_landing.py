@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,11 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import graph
+from sluice.errors import UsageError
+from sluice.flows.bronze import regaining
 from sluice.ingest import ledger
+from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,9 +95,12 @@ def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
 
 def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = shop(Source(name="a", schema="id BIGINT"), thing)
-    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
+    older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded", "entry")])
     with monkeypatch.context() as before:
         before.setattr(ledger, "OUTCOMES", older)
+        before.setattr(
+            ledger, "DELIVERIES", pa.schema([one for one in ledger.DELIVERIES if one.name not in ("reason", "device")])
+        )
         lake.land("a/1.json", '{"id": 1}\n')
         lake.run()
         lake.land("a/2.json", '{"id": 2}\n')
@@ -101,6 +109,71 @@ def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatc
     lake.land("a/3.json", '{"id": 3}\n')
     reports = lake.run()
     assert [row["read"] for row in lake.outcomes()] == [None, None, 1]
+    assert [row["entry"] for row in lake.outcomes()] == [None, None, 1]
     assert lake.rows("thing", "id") == [(1,), (2,), (3,)]
     assert reports["thing"].inserted == 1, "silver went on from its checkpoint"
     assert not any("anew" in note for note in reports["thing"].notes)
+
+
+def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT"), thing)
+    folder, real, broken = lake.settings.landing / "shop" / "a", os.open, set[str]()
+    later = 0
+
+    def failing(path: Any, *arguments: Any, **options: Any) -> int:
+        nonlocal later
+        if os.fspath(path) in broken:
+            if later <= 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+            later -= 1
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    # It cannot be opened by discovery; then by the look at it; then when its records are read: each time the next run tries again.
+    lake.land("a/1.json", '{"id": 1}\n')
+    second = lake.land("a/2.json", '{"id": 2}\n')
+    broken.add(str(second))
+    told = "1 file is missed, which every run tries again: sluice ledger shop --state missed"
+    assert told in lake.run()["a"].notes
+    before = lake.versions()
+    assert told in lake.run()["a"].notes and lake.versions() == before, "noted once"
+    for opened in (2, 3):  # by the try whether it can be opened and by its hash; by the look, too
+        later = opened
+        assert told in lake.run()["a"].notes
+    assert lake.rows("a", "id") == [(1,)] and lake.rows("a_quarantine") == []
+    broken.clear()
+    assert told not in lake.run()["a"].notes
+    states = [(row["file"], row["state"]) for row in lake.outcomes()]
+    assert states == [("2.json", "missed"), ("1.json", "ingested"), *[("2.json", "missed")] * 2, ("2.json", "ingested")]
+    # Other content under the same size and time, after discovery.
+    with monkeypatch.context() as meanwhile:
+        discover = stages._discover
+
+        def and_change(*arguments: Any) -> Any:
+            found = discover(*arguments)
+            lake.land("a/3.json", '{"id": 4}\n', at=1_700_000_000)
+            return found
+
+        lake.land("a/3.json", '{"id": 3}\n', at=1_700_000_000)
+        meanwhile.setattr(stages, "_discover", and_change)
+        assert told in lake.run()["a"].notes
+    lake.run()
+    assert lake.rows("thing", "id") == [(1,), (2,), (4,)]
+    # The disk is not there for a run; then the last commit of the ledger is lost.
+    mounted = folder.rename(folder.with_name("mounted"))
+    folder.mkdir()
+    with pytest.raises(UsageError, match=MAY_BE_EMPTY):
+        lake.run()
+    folder.rmdir()
+    mounted.rename(folder)
+    log_of_deliveries = sorted((Path(lake.workspace().deliveries) / "_delta_log").glob("*.json"))
+    log_of_deliveries[-1].unlink()
+    lake.land("a/5.json", '{"id": 5}\n')
+    notes = lake.run()["a"].notes
+    assert any(regaining.WHY in note for note in notes), notes
+    assert [row[0] for row in lake.rows("a", "id")] == [1, 2, 4, 5] and lake.rows("thing", "id") == [(1,), (2,), (4,), (5,)]
+    numbers = [row["delivery"] for row in lake.outcomes()]
+    assert len(numbers) == len(set(numbers))
+    before = lake.versions()
+    lake.run()
+    assert lake.versions() == before

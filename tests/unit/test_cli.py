@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -291,6 +292,38 @@ def test_of_a_file_that_is_replaced_one_delivery_counts(
     write_deltalake(settings.bookkeeping("gym", "outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
     found = ledger.deliveries(settings, "gym", replacing=replacing)
     assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
+
+
+def test_status_check_fails_while_a_file_is_missed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    (settings.landing / "gym" / "registrations").mkdir(parents=True)
+    deliveries, outcomes = settings.bookkeeping("gym", "deliveries"), settings.bookkeeping("gym", "outcomes")
+
+    def status() -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["status", "gym", "--check"])
+        return int(ended.value.code or 0), capsys.readouterr().out
+
+    def deliver(number: int, event: str = "delivered", state: str = "", **values: object) -> None:
+        row = {"source": "registrations", "file": "a.csv", "event": event, "size": 1, **values}
+        tables.append_numbered(deliveries, [[{**row, "modified_at": datetime.fromtimestamp(1, UTC)}]], number - 1, "r")
+        if state:
+            tables.append(outcomes, [outcome(number, "a.csv", 1, "x", state)], tables.OUTCOMES, "r")
+
+    steps: list[tuple[dict[str, Any], bool]] = [
+        ({"event": "unopened", "reason": "the file cannot be opened: Permission denied"}, True),
+        ({"state": "ingested"}, False),
+        ({"state": "missed"}, True),
+        ({"event": "vanished", "state": "vanished"}, False),
+    ]
+    for number, (values, is_missed) in enumerate(steps, start=1):
+        deliver(number, **values)
+        code, printed = status()
+        assert (code, "tried again by every run" in printed) == (int(is_missed), is_missed), values
+    assert [row["state"] for row in ledger.deliveries(settings, "gym")] == ["missed", "ingested", "missed", "vanished"]
 
 
 BROKEN = {

@@ -89,6 +89,8 @@ class Folder:
                     "delivery": number,
                     "source": files[number]["source"],
                     "file": files[number]["file"],
+                    "modified_at": files[number]["modified_at"],
+                    "sha256": files[number]["sha256"],
                     "state": state,
                     "recorded_at": datetime.now(UTC),
                 }

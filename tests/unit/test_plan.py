@@ -97,7 +97,7 @@ def deliver(settings: Settings, days: list[int], recorded: datetime) -> None:
         {**row, "state": "ingested", "rows": 10, "quarantined": 0, "suppressed": 0, "recorded_at": recorded} for row in head
     ]
     write_deltalake(f"{path}/deliveries", pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES), mode="append")
-    write_deltalake(f"{path}/outcomes", pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES), mode="append")
+    tables.append(f"{path}/outcomes", outcomes, tables.OUTCOMES, "r")
 
 
 def make_silver(settings: Settings, shop: Graph, code: str) -> None:

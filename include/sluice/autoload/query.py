@@ -11,7 +11,7 @@ from pyspark import InheritableThread
 from sluice.autoload import sessions
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.flows.bronze import append
+from sluice.flows.bronze import append, regaining
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
@@ -89,7 +89,7 @@ class Autoload:
 
     def _progress(self, batch: int | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
         counts = {name: sum(int(row[name] or 0) for row in rows) for name in _COUNTS}
-        at = max((row["recorded_at"] for row in rows), default=None)
+        at = ledger.in_order(rows)[-1][ledger.RECORDED] if rows else None
         return {
             "name": self.name,
             "id": self.id,
@@ -107,6 +107,7 @@ class Autoload:
         workspace, source = self._workspace, self._source
         try:
             with self._lease, sessions.given_back:
+                regaining.regain_deliveries(workspace, [source], own_bronze=False)
                 discovery.discover([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
                 ledger.create(workspace.outcomes, ledger.OUTCOMES)
                 append.run(workspace, source, self._report)

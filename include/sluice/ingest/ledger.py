@@ -6,18 +6,22 @@ They are two because they are streamed: a table that is appended to and streamed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
 
+from sluice import entries
 from sluice.delta_log import opened_table
+from sluice.entries import ENTRY
 from sluice.lake import log
 
 Row = Mapping[str, Any]
+Found = TypeVar("Found", bound=Row)
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -61,13 +65,16 @@ OUTCOMES = pa.schema([
     pa.field("read", pa.int64()),
     pa.field("discarded", pa.int64()),
     pa.field("held_back", pa.string()),
+    pa.field(ENTRY, pa.int64()),
 ])
 """state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
 
 read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON, the fields that this delivery was
-the first of its source to have and that became no column, with their types. The last three columns an older lake has not, until something is
-appended to it.
+the first of its source to have and that became no column, with their types. entry: as `sluice.entries` says. The last four columns an older
+lake has not, until something is appended to it.
 """
+RECORDED = "recorded_at"
+"""The column by which outcomes without an entry are in order."""
 
 LOST = "lost"
 """The state of a delivery whose rows were in a commit that was lost (`sluice repair`): it is taken as if it had no outcome."""
@@ -102,10 +109,12 @@ def create(path: str, schema: pa.Schema) -> None:
 
 
 def append(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
-    """Append rows in one commit, without a JVM. Nothing to append is no commit."""
-    if rows:
-        marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
-        table = pa.Table.from_pylist(list(rows), schema=schema)
+    """Append rows in one commit, without a JVM; outcomes get their entries. Nothing to append is no commit."""
+    if not rows:
+        return
+    marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
+    with entries.numbered(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
+        table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
 
 
@@ -118,6 +127,12 @@ def append_numbered(deliveries: str, commits: Iterable[list[dict[str, object]]],
         append(deliveries, rows, DELIVERIES, run)
         given += len(rows)
     return given - last
+
+
+def highest_delivery(outcomes: str) -> int:
+    """The greatest number of a delivery with an outcome; 0 where there is none."""
+    numbers = columns(outcomes, ["delivery"])["delivery"]
+    return int(pc.max(numbers).as_py() or 0)
 
 
 def columns(path: str, names: Sequence[str]) -> pa.Table:
@@ -139,7 +154,7 @@ def rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object
     return found
 
 
-def in_number(rows: Iterable[Row]) -> list[Row]:
+def in_number(rows: Iterable[Found]) -> list[Found]:
     """Rows of the deliveries table in the order in which they got their numbers."""
     return sorted(rows, key=lambda row: int(str(row["delivery"])))
 
@@ -160,9 +175,13 @@ def settled(outcomes: str) -> set[int]:
 
 def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
     """By delivery, the state that it has and the reason, of the outcomes table at that path."""
-    found = rows(outcomes, ["delivery", "state", "reason", "recorded_at"])
-    found.sort(key=lambda row: str(row["recorded_at"]))
-    return {int(str(row["delivery"])): (str(row["state"]), row["reason"] and str(row["reason"])) for row in found}  # type: ignore[misc]
+    found: list[dict[str, Any]] = rows(outcomes, ["delivery", "state", "reason", RECORDED, ENTRY])
+    return {row["delivery"]: (row["state"], row["reason"]) for row in in_order(found)}
+
+
+def in_order(outcomes: Iterable[Found]) -> list[Found]:
+    """Rows of the outcomes table in the order in which they were recorded."""
+    return entries.in_order(outcomes, RECORDED)
 
 
 def deliveries_in_state(outcomes: str, state: str) -> set[int]:
@@ -189,10 +208,10 @@ class Outcome:
 
 def of_source(outcomes: str, source: str) -> list[Outcome]:
     """What became of each delivery of a source, of the outcomes table at that path."""
-    columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", "recorded_at"]
+    columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", RECORDED, ENTRY]
     found: dict[int, Outcome] = {}
     of_it: list[dict[str, Any]] = [row for row in rows(outcomes, columns) if row["source"] == source]
-    for row in sorted(of_it, key=lambda row: row["recorded_at"]):
+    for row in in_order(of_it):
         before = found.get(row["delivery"])
         had_rows = bool(row["rows"]) or (before is not None and before.had_rows)
         found[row["delivery"]] = Outcome(

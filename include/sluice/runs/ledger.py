@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from sluice import entries
 from sluice.delta_log import opened_table
+from sluice.entries import ENTRY
 from sluice.errors import UsageError, nearest
 from sluice.settings import Settings
 
@@ -42,13 +44,15 @@ RUNS = pa.schema([
     pa.field("interval_end", _INSTANT),
     pa.field("fingerprint", pa.string()),
     *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed")),
-    *(pa.field(name, pa.int64()) for name in ("late", "unfollowed", "state_rows", "state_bytes")),
+    *(pa.field(name, pa.int64()) for name in ("late", "unfollowed", "state_rows", "state_bytes", ENTRY)),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
 was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why. late,
-unfollowed, state_rows, state_bytes: of a stateful flow (see `sluice.lake.report`)."""
+unfollowed, state_rows, state_bytes: of a stateful flow (see `sluice.lake.report`). entry: as `sluice.entries` says."""
+STARTED, RECORDED = "started_at", "recorded_at"
+"""The columns by which runs and outcomes without an entry are in order."""
 
 
 REPAIR = "SLUICE REPAIR"
@@ -78,6 +82,7 @@ _LATER = (
     "unfollowed",
     "state_rows",
     "state_bytes",
+    ENTRY,
 )
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
@@ -97,26 +102,27 @@ _OF_OUTCOME = (
     "reason",
     "batch",
     "recorded_at",
+    ENTRY,
 )
 """What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
 
 
 def record(settings: Settings, pipeline: str, rows: list[Row]) -> None:
     """Append to the run ledger. To be called under the pipeline's lease."""
-    write_deltalake(
-        settings.bookkeeping(pipeline, "runs"), pa.Table.from_pylist(rows, schema=RUNS), mode="append", schema_mode="merge"
-    )
+    path = settings.bookkeeping(pipeline, "runs")
+    with entries.numbered(path, rows) as written:
+        write_deltalake(path, pa.Table.from_pylist(written, schema=RUNS), mode="append", schema_mode="merge")
 
 
 def runs(settings: Settings, pipeline: str) -> list[Row]:
-    """The run ledger, newest last."""
+    """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
     found = _rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
         for name in OBJECTS:
             row[name] = json.loads(row.get(name) or "{}")
         for name in _LATER:  # a lake of before has no such columns
             row.setdefault(name, None)
-    return sorted(found, key=lambda row: row["started_at"])
+    return entries.in_order(found, STARTED)
 
 
 def deliveries(
@@ -131,12 +137,10 @@ def deliveries(
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
-    for row in _rows(settings.bookkeeping(pipeline, "outcomes")):
+    for row in entries.in_order(_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
         if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
-        before = outcomes.get(row["delivery"])
-        if before is None or row["recorded_at"] > before["recorded_at"]:
-            outcomes[row["delivery"]] = row
+        outcomes[row["delivery"]] = row
     superseded = _superseded(list(outcomes.values()), replacing)
     found: list[Row] = []
     last: dict[tuple[str, str], Row] = {}

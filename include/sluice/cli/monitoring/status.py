@@ -51,10 +51,10 @@ def _of(settings: Settings, pipeline: str) -> dict[str, Any]:
 
 
 def _last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
-    """The last run of each stage, in the order in which they began."""
+    """The last run of each stage, in the order in which they were recorded."""
     last: dict[str, dict[str, Any]] = {}
     for row in ledger.runs(settings, pipeline):
-        known = last.get(row["stage"])
+        known = last.pop(row["stage"], None)
         # A process that is kept running is one run of many rounds.
         same = known is not None and (known["run"], known["started_at"]) == (row["run"], second(row["started_at"]))
         failed = row["state"] == "failed" or (same and known is not None and known["state"] == "failed")
@@ -66,7 +66,7 @@ def _last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
             "started_at": second(row["started_at"]),
             "ended_at": second(row["ended_at"]),
         }
-    return sorted(last.values(), key=lambda row: str(row["started_at"]))
+    return list(last.values())
 
 
 def _print(state: dict[str, Any]) -> None:

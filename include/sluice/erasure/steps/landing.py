@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import functions as F
 
+from sluice import entries
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
@@ -25,7 +26,8 @@ from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_absent, remedy
-from sluice.ingest.deliveries.discovery import DELIVERED
+from sluice.ingest.deliveries.discovery import DELIVERED, RETURNED
+from sluice.ingest.deliveries.known import REWRITTEN
 from sluice.ingest.deliveries.listing import AT_REST
 from sluice.ingest.files.opening import Unreadable
 from sluice.ingest.landing import rewriting
@@ -83,19 +85,20 @@ def again(workspace: Workspace) -> list[FlowReport]:
 def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
     """By source, the files of which something was left out at their last delivery, and which are as they were then."""
     outcomes: dict[int, int] = {}
-    for row in ledger.rows(workspace.outcomes, ["delivery", "suppressed"]):
+    for row in ledger.in_order(ledger.rows(workspace.outcomes, ["delivery", "suppressed", ledger.RECORDED, entries.ENTRY])):
         outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
     for source in workspace.graph.sources.values():
         if anonymised.of_source(workspace.graph, source):
             # Of these an ingest keeps the facts, and leaves nothing out.
             outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name)), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
-    told = sorted(
-        ledger.rows(workspace.deliveries, ["delivery", "source", "file", "event"]), key=lambda row: int(str(row["delivery"]))
-    )
-    for row in told:
-        name, file = str(row["source"]), str(row["file"])
-        if row["event"] == DELIVERED and outcomes.get(int(str(row["delivery"]))):
+    left_out: dict[tuple[str, str], bool] = {}
+    told: list[dict[str, Any]] = ledger.rows(workspace.deliveries, ["delivery", "source", "file", "event"])
+    for entry in ledger.in_number(told):
+        name, file, event = entry["source"], entry["file"], entry["event"]
+        if event in (DELIVERED, REWRITTEN):
+            left_out[name, file] = event == DELIVERED and bool(outcomes.get(entry["delivery"]))
+        if event in (DELIVERED, RETURNED) and left_out.get((name, file)):
             found[name].add(file)
         else:
             found[name].discard(file)

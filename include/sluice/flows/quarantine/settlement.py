@@ -67,7 +67,7 @@ def in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set
 def last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
     """By delivery, its last outcome."""
     rows: list[Row] = [row for row in ledger.rows(workspace.outcomes) if row["delivery"] in deliveries]
-    return {row["delivery"]: row for row in sorted(rows, key=lambda row: row["recorded_at"])}
+    return {row["delivery"]: row for row in ledger.in_order(rows)}
 
 
 def counted(deliveries: Iterable[int]) -> dict[int, int]:

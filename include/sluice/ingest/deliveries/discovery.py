@@ -216,7 +216,7 @@ def discover(
         batches.append(groups.of_source(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None))
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
-    return ledger.append_numbered(deliveries, commits, max(known.last, first - 1), run)
+    return ledger.append_numbered(deliveries, commits, max(known.last, ledger.highest_delivery(known.outcomes), first - 1), run)
 
 
 def _found(
@@ -288,7 +288,7 @@ def _returned(file: LandedFile, content: Content | None, known: Known) -> Landed
     if content.sha256 is None:
         return file._replace(event=RETURNED) if _is_as_known(content, file) else None
     try:
-        same = content.size == file.size and _sha256(file.path) == content.sha256
+        same = content.size in (None, file.size) and _sha256(file.path) == content.sha256
     except OSError:
         return None
     return file._replace(event=RETURNED, sha256=content.sha256) if same else None

@@ -138,7 +138,8 @@ def deliveries_now(path: str) -> list[dict[str, Any]]:
     """
     last: dict[tuple[str, str], dict[str, Any]] = {}
     kept = []
-    for row in map(dict, ledger.in_number(ledger.rows(path))):
+    found: list[dict[str, Any]] = ledger.rows(path)
+    for row in ledger.in_number(found):
         file = (row["source"], row["file"])
         if row["event"] in (REWRITTEN, RETURNED):
             last.get(file, {}).update({name: row[name] for name in _AS_IT_IS})

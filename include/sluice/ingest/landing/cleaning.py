@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import CLEANED, Known, latest
@@ -83,13 +85,10 @@ def _unchanged(source: Source, landing: Path, known: Known) -> Iterator[tuple[La
 
 def _ingested(outcomes: str, source: str, before: datetime) -> set[int]:
     """The source's deliveries that were ingested before an instant and still count as such; and 0."""
-    found = ledger.columns(outcomes, ["delivery", "source", "state", "recorded_at"]).sort_by("recorded_at")
-    last = {}
-    rows = (found[name].to_pylist() for name in ("delivery", "source", "state", "recorded_at"))
-    for number, of, state, at in zip(*rows, strict=True):
-        if of == source:
-            last[number] = (state, at)
-    return {0, *(number for number, (state, at) in last.items() if state == ledger.INGESTED and at <= before)}
+    found = ledger.rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
+    last = {row["delivery"]: row for row in ledger.in_order(found) if row["source"] == source}
+    rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == ledger.INGESTED]
+    return {0, *(row["delivery"] for row in rows if row[ledger.RECORDED] <= before)}
 
 
 def _delete(file: LandedFile, number: int) -> None:

@@ -19,7 +19,7 @@ from sluice.erasure.steps.erasing import NotFollowed
 from sluice.erasure.subjects import handover
 from sluice.errors import SluiceError, UsageError
 from sluice.flows import stateful
-from sluice.flows.bronze import append, reingest
+from sluice.flows.bronze import append, regaining, reingest
 from sluice.flows.gold import view
 from sluice.flows.progress import streams
 from sluice.flows.quarantine import settlement
@@ -148,6 +148,7 @@ def _discover(workspace: Workspace, chosen: set[str], warnings: dict[str, list[s
     for source in sources:
         _refuse_moved(workspace, source)
     refused: dict[str, SluiceError] = {}
+    regaining.regain_deliveries(workspace, sources)
     discovery.discover(
         sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused, warnings=warnings
     )

@@ -62,16 +62,14 @@ def run(
 
 def next_in_turn(workspace: Workspace) -> list[str]:
     """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
-    last: dict[str, datetime] = {}
-    for row in ledger.runs(workspace.settings, workspace.pipeline):
-        if row["stage"] == STAGE:
-            last[row["flow"]] = row["started_at"]
+    verified = [row["flow"] for row in ledger.runs(workspace.settings, workspace.pipeline) if row["stage"] == STAGE]
+    last = {flow: place for place, flow in enumerate(verified)}
     there = [
         name
         for name in verify.names_of(workspace.graph)
         if not isinstance(workspace.graph[name], Windowed) and log.exists(workspace.path(name))
     ]
-    return sorted(there, key=lambda name: last.get(name, _NEVER))[:1]
+    return sorted(there, key=lambda name: last.get(name, -1))[:1]
 
 
 def _with_what_waits(workspace: Workspace, books: Books, one: Finding) -> Finding:

@@ -44,7 +44,7 @@ def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Fr
         at = _data_at(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == "done"]
-        found.append(Freshness(name, at, now - at if at else None, target, max(runs, default=None)))
+        found.append(Freshness(name, at, now - at if at else None, target, runs[-1] if runs else None))
     return found
 
 

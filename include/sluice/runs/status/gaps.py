@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
@@ -61,20 +62,23 @@ def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Ga
 def _outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
     """For each run its interval, and what became of it: done (every flow of every layer), failed, or begun."""
     flows = {declared.name: graph.layer(declared) for declared in graph}
-    runs: dict[str, list[Row]] = {}
-    first: dict[str, datetime] = {}
+    runs: dict[str, list[tuple[int, Row]]] = {}
+    first: dict[str, int] = {}
+    stages: dict[tuple[Any, ...], int] = {}
     for row in rows:
         if flows.get(row["flow"]) == row["stage"]:
-            runs.setdefault(row["run"], []).append(row)
-            first.setdefault(row["flow"], row["started_at"])
+            # The flows of a stage begin together.
+            place = stages.setdefault((row["run"], row["stage"], row["started_at"]), len(stages))
+            runs.setdefault(row["run"], []).append((place, row))
+            first.setdefault(row["flow"], place)
     for mine in runs.values():
         # A task that was retried has a row for each attempt; the last one counts.
-        states = {row["flow"]: row["state"] for row in mine}
+        states = {row["flow"]: row["state"] for _, row in mine}
         # Tables that were declared later do not make the earlier runs incomplete.
-        began = min(row["started_at"] for row in mine)
-        expected = {flow for flow, at in first.items() if at <= began} | {mine[0]["flow"]}
+        began = min(place for place, _ in mine)
+        expected = {flow for flow, place in first.items() if place <= began} | {mine[0][1]["flow"]}
         complete = expected <= set(states) and {flows[flow] for flow in states} == set(flows.values())
-        yield _interval(mine[-1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
+        yield _interval(mine[-1][1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
 
 
 def _ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:

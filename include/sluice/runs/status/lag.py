@@ -113,9 +113,8 @@ def _bronze(books: Books, source: Source) -> Flow:
         return replace(flow, stuck=str(error))
     waiting = books.of_source(source.name, "waiting")
     # A file that the last discovery did not see came after it, whatever its time says.
-    looked = max(
-        (row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer), default=None
-    )
+    looks = [row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer]
+    looked = looks[-1] if looks else None
     came = [row["discovered_at"] for row in waiting]
     came += [max(file.modified_at, looked) if looked and file.modified_at else file.modified_at for file in found.came]
     return replace(

@@ -127,7 +127,7 @@ def _counted(path: str) -> dict[int, dict[str, Any]]:
     """By delivery, what was counted when it was read last, or taken out of quarantine since."""
     found: dict[int, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = tables.rows(path)
-    for row in sorted(rows, key=lambda row: str(row["recorded_at"])):
+    for row in tables.in_order(rows):
         if row["state"] not in (tables.DISCARDED, "erased") or row.get("discarded"):
             found[row["delivery"]] = row
     return found

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
+from sluice import entries
 from sluice.declare.assembly.fingerprint import fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import Interval, merged
+from sluice.entries import Place
 from sluice.ingest.deliveries import dates
 from sluice.lake import log
+from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
 from sluice.runs.status.books import Books
@@ -36,7 +39,7 @@ _ANEW = ("folded anew", "replaced")
 class _Event:
     """Something that made rows of the table. code: a fingerprint. anew: all rows; interval: those that a replay took."""
 
-    at: datetime
+    at: Place
     code: str
     done: bool = True
     anew: bool = False
@@ -78,7 +81,7 @@ def _left(
     whole = log.properties(path).get(FINGERPRINT) or ""
     events = _events(books, table, whole)
     if replayed is not None:
-        events.append(_Event(datetime.now(UTC), today, interval=replayed))
+        events.append(_Event(entries.LAST, today, interval=replayed))
     waiting = lag.pending(books, table)
     taken = [row for row in books.feeding(table.reads[0], "ingested") if row["rows"] and row["delivery"] not in waiting]
     if graph.sources[table.reads[0]].dated_by is not None:
@@ -86,7 +89,7 @@ def _left(
     days: dict[date, bool] = {}
     for row in taken:
         at = dates.of_file(graph.sources[row["source"]], row["file"], row["modified_at"])
-        earlier = _codes(row["recorded_at"], at, events, whole) != {today}
+        earlier = _codes(entries.place(row, ledger.RECORDED), at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
     return _ranges(days)
 
@@ -100,29 +103,31 @@ def _events(books: Books, table: Table[Any], whole: str) -> list[_Event]:
             replay = row["mode"] == "replay" and row["stage"] == layer and row["interval_start"] is not None
             found.append(
                 _Event(
-                    at=row["started_at"],
+                    at=entries.place(row, ledger.STARTED),
                     code=row["fingerprint"] or whole,
                     done=row["state"] == "done",
                     anew=any(sign in (row["note"] or "") for sign in _ANEW),
                     interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
                 )
             )
-    set_at = _property_set(books.path(table.name), whole)
+    set_at = _property_set(books, table.name, whole)
     if set_at is not None:
         found.append(_Event(set_at, whole, interval=ALL_DATES))
     return sorted(found, key=lambda event: event.at)
 
 
-def _property_set(path: str, whole: str) -> datetime | None:
-    """When the table was last said to be all by the code that it is said to be by, as far back as its log goes."""
-    for commit in log.commits(path):
+def _property_set(books: Books, name: str, whole: str) -> Place | None:
+    """When the table was last said to be all by the code that it is said to be by, as far back as its log goes: with that run."""
+    for commit in log.commits(books.path(name)):
         if whole and whole in str(commit["parameters"].get("properties", "")):
-            at: datetime | None = commit["at"]
-            return at
+            same = [row for row in books.runs if row["run"] == commit["note"].get("run")]
+            # A run that was killed has left no record: it came after those that had begun before.
+            before = same or [row for row in books.runs if commit["at"] and row[ledger.STARTED] <= commit["at"]]
+            return entries.place(before[-1], ledger.STARTED) if before else (0, commit["at"])
     return None
 
 
-def _codes(folded_from: datetime, at: datetime, events: Iterable[_Event], whole: str) -> set[str]:
+def _codes(folded_from: Place, at: datetime, events: Iterable[_Event], whole: str) -> set[str]:
     """The code that may have made the rows of a delivery which could be folded from then on and is for that date.
 
     A run that failed may have folded it or not. Without any run it was folded by one that left no record.
@@ -147,11 +152,13 @@ def _of_records(rows: list[Row], events: list[_Event], whole: str, today: str, e
     """Where each record has its own date: any delivery may have records of any date, so replays count from its folding on."""
     stale: list[Interval] = []
     plain = [event for event in events if event.interval is None or event.interval == ALL_DATES]
-    earlier = [row for row in rows if _codes(row["recorded_at"], extent.start, plain, whole) != {today}]
-    since = datetime.min.replace(tzinfo=UTC)
+    earlier = [row for row in rows if _codes(entries.place(row, ledger.RECORDED), extent.start, plain, whole) != {today}]
+    since = entries.FIRST
     if earlier:
         stale = [extent]
-        since = max([row["recorded_at"] for row in earlier] + [event.at for event in plain if event.code != today])
+        since = max(
+            [entries.place(row, ledger.RECORDED) for row in earlier] + [event.at for event in plain if event.code != today]
+        )
     for event in events:
         if event in plain or event.interval is None or event.at < since:
             continue

@@ -1,0 +1,73 @@
+"""The order of what the ledgers of outcomes and of runs hold: each row has an increasing number, its entry, given under the lease.
+
+Both tables share one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows
+of before there were entries have none: they come first, in the order of their times.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+ENTRY = "entry"
+COUNTED = ("outcomes", "runs")
+"""The tables that share the count, below a pipeline's `_sluice`."""
+
+Place = tuple[int, Any]
+FIRST: Place = (-1, None)
+"""Before every row."""
+LAST: Place = (2, None)
+"""After every row."""
+
+_Row = TypeVar("_Row", bound=Mapping[str, Any])
+_APPENDING = threading.Lock()
+
+
+def place(row: Mapping[str, Any], at: str) -> Place:
+    """Where a row stands among those of both tables. at: its column with the time that counts where it has no entry."""
+    entry = row.get(ENTRY)
+    return (0, row[at]) if entry is None else (1, entry)
+
+
+def in_order(rows: Iterable[_Row], at: str) -> list[_Row]:
+    """Rows as they came. at: as of `place`."""
+    return sorted(rows, key=lambda row: place(row, at))
+
+
+@contextmanager
+def numbered(table: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """The rows with the next entries, to be appended to the table at that path within the context: flows of a process wait for each other."""
+    with _APPENDING:
+        first = _last(table.rpartition("/")[0]) + 1
+        yield [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
+
+
+def _last(folder: str) -> int:
+    return max(_last_of(f"{folder}/{name}") for name in COUNTED)
+
+
+def _last_of(path: str) -> int:
+    if not DeltaTable.is_deltatable(path):
+        return 0
+    table = DeltaTable(path)
+    if all(field.name != ENTRY for field in table.schema().fields):
+        return 0
+    actions = table.get_add_actions(flatten=True)
+    if not len(actions):
+        return 0
+    told = {
+        name: pa.chunked_array(actions[name]).to_pylist()
+        for name in (f"max.{ENTRY}", "num_records")
+        if name in actions.schema.names
+    }
+    if len(told) == 2 and None not in told["num_records"]:
+        # The files of before there were entries have no highest one.
+        return max((entry for entry in told[f"max.{ENTRY}"] if entry is not None), default=0)
+    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
+    found = pa.table(QueryBuilder().register("t", table).execute(f"SELECT max({ENTRY}) AS last FROM t"))
+    return int(found["last"][0].as_py() or 0)

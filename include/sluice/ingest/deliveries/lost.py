@@ -1,0 +1,64 @@
+"""A ledger of deliveries that has lost its last commits, as after a loss of power: what outcomes know of them is put back.
+
+Otherwise their numbers would be given out again, and what got one of these would count as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.entries import ENTRY
+from sluice.errors import SluiceError
+from sluice.ingest import ledger
+from sluice.ingest.deliveries.known import GONE, Known
+from sluice.ingest.deliveries.listing import DELIVERED, modified, path_of
+from sluice.lake import log
+
+_OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
+
+
+def put_back(sources: Iterable[Source], landing: Path, known: Known, run: str) -> int:
+    """Append to the deliveries table those that have an outcome and are after all that it knows. Returns how many that were."""
+    if ledger.highest_delivery(known.outcomes) <= known.last:
+        return 0
+    found: list[dict[str, Any]] = ledger.rows(known.outcomes, _OF_OUTCOME)
+    last = {row["delivery"]: row for row in ledger.in_order(found) if row["delivery"] > known.last}
+    folders = {one.name: landing / one.path for one in sources if not isinstance(one, KafkaSource)}
+    rows = [_entry(row, folders, run) for _, row in sorted(last.items())]
+    ledger.create(known.deliveries, ledger.DELIVERIES)
+    ledger.append(known.deliveries, rows, ledger.DELIVERIES, run)
+    return len(rows)
+
+
+def refuse_unknown(known: Known, bronze: Mapping[str, str]) -> None:
+    """Raise SluiceError where a bronze table has rows of a delivery after all that the ledger knows. bronze: its path by its name."""
+    for name, path in bronze.items():
+        highest = log.latest(path, "_delivery")[1] if log.exists(path) else None
+        if highest is not None and highest > known.last:
+            raise SluiceError(
+                f"Bronze table '{name}' has rows of delivery {highest}, and the ledger knows none after {known.last}: commits of "
+                f"{known.deliveries} and {known.outcomes} are lost. Put both folders back from a copy. Without one, delete the rows with "
+                f"_delivery > {known.last} from {path} by Delta's own means: no table above has taken them, and the next run reads their "
+                "files again."
+            )
+
+
+def _entry(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
+    """The row of a delivery, as far as its outcome tells it. Its size is the file's, if that is still the one of that time."""
+    row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
+    event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
+    folder = folders.get(outcome["source"])
+    size = _size(path_of(folder, outcome["file"]), outcome["modified_at"]) if folder and event == DELIVERED else None
+    return {**row, "event": event, "size": size, "discovered_at": outcome[ledger.RECORDED], "run": run}
+
+
+def _size(path: Path, at: object) -> int | None:
+    try:
+        size, is_at = modified(path)
+    except OSError:
+        return None
+    return size if is_at == at else None

@@ -1,0 +1,96 @@
+"""Outcomes and runs are in the order in which they were recorded, whatever the clock said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from sluice import entries
+from sluice.ingest import ledger
+from sluice.runs import ledger as runs
+from sluice.settings import Settings
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+BEFORE = NOW - timedelta(hours=3)
+"""What a clock says that was set back after NOW."""
+
+
+@pytest.fixture
+def outcomes(settings: Settings) -> str:
+    path = settings.bookkeeping("shop", "outcomes")
+    ledger.create(path, ledger.OUTCOMES)
+    return path
+
+
+def outcome(state: str, at: datetime, number: int = 1, rows: int = 0) -> dict[str, Any]:
+    return {"delivery": number, "source": "a", "file": "x", "state": state, "rows": rows, "recorded_at": at}
+
+
+def run(flow: str, at: datetime, state: str = "done") -> dict[str, Any]:
+    common = {"run": f"{at:%H}", "pipeline": "shop", "stage": "bronze", "mode": "increment", "ended_at": at}
+    return {**common, "flow": flow, "started_at": at, "state": state}
+
+
+def test_of_a_clock_that_was_set_back_the_later_outcome_counts_everywhere(settings: Settings, outcomes: str) -> None:
+    ledger.append(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
+    ledger.append(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
+    assert ledger.last_states(outcomes) == {1: ("ingested", None)}
+    (one,) = ledger.of_source(outcomes, "a")
+    assert (one.state, one.rows, ledger.live([one], replaces=False)) == ("ingested", 7, {1})
+    assert ledger.deliveries_in_state(outcomes, "missed") == set()
+    delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
+    ledger.append_numbered(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
+    (row,) = runs.deliveries(settings, "shop")
+    assert (row["state"], runs.missed([row])) == ("ingested", [])
+
+
+def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, outcomes: str) -> None:
+    runs.record(settings, "shop", [run("a", NOW, "failed"), run("b", NOW)])
+    ledger.append(outcomes, [outcome("ingested", NOW)], ledger.OUTCOMES, "r")
+    runs.record(settings, "shop", [run("a", BEFORE)])
+    found = runs.runs(settings, "shop")
+    assert [(row["flow"], row["state"], row["entry"]) for row in found] == [
+        ("a", "failed", 1),
+        ("b", "done", 2),
+        ("a", "done", 4),
+    ]
+    (one,) = ledger.rows(outcomes)
+    places = [entries.place(found[0], runs.STARTED), entries.place(one, ledger.RECORDED), entries.place(found[2], runs.STARTED)]
+    assert places == sorted(places), "an outcome has its place among the runs"
+
+
+def test_rows_of_before_there_were_entries_come_first_in_the_order_of_their_times(settings: Settings, outcomes: str) -> None:
+    older = pa.schema([field for field in runs.RUNS if field.name != entries.ENTRY])
+    path = settings.bookkeeping("shop", "runs")
+    for at in (NOW, NOW - timedelta(days=1)):
+        write_deltalake(path, pa.Table.from_pylist([run("a", at)], schema=older), mode="append")
+    runs.record(settings, "shop", [run("b", BEFORE - timedelta(days=9))])
+    assert [row["flow"] for row in runs.runs(settings, "shop")] == ["a", "a", "b"]
+    assert [row["started_at"] for row in runs.runs(settings, "shop")][:2] == [NOW - timedelta(days=1), NOW]
+    assert runs.runs(settings, "shop")[2]["entry"] == 1
+
+
+def test_flows_that_run_side_by_side_give_no_entry_twice(settings: Settings, outcomes: str) -> None:
+    def record(number: int) -> None:
+        ledger.append(outcomes, [outcome("ingested", NOW, number), outcome("missed", NOW, number)], ledger.OUTCOMES, "r")
+
+    threads = [Thread(target=record, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(row["entry"] for row in ledger.rows(outcomes)) == list(range(1, 9))
+
+
+def test_files_without_statistics_are_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "outcomes")
+    rows = pa.Table.from_pylist([outcome("ingested", NOW) | {"entry": 41}], schema=ledger.OUTCOMES)
+    write_deltalake(path, rows, configuration={"delta.dataSkippingNumIndexedCols": "0"})
+    ledger.append(path, [outcome("missed", BEFORE)], ledger.OUTCOMES, "r")
+    assert sorted(row["entry"] for row in ledger.rows(path)) == [41, 42]
