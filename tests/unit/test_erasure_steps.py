@@ -523,7 +523,9 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
     rows = [{"source": "says", "file": f"{n}.json", "event": DELIVERED} for n in (1, 2)]
     deliveries_ledger.append_numbered(workspace.deliveries, [rows], 0, "run")
     for _ in range(2):  # without the folder, and with the place where a disk is mounted at other times
-        with pytest.raises(SluiceError, match=r"not there to take people out of: .*/says\. Mount it"):
+        with pytest.raises(
+            SluiceError, match=r"not there to take people out of: .*/says\. If it is on a disk or a share, mount that"
+        ):
             landing.of_source(workspace, source, naming.names(["anna1"]))
         (workspace.landing / "says").mkdir(parents=True, exist_ok=True)
     _made(workspace.landing / "says" / "2.json", content="{}\n")
