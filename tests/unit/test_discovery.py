@@ -660,6 +660,8 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
     discovery.discover([Source(name="shut"), A], folder.landing, folder.deliveries, "run", refused=refused)
     assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
     assert [row["file"] for row in folder.rows()] == ["x"]
+    with pytest.raises(UsageError, match="cannot be looked at"):
+        discovery.news(Source(name="shut"), folder.landing, discovery.latest(folder.deliveries))
 
 
 def _version(folder: Folder) -> int:

@@ -58,6 +58,7 @@ __all__ = [
     "discover",
     "latest",
     "listing",
+    "look_at_source",
     "modified",
     "news",
 ]
@@ -149,7 +150,7 @@ def _(source: KafkaSource, landing: Path, known: Known, within: Interval | None)
 
 @functools.singledispatch
 def row_of(arrival: Arrival) -> Row:
-    """Columns of the deliveries table for something that came. By kind of arrival: register others."""
+    """Columns of the deliveries table for something that came. By kind of arrival: register others. Raises FileNotFoundError if it went."""
     raise TypeError(f"{type(arrival).__name__} is no kind of arrival that the ledger knows.")
 
 
@@ -163,6 +164,8 @@ def _(arrival: LandedFile) -> Row:
         return row
     try:
         return {**row, "sha256": arrival.sha256 or _sha256(arrival.path)}
+    except FileNotFoundError:
+        raise
     except OSError as error:
         return {**row, "event": UNOPENED, "reason": f"the file cannot be opened: {error.strerror}"}
 
@@ -172,9 +175,17 @@ def _(arrival: OffsetRange) -> Row:
     return arrival.row
 
 
+def look_at_source(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
+    """What came to a source and what is gone. Arguments and errors as of `arrivals`; a UsageError, too, where the disk refuses a look."""
+    try:
+        return arrivals(source, landing, known, within)
+    except OSError as error:
+        raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
+
+
 def news(source: Source, landing: Path, known: Known, within: Interval | None = None) -> Found:
     """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `arrivals`."""
-    found = arrivals(source, landing, known, within)
+    found = look_at_source(source, landing, known, within)
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
 
@@ -225,19 +236,12 @@ def _found(
     found = {}
     for source in sources:
         try:
-            found[source.name] = _looked_at(source, landing, known, within)
+            found[source.name] = look_at_source(source, landing, known, within)
         except SluiceError as error:
             if refused is None:
                 raise
             refused[source.name] = error
     return found
-
-
-def _looked_at(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
-    try:
-        return arrivals(source, landing, known, within)
-    except OSError as error:
-        raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 
 
 def _row(source: Source, one: Arrival, looked: Found, known: Known) -> Row | None:

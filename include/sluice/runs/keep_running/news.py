@@ -78,7 +78,7 @@ class News:
         """Whether a discovery would note anything of these sources, or could not look at one."""
         known = self._of_ledger()
         try:
-            return any(discovery.arrivals(source, self._workspace.landing, known, None).is_new for source in sources)
+            return any(discovery.look_at_source(source, self._workspace.landing, known, None).is_new for source in sources)
         except SluiceError:
             return True  # the discovery will say it
 
