@@ -38,14 +38,14 @@ def run(flow: str, at: datetime, state: str = "done") -> dict[str, Any]:
 
 
 def test_of_a_clock_that_was_set_back_the_later_outcome_counts_everywhere(settings: Settings, outcomes: str) -> None:
+    delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
+    ledger.append_numbered(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
     ledger.append(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
     ledger.append(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
     assert ledger.last_states(outcomes) == {1: ("ingested", None)}
     (one,) = ledger.of_source(outcomes, "a")
     assert (one.state, one.rows, ledger.live([one], replaces=False)) == ("ingested", 7, {1})
     assert ledger.deliveries_in_state(outcomes, "missed") == set()
-    delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
-    ledger.append_numbered(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
     (row,) = runs.deliveries(settings, "shop")
     assert (row["state"], runs.missed([row])) == ("ingested", [])
 

@@ -119,14 +119,18 @@ def append(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, r
 
 
 def append_numbered(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
-    """Append rows of the deliveries table with the numbers after `last`, one commit a list. Returns how many there are."""
-    now, given = datetime.now(UTC), last
+    """Append rows of the deliveries table, one commit a list, with the numbers after `last` and after each that has an outcome.
+
+    Returns how many there are.
+    """
+    now, first = datetime.now(UTC), max(last, highest_delivery(f"{deliveries.rpartition('/')[0]}/outcomes"))
+    given = first
     for rows in commits:
         for number, row in enumerate(rows, start=given + 1):
             row.update(delivery=number, discovered_at=now, run=run)
         append(deliveries, rows, DELIVERIES, run)
         given += len(rows)
-    return given - last
+    return given - first
 
 
 def highest_delivery(outcomes: str) -> int:

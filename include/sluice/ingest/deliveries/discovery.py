@@ -227,7 +227,7 @@ def discover(
         batches.append(groups.of_source(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None))
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
-    return ledger.append_numbered(deliveries, commits, max(known.last, ledger.highest_delivery(known.outcomes), first - 1), run)
+    return ledger.append_numbered(deliveries, commits, max(known.last, first - 1), run)
 
 
 def _found(
