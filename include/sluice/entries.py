@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from sluice.delta_log import opened_table
+
 ENTRY = "entry"
 COUNTED = ("outcomes", "runs")
 """The tables that share the count, below a pipeline's `_sluice`."""
@@ -54,7 +56,7 @@ def _last(folder: str) -> int:
 def _last_of(path: str) -> int:
     if not DeltaTable.is_deltatable(path):
         return 0
-    table = DeltaTable(path)
+    table = opened_table(path)
     if all(field.name != ENTRY for field in table.schema().fields):
         return 0
     actions = table.get_add_actions(flatten=True)
