@@ -10,10 +10,21 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.test_discovery import A, Folder
 
+from sluice.declare import Pipeline
+from sluice.declare.assembly.graph import graph
 from sluice.errors import SluiceError
+from sluice.flows.bronze import regaining
+from sluice.flows.progress.checkpoints import current, remembered
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery, lost
 from sluice.ingest.deliveries.discovery import DELIVERED, GONE
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs.execution import stages
+from sluice.settings import Settings
+
+SHOP = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
 
 
 @pytest.fixture
@@ -82,3 +93,26 @@ def test_bronze_with_a_delivery_that_nothing_else_knows_is_refused(folder: Folde
         SluiceError, match=r"'a' has rows of delivery 7, and the ledger knows none after 4: .* delete the rows with"
     ):
         lost.refuse_unknown(known, {"a": bronze})
+
+
+def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(settings: Settings) -> None:
+    """What a run does before Spark is asked: the ledger, the checkpoint, and the notes."""
+    workspace = Workspace(settings, graph(SHOP, (A,)), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
+    here = Folder(settings.landing.parent)
+    here.land("a/x")
+    for _ in range(2):
+        assert stages._discover(workspace, set(), {}) == {}
+        row = {"delivery": 1, "source": "a", "file": "x", "state": "ingested"}
+        told = {name: ledger.rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")}
+        ledger.append(workspace.outcomes, [row | told], ledger.OUTCOMES, "r1")
+    flow, inputs = "bronze_a", {"deliveries": log.table_id(workspace.deliveries)}
+    current(workspace.checkpoints(flow), flow, inputs)
+    lose(workspace.deliveries, 1)
+    here.land("a/y")
+    assert stages._discover(workspace, set(), {}) == {}
+    assert [(row["delivery"], row["file"]) for row in ledger.in_number(ledger.rows(workspace.deliveries))] == [(1, "x"), (2, "y")]
+    assert (remembered(workspace.checkpoints(flow), flow) or {})["reset"] == regaining.WHY
+    ledger.append(workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1")
+    report = FlowReport(flow="a", layer="bronze")
+    stages._tell_missed(workspace, [report])
+    assert report.notes == ["1 file is missed, which every run tries again: sluice ledger shop --state missed"]
