@@ -76,6 +76,8 @@ lake has not, until something is appended to it.
 RECORDED = "recorded_at"
 """The column by which outcomes without an entry are in order."""
 
+_FIELDS = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
+
 LOST = "lost"
 """The state of a delivery whose rows were in a commit that was lost (`sluice repair`): it is taken as if it had no outcome."""
 
@@ -168,8 +170,7 @@ def _names(table: DeltaTable) -> list[str]:
 
 
 def _of_these(names: Sequence[str]) -> pa.Schema:
-    known = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
-    return pa.schema([known[name] for name in names])
+    return pa.schema([_FIELDS[name] for name in names])
 
 
 def settled(outcomes: str) -> set[int]:
