@@ -73,11 +73,11 @@ def _disk_is_full(failure: Failure) -> str | None:
 
 
 def _is_read_only(failure: Failure) -> str | None:
-    if not failure.says(
-        "Read-only file system", "(os error 30)", "Permission denied", "(os error 13)", "Mkdirs failed to create"
-    ):
-        return None
     closed = [str(place) for place in _places() if place.exists() and not os.access(place, os.W_OK)]
+    clearly = failure.says("Read-only file system", "(os error 30)", "Permission denied", "(os error 13)")
+    # Hadoop and Delta do not say why they could not make a folder: then the folders are looked at.
+    if not clearly and not (closed and failure.says("Mkdirs failed to create", "DELTA_CANNOT_CREATE_LOG_PATH")):
+        return None
     path = failure.path()
     what = ", ".join(closed) or (str(_without_partitions(path)) if path else "A folder of the lake")
     return (
