@@ -21,6 +21,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest import ledger
+from sluice.ingest.deliveries import known, lost
 from sluice.lake import log
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits
@@ -147,10 +148,12 @@ def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(l
     assert ledger.live(ledger.of_source(outcomes, "pulses"), replaces=False) == {1}
 
 
-def test_files_that_are_not_in_deliveries_any_more_keep_their_numbers(lake: Settings) -> None:
+def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
     spoil(lake.bookkeeping("ward", "deliveries"))
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
-    rows = ledger.rows(lake.bookkeeping("ward", "deliveries"), ["delivery", "file", "event"])
+    books = [lake.bookkeeping("ward", name) for name in ("deliveries", "outcomes")]
+    assert lost.put_back([PULSES], lake.landing / "ward", known.latest(*books), "run")
+    rows = ledger.rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 
 

@@ -76,8 +76,6 @@ def perform_repair(settings: Settings, graph: Graph, repair: LogRepair) -> None:
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
         _set_aside(Path(repair.path) / LOG, damage, aside)
-    if repair.table == "deliveries":
-        made_up.deliveries_of_outcomes(settings, graph)
     durability.write_out(settings)
 
 

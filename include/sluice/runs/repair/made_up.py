@@ -1,10 +1,9 @@
-"""What a lost commit of bronze or of the ledgers held, by what else is written down: deliveries to be read again, files that were numbered."""
+"""What a lost commit held, by what else is written down: deliveries to be read again, requests whose people are on no list any more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.settings import Settings
 
 RUN = "repair"
@@ -40,13 +38,8 @@ def lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, ver
 
 def last_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
     """By delivery of a source, the last outcome, of those that were read."""
-    rows = ledger.rows(settings.bookkeeping(graph.pipeline.name, "outcomes"))
-    states = ledger.last_states(settings.bookkeeping(graph.pipeline.name, "outcomes"))
-    found: dict[int, dict[str, Any]] = {}
-    for row in rows:
-        number = int(str(row["delivery"]))
-        if row["source"] == source.name and (row["state"], row["reason"]) == states[number]:
-            found[number] = row
+    rows: list[dict[str, Any]] = ledger.rows(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    found = {row["delivery"]: row for row in ledger.in_order(rows) if row["source"] == source.name}
     return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
 
 
@@ -66,43 +59,12 @@ def note_lost(settings: Settings, graph: Graph, name: str, numbers: Sequence[int
     ledger.append(outcomes, rows, ledger.OUTCOMES, RUN)
 
 
-def deliveries_of_outcomes(settings: Settings, graph: Graph) -> int:
-    """Number again, as they were, the files that have an outcome and are not in `deliveries` any more. Returns how many."""
-    books = {name: settings.bookkeeping(graph.pipeline.name, name) for name in ("deliveries", "outcomes")}
-    known = {int(str(row["delivery"])) for row in ledger.rows(books["deliveries"], ["delivery"])}
-    rows: dict[int, dict[str, object]] = {}
-    for row in ledger.rows(books["outcomes"]):
-        number = int(str(row["delivery"]))
-        if number not in known and number not in rows:
-            event = ledger.VANISHED if row["state"] == ledger.VANISHED else DELIVERED
-            facts = {column: row[column] for column in ("delivery", "source", "file", "modified_at", "sha256")}
-            rows[number] = {
-                **facts,
-                "event": event,
-                "size": _size(settings, graph, row),
-                "discovered_at": datetime.now(UTC),
-                "run": RUN,
-            }
-    ledger.append(books["deliveries"], [rows[number] for number in sorted(rows)], ledger.DELIVERIES, RUN)
-    return len(rows)
-
-
 def unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
     """The requests that were carried out and are not on the list of erased people as it was at a version."""
     table = DeltaTable(path, version=version)
     found = pa.table(QueryBuilder().register("t", table).execute("SELECT DISTINCT request FROM t"))["request"].to_pylist()
     done = [one.request for one in requests.all_of(settings, graph.pipeline.name) if one.state != requests.RECEIVED]
     return sorted(set(done) - set(found))
-
-
-def _size(settings: Settings, graph: Graph, row: dict[str, object]) -> int | None:
-    source = graph.sources.get(str(row["source"]))
-    if source is None:
-        return None
-    try:
-        return (Path(settings.landing) / graph.pipeline.name / source.path / str(row["file"])).stat().st_size
-    except OSError:
-        return None
 
 
 def _deliveries_in(path: str, version: int) -> set[int]:
