@@ -360,7 +360,7 @@ def daily(calls: DataFrame) -> DataFrame:
 SEEDED = (notes, calls, note, profile, by_person, daily)
 LEFT_OUT = dict.fromkeys([*propagation.STEPS, *physical.STEPS])
 """What is swept twice is left out twice: either sweep does what the other left."""
-NEEDS_NO_HISTORY = frozenset({"anonymise"})
+NEEDS_NO_HISTORY = frozenset({"anonymise", "other_cells"})
 """Of tables that keep the facts: their tests are beside them."""
 COVERED = frozenset({"late"})
 """A stream that starts over empties the table of what came late: without this step, rows are out only when `flows` and `views` are done."""

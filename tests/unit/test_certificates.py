@@ -510,7 +510,7 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     since = "2026-02-01T00:00:00+00:00"
     vault.add(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
     assert (sought.of(settings, house, [request])).shared == {request.request: 0}
-    (entry,) = requests.subjects_of(settings, "house", [Identifier("who", "badge-00a7f3")])
+    (entry,) = requests.subjects_of(settings, house, [Identifier("who", "badge-00a7f3")])
     row = {
         "domain": ["who"],
         "pseudonym": [entry.pseudonym],

@@ -358,7 +358,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     again = settling.settle(workspace, requests.one(settings, "house", request.request))
     assert told == [[asked], [asked]]
     assert set(vault.read(settings, "house", request.request)) == {asked, *found[1], made_up}
-    assert again.subjects == tuple(sorted(requests.subjects_of(settings, "house", found[1]), key=repr))
+    assert again.subjects == tuple(sorted(requests.subjects_of(settings, workspace.graph, found[1]), key=repr))
     monkeypatch.setattr(suppression, "listed", lambda *_: {request.request})
     assert settling.settle(workspace, again) is again
 

@@ -207,3 +207,36 @@ def test_a_payload_as_a_whole_is_nobodys_identifier() -> None:
     made = graph(PIPELINE, [topics, told, seen])
     assert subjects.of(made, made.views["seen"], ["value", "who"]) == subjects.Subjects((("who", "user_id"),))
     assert subjects.of(made, made.views["seen"], ["value"]) == subjects.Subjects((), frozenset({"user_id"}))
+
+
+def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
+    from dataclasses import replace
+
+    from sluice.erasure.subjects.closure import in_their_forms
+    from sluice.erasure.subjects.identifiers import Identifier
+
+    mail = Link("worn", person=("user_id", "user_id"), identifier=("email", "email"))
+
+    def keys(form: Any, named: str = "email") -> Any:
+        hidden = {"email": treat.hmac(named, canonical=form)}
+        return table(reads="handed_out", keys="since", subject="user_id", personal=hidden, name="keys")(
+            lambda handed_out: handed_out
+        )
+
+    def formed(said: dict[str, str], *more: Any) -> Graph:
+        return graph(replace(PIPELINE, canonical=said), [handed_out, readings, worn, rate, *more], [WORN, mail])
+
+    assert formed({}).forms == {} and formed({"email": "text"}).forms == {}
+    assert formed({"email": "lower"}).forms == {"email": "lower"}
+    assert formed({}, keys("lower")).forms == {"email": "lower"}, "as its pseudonyms are made"
+    assert formed({}, keys("lower", "another")).forms == {"email": "lower"}, "by its column"
+    made = formed({"email": "lower", "device_id": "digits"})
+    asked = [Identifier("email", " Ada@Example.org"), Identifier("device_id", "No. 17"), Identifier("user_id", "Ada")]
+    assert [one.value for one in in_their_forms(made, asked)] == ["ada@example.org", "17", "Ada"]
+    for said, more, why in (
+        ({"mail": "lower"}, (), "canonical names 'mail', no kind of identifier. Did you mean 'email'?"),
+        ({"email": "lowe"}, (), "canonical has no form 'lowe' for 'email'. Did you mean 'lower'?"),
+        ({"email": "digits"}, (keys("lower"),), "One form for one kind of identifier"),
+    ):
+        with pytest.raises(DeclarationError, match=re.escape(why)):
+            formed(said, *more)

@@ -31,6 +31,10 @@ class Pipeline:
     quarantined, dropped, rescued and suppressed may stand for a rule.
 
     roles: who reads the tables by `role_view`s of their own, and what for, as in {"analyst": "counts and averages, nobody's data"}.
+
+    canonical: by kind of identifier, in which form two of them are one person's: "text" (by itself), "lower" (as e-mail addresses),
+    "digits", "hex"; see `treat.Hmac`. Erasures, the list of erased people, links and requests go by it. Where `treat.hmac(canonical=)`
+    makes pseudonyms of that kind, its form holds and need not be said again.
     """
 
     name: str
@@ -47,6 +51,7 @@ class Pipeline:
     freshness: str | None = None
     alert_when: Mapping[str, float] = field(default_factory=dict, hash=False)
     roles: Mapping[str, str] = field(default_factory=dict, hash=False)
+    canonical: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         own_name(self.name, "Pipeline")

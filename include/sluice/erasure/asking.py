@@ -17,6 +17,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import ErasureRequests
 from sluice.declare.expansion.stored import through
+from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import looked_at, receiving, requests, vault
 from sluice.erasure.looked_at import State
 from sluice.erasure.requests import ErasureRequest
@@ -104,7 +105,10 @@ def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
     told = _told(workspace, asking)
     known = _asked(workspace) if told else {}
     key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
-    after = {value: known.get(str(pseudonym(key, domain, value)), 0) for value in told}
+    form = workspace.graph.canonical(domain)
+    # Also as it was hashed before a form was declared.
+    called = {value: {str(pseudonym(key, domain, value, one)) for one in (form, AS_TEXT)} for value in told}
+    after = {value: max(known.get(one, 0) for one in called[value]) for value in told}
     # Only where a view does not hand on of which delivery a row is, it has to be asked once more.
     unsaid = {after[value] for value, last in told.items() if last is None and 0 < after[value] < math.inf}
     later = {up_to: _told(workspace, asking, int(up_to)).keys() for up_to in unsaid}
@@ -117,12 +121,14 @@ def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
 
 def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict[str, int | None]:
     """Whom rows ask for, and the last delivery that does, where that can be told. after: of deliveries after this one."""
-    column, _ = asking.identifier
+    column, domain = asking.identifier
     rows = _rows(workspace, asking, after)
     if column not in rows.columns:
         raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
     last = F.max("_delivery") if "_delivery" in rows.columns else F.lit(None)
-    named = rows.where(asking.where).groupBy(canonical_column(F.col(f"`{column}`"), "text").alias("value"))
+    named = rows.where(asking.where).groupBy(
+        canonical_column(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias("value")
+    )
     return {row["value"]: row["last"] for row in named.agg(last.alias("last")).collect() if row["value"]}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
-from sluice.erasure import anonymisation, asking, ledger, requests
+from sluice.erasure import anonymisation, asking, canonical_entries, ledger, other_cells, requests
 from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, state, sweep
@@ -61,6 +61,7 @@ STEPS: Mapping[str, Step] = MappingProxyType({
     "suppress": suppress,
     "flows": flows.rebase,
     "anonymise": anonymisation.anonymise,
+    "other_cells": other_cells.empty_cells,
     "tables": _tables,
     "late": rows.late,
     "quarantine": _quarantine,
@@ -84,6 +85,7 @@ def propagate(
     A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
+    canonical_entries.recompute_entries(workspace)
     asking.take(workspace)
     if not requests.waiting(settings, pipeline, only):
         return landing.again(workspace)

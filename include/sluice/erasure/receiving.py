@@ -13,6 +13,7 @@ from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest
+from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 
 
@@ -33,7 +34,7 @@ def receive(
     pipeline = graph.pipeline
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + duration(pipeline.erase_within)
-    hashed = requests.subjects_of(settings, pipeline.name, asked)
+    hashed = requests.subjects_of(settings, graph, asked)
     domains = {one.domain for one in asked}
     request = ErasureRequest(
         request=uuid.uuid4().hex[:12],
@@ -74,9 +75,14 @@ def _checked(graph: Graph, identifiers: Iterable[str | Identifier], domain: str 
     found: dict[Identifier, None] = {}
     for given in texts:
         asked = Identifier(of_texts, given) if isinstance(given, str) else given
-        value = asked.value.strip()
+        value, domain_of = asked.value.strip(), kind(graph, asked.domain)
+        if value and not canonical_text(value, graph.canonical(domain_of)):
+            raise UsageError(
+                f"An identifier of kind '{domain_of}' has nothing left in the form in which these are compared, "
+                f"'{graph.canonical(domain_of)}'. Is it of another kind?"
+            )
         if value:
-            found[replace(asked, domain=kind(graph, asked.domain), value=value)] = None
+            found[replace(asked, domain=domain_of, value=value)] = None
     if not found:
         raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
     return list(found)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest
 from sluice.kept_json import load_kept_request
@@ -194,11 +195,16 @@ def with_control(settings: Settings, pipeline: str, request: str, planted: str) 
     return write(settings, pipeline, replace(one(settings, pipeline, request), planted=planted))
 
 
-def subjects_of(settings: Settings, pipeline: str, identifiers: Iterable[Identifier]) -> list[Suppressed]:
-    """The identifiers as the suppression list knows them, with their times. Raises UsageError where the list's key is not there."""
-    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression"))
-    hashed = ((one, pseudonym(key, one.domain, one.value)) for one in identifiers)
-    return [Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made]
+def subjects_of(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[Suppressed]:
+    """The identifiers as the suppression list knows them, with their times; spellings of one are one.
+
+    Raises UsageError where the list's key is not there.
+    """
+    key = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression"))
+    hashed = ((one, pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
+    return list(
+        dict.fromkeys(Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made)
+    )
 
 
 def event(state: str, note: str) -> Event:

@@ -17,6 +17,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
 from sluice.delta_log import opened_table
 from sluice.lake import log
+from sluice.privacy import other_subjects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,11 +36,11 @@ def hidden(graph: Graph, source: Source) -> frozenset[str]:
     return frozenset().union(*(one.private for one in graph.feeding(source.table)), ("_rescued_data",))
 
 
-def deliveries(path: str) -> list[int]:
+def deliveries(path: str, mark: str = MARK) -> list[int]:
     """The deliveries of whose records a bronze table has some without the person. Read without a JVM."""
-    if not log.exists(path) or MARK not in log.columns(path):
+    if not log.exists(path) or mark not in log.columns(path):
         return []
-    text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{MARK}"'
+    text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{mark}"'
     found = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text))
     return [int(number) for number in found["_delivery"].to_pylist()]
 
@@ -62,6 +63,7 @@ def without_person(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
 
 def seen_by(table: Table[Any], bronze: DataFrame) -> DataFrame:
     """The rows of bronze that a table is made of."""
+    bronze = bronze.drop(other_subjects.MARK)
     if MARK not in bronze.columns:
         return bronze
     rows = bronze if table.on_erasure == "anonymise" else bronze.where(F.col(MARK).isNull())

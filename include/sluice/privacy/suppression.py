@@ -6,23 +6,28 @@ was counts as the person's. A lifted entry holds for what was there before: the 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from deltalake import QueryBuilder
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from sluice.declare.assembly import subjects
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
+from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.delta_log import opened_table
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.tables import Shape
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression_key
-from sluice.privacy.pseudonyms import with_pseudonym
+from sluice.privacy import other_subjects, suppression_key
+from sluice.privacy.pseudonyms import Hashed, with_pseudonyms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +43,9 @@ SCHEMA = (
 known_until: where valid_to is open, the last instant at which the person was said to have it. lifted_delivery: the last delivery that had
 come when the entry was lifted. The last five columns a lake of before has not until `create`.
 """
-_PSEUDONYM, _AT, _DELIVERY = "_pseudonym", "_suppressed_at", "_delivery"
+FORMS = "sluice.canonicalForms"
+"""The list's table property that tells in which forms its entries are, by domain; what it does not name is as text."""
+_PSEUDONYM, _AT, _DELIVERY, _EVERY = "_pseudonym", "_suppressed_at", "_delivery", "_sluice_every"
 _ENTRY = {name: f"_sluice_entry_{name}" for name in ("pseudonym", "valid_from", "valid_to", "lifted_at", "lifted_delivery")}
 _THEIRS = (
     f"{_PSEUDONYM} = {_ENTRY['pseudonym']}"
@@ -57,7 +64,9 @@ def create(workspace: Workspace) -> None:
         change_feed=False,
     )
     path = workspace.suppression
-    if not tables.create(workspace.session, path, shape):
+    if tables.create(workspace.session, path, shape):
+        keep_forms(workspace)
+    else:
         present = log.columns(path)
         added = [f"{field.name} {field.dataType.simpleString()}" for field in shape.schema if field.name not in present]
         if added:
@@ -82,6 +91,43 @@ def add(workspace: Workspace, subjects: Mapping[str, Iterable[Suppressed]]) -> i
     once = Transaction("suppression", hashlib.sha256(" ".join(new).encode()).hexdigest()[:12], "suppression", 0)
     commits.append(tables.inline(workspace.session, rows, SCHEMA), workspace.suppression, once)
     return len(rows)
+
+
+def add_entries(workspace: Workspace, subjects: Mapping[str, Iterable[Suppressed]]) -> int:
+    """Put further subjects of requests that are listed already on the list, each once. Returns how many are new."""
+    create(workspace)
+    workspace.note("suppression")
+    there, now = times(workspace.suppression), datetime.now(UTC)
+    rows = [
+        (one.domain, one.pseudonym, request, now, _instant(one.since), _instant(one.until), _instant(one.known_until), None, None)
+        for request, of in subjects.items()
+        for one in dict.fromkeys(of)
+        if request not in {entry[0] for entry in there.get((one.domain, one.pseudonym), ())}
+    ]
+    if rows:
+        new = " ".join(sorted(f"{request} {called}" for _, called, request, *_ in rows))
+        once = Transaction("suppression", hashlib.sha256(new.encode()).hexdigest()[:12], "suppression", 0)
+        commits.append(tables.inline(workspace.session, rows, SCHEMA), workspace.suppression, once)
+    return len(rows)
+
+
+def forms_text(workspace: Workspace) -> str:
+    """The forms in which identifiers are compared, by domain, where that is not as text."""
+    return ",".join(f"{domain}={form}" for domain, form in sorted(workspace.graph.forms.items()))
+
+
+def changed_forms(workspace: Workspace) -> frozenset[str]:
+    """The domains that have another form now than when the list was made, or was recomputed last."""
+    said = log.properties(workspace.suppression).get(FORMS, "")
+    before, now = ({tuple(one.split("=")) for one in text.split(",") if one} for text in (said, forms_text(workspace)))
+    return frozenset(pair[0] for pair in before ^ now)
+
+
+def keep_forms(workspace: Workspace) -> None:
+    """Let the list tell in which forms it has its entries."""
+    text = forms_text(workspace)
+    if log.properties(workspace.suppression).get(FORMS, "") != text:
+        workspace.session.sql(f"ALTER TABLE delta.`{workspace.suppression}` SET TBLPROPERTIES ('{FORMS}' = '{text}')")
 
 
 def listed(workspace: Workspace) -> frozenset[str]:
@@ -120,8 +166,8 @@ def without_suppressed(
     at: of what time a row tells; NULL is any time. then: of when the frame is, where it is an earlier state of a table. By it, else by
     `at`, else by the column `_delivery` of the frame, it is told what was there before an entry was lifted; a frame without any is of now.
     """
-    for name in _listed(workspace, domain):
-        frame = _matched(workspace, frame, subject, name, at, then, "left_anti")
+    for entry in _listed(workspace, domain):
+        frame = _matched(workspace, frame, subject, entry, at, then, "left_anti")
     return frame
 
 
@@ -135,12 +181,54 @@ def only_suppressed(
 ) -> DataFrame:
     """The frame's rows of people on the list. See `without_suppressed`."""
     found, rest = [], frame
-    for name in _listed(workspace, domain):
-        found.append(_matched(workspace, rest, subject, name, at, then, "left_semi"))
-        rest = _matched(workspace, rest, subject, name, at, then, "left_anti")
-    if not found:
-        return frame.where(F.lit(False))
-    return found[0] if len(found) == 1 else found[0].unionByName(found[1])
+    for entry in _listed(workspace, domain):
+        found.append(_matched(workspace, rest, subject, entry, at, then, "left_semi"))
+        rest = _matched(workspace, rest, subject, entry, at, then, "left_anti")
+    return functools.reduce(lambda a, b: a.unionByName(b), found) if found else frame.where(F.lit(False))
+
+
+def with_flags(
+    workspace: Workspace, frame: DataFrame, cells: Mapping[str, str], at: Column | None = None, then: datetime | None = None
+) -> DataFrame:
+    """The frame with a flag for each of these cells (columns, with their domains): whether an erased person stands in it. See `other_subjects`.
+
+    at, then: see `without_suppressed`. All rows stay, each once.
+    """
+    for column, domain in cells.items():
+        flagged = frame.withColumn(other_subjects.flag(column), F.lit(False))
+        for entry in _listed(workspace, domain):
+            flagged = _flagged(workspace, flagged, column, entry, at, then)
+        frame = flagged
+    return frame
+
+
+def without_others(
+    workspace: Workspace, declared: Source | Dataset[Any], frame: DataFrame, then: datetime | None = None
+) -> DataFrame:
+    """The rows of a table with NULL where an erased person stands in another's; the frame itself where nobody can. then: see above."""
+    here = {name.lower() for name in frame.columns}
+    cells = {name: domain for name, domain in subjects.other_cells(workspace.graph, declared).items() if name.lower() in here}
+    if not cells or is_empty(workspace):
+        return frame
+    flagged = with_flags(workspace, frame, cells, instant(frame, subjects.instant(declared)), then)
+    return other_subjects.emptied(flagged, cells)
+
+
+def _flagged(
+    workspace: Workspace, frame: DataFrame, column: str, entry: tuple[str, Canonical], at: Column | None, then: datetime | None
+) -> DataFrame:
+    timed, (domain, form) = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at), entry
+    key = suppression_key.key(workspace.settings, workspace.suppression)
+    hashed = with_pseudonyms(timed, {_PSEUDONYM: Hashed(key, domain, other_subjects.written(frame, column), form)})
+    # One row for each who is listed: a join must not double what it is joined with.
+    listed = _entries(frame.sparkSession, workspace.suppression, domain)
+    people = listed.groupBy(_ENTRY["pseudonym"]).agg(F.collect_list(F.struct(*listed.columns)).alias(_EVERY))
+    held = f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_before_lifting(frame, at is not None, then)})"
+    inside = f"exists({_EVERY}, one -> {held.replace('_sluice_entry_', 'one._sluice_entry_')})"
+    joined = hashed.join(F.broadcast(people), F.col(_PSEUDONYM) == F.col(_ENTRY["pseudonym"]), "left")
+    said = other_subjects.flag(column)
+    told = joined.withColumn(said, F.col(said) | F.coalesce(F.expr(inside), F.lit(False)))
+    return told.drop(_PSEUDONYM, _AT, _EVERY, _ENTRY["pseudonym"])
 
 
 Times = Mapping[tuple[str, str], Sequence[tuple[str, datetime | None, datetime | None]]]
@@ -158,23 +246,30 @@ def times(path: str) -> Times:
     return found
 
 
-def _listed(workspace: Workspace, domain: str) -> list[str]:
-    """The names under which people of a domain are on the list: its own, and what it was called before sources could say one."""
-    wanted = {domain, *workspace.graph.former(domain)}
-    return sorted(wanted & _distinct(workspace.suppression, "domain")) if log.exists(workspace.suppression) else []
+def _listed(workspace: Workspace, domain: str) -> list[tuple[str, Canonical]]:
+    """How people of a domain are on the list: under its own name, and what it was called before sources could say one; in each form.
+
+    Entries of before a form was declared, whose identifiers the vault has no more, are of the text as it was written.
+    """
+    if not log.exists(workspace.suppression):
+        return []
+    wanted = {domain, *workspace.graph.former(domain)} & _distinct(workspace.suppression, "domain")
+    forms = dict.fromkeys((workspace.graph.canonical(domain), AS_TEXT))
+    return [(name, form) for name in sorted(wanted) for form in forms]
 
 
 def _matched(
     workspace: Workspace,
     frame: DataFrame,
     subject: Column,
-    domain: str,
+    entry: tuple[str, Canonical],
     at: Column | None,
     then: datetime | None,
     how: Literal["left_anti", "left_semi"],
 ) -> DataFrame:
-    timed = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at)
-    hashed = with_pseudonym(timed, suppression_key.key(workspace.settings, workspace.suppression), domain, subject, _PSEUDONYM)
+    timed, (domain, form) = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at), entry
+    key = suppression_key.key(workspace.settings, workspace.suppression)
+    hashed = with_pseudonyms(timed, {_PSEUDONYM: Hashed(key, domain, subject, form)})
     entries = F.broadcast(_entries(frame.sparkSession, workspace.suppression, domain))
     held = F.expr(f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_before_lifting(frame, at is not None, then)})")
     return hashed.join(entries, held, how).drop(_PSEUDONYM, _AT)

@@ -142,6 +142,7 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
     """Scan once for these requests."""
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import certificate, chain
+    from sluice.erasure.proof.near_spellings import hint_where_found
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline
@@ -167,7 +168,8 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
         report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.head_text(made.record)}")
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(
-                f"The scan for request {request} found the person or the control. Where: {made.path}"
+                f"The scan for request {request} found the person or the control. The certificate: {made.path}."
+                f"{hint_where_found(settings, workspace.graph, request)}"
             )
     return list(reports.values()), errors
 

@@ -44,6 +44,7 @@ def certificate(
     from sluice.erasure import requests
     from sluice.erasure.proof import certificate as certificates
     from sluice.erasure.proof import checking
+    from sluice.erasure.proof.near_spellings import hint_where_found
 
     settings = Settings.current()
     pipeline = _pipeline_of(settings, request)
@@ -63,7 +64,8 @@ def certificate(
     else:
         _show(found)
     if new and found.verdict != certificates.PASS:
-        raise SluiceError(f"The new certificate of request {request} says {found.verdict}.")
+        hint = hint_where_found(settings, load(settings, pipeline), request) if found.verdict == certificates.FAIL else ""
+        raise SluiceError(f"The new certificate of request {request} says {found.verdict}.{hint}")
 
 
 def verify(

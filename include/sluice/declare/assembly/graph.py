@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, into, kept_fields, rule_checks
+from sluice.declare.assembly import canonical_forms, inputs, into, kept_fields, rule_checks
 from sluice.declare.assembly.inputs import called
 from sluice.declare.datasets import role_views
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, with_private
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import lifetimes, prevention, subject_checks
+from sluice.declare.erasure import lifetimes, other_subjects, prevention, subject_checks
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared, expanded, passing
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
-from sluice.declare.privacy.treat import Hmac
+from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
 from sluice.errors import DeclarationError, UsageError, nearest
 from sluice.settings import Settings
 
@@ -32,7 +32,8 @@ class Graph:
     """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers.
 
     streams: what @windowed declares. computed: what @view declares, which is not stored and so not among those that are iterated.
-    links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views.
+    links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views. forms: by domain, in
+    which form identifiers are compared, where that is not as text.
     """
 
     pipeline: Pipeline
@@ -44,6 +45,7 @@ class Graph:
     links: tuple[Link, ...] = ()
     asking: tuple[ErasureRequests, ...] = ()
     unstored: Mapping[str, TemporaryView] = field(default_factory=dict)
+    forms: Mapping[str, Canonical] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Source | AnyDataset]:
         yield from self.sources.values()
@@ -102,7 +104,13 @@ class Graph:
         """All kinds of identifiers that a person can be asked for by."""
         found = {source.domain for source in self.sources.values() if source.domain}
         found |= {domain for link in self.links for _, domain in (link.person, link.identifier)}
+        found |= {domain for source in self.sources.values() for _, domain in source.also_subjects}
         return sorted(found | ({PSEUDONYM} if found and self.pseudonyms() else set()))
+
+    def canonical(self, domain: str) -> Canonical:
+        """In which form identifiers of a domain are compared; of what a domain was called before, in its own."""
+        former = (self.forms[one] for one in self.forms if domain in self.former(one))
+        return self.forms[domain] if domain in self.forms else next(former, AS_TEXT)
 
     def pseudonyms(self) -> list[tuple[str, Hmac]]:
         """The treatments that make pseudonyms, with the name of the table."""
@@ -175,6 +183,8 @@ def graph(
     seen = _computed(computed, complete)
     mistakes = [*rule_checks.mistakes(pipeline, complete), *subject_checks.mistakes(whose), *prevention.mistakes(complete)]
     mistakes += [*_roles(pipeline, given, seen, complete), *lifetimes.mistakes(complete)]
+    mistakes += other_subjects.mistakes(complete)
+    mistakes += canonical_forms.mistakes(pipeline, complete, whose.links)
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
@@ -187,6 +197,7 @@ def graph(
         links=whose.links,
         asking=whose.asking,
         unstored=whose.unstored,
+        forms=canonical_forms.forms_by_domain(pipeline, complete, whose.links),
     )
 
 

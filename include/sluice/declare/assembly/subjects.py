@@ -51,6 +51,23 @@ def domains_above(graph: Graph, declared: Source | AnyDataset) -> frozenset[str]
     return frozenset(one.domain for one in _above(graph, declared) if isinstance(one, Source)) - {""}
 
 
+def other_cells(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
+    """By column, of which domain the other person is that may stand in it: of bronze as declared, else of columns of the same name."""
+    if isinstance(declared, Source):
+        return {column: domain for one in graph.feeding(declared.table) for column, domain in one.also_subjects}
+    above = list(_above(graph, declared))
+    treated = {name for one in (declared, *above) if not isinstance(one, Source) for name in one.treatments}
+    told = (pair for one in above if isinstance(one, Source) for pair in one.also_subjects)
+    return {column: domain for column, domain in told if column not in treated}
+
+
+def free_text(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
+    """The columns of text, in a table or in what it is made from, that may name anybody."""
+    if isinstance(declared, Source):
+        return tuple(dict.fromkeys(column for one in graph.feeding(declared.table) for column in one.free_text))
+    return tuple(dict.fromkeys(column for one in _above(graph, declared) if isinstance(one, Source) for column in one.free_text))
+
+
 def expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
     """Whose a stored row is, as SQL that gives the subject as text, over a table with these columns. None where no column tells.
 

@@ -64,6 +64,9 @@ def _mistake(source: Source) -> str | None:
         return f"{said} is said of a subject; say which column that is (subject=)."
     if source.subject_in and not source.domain:
         return "subject_in gives identifiers of which kind? Say it (domain=), as in domain='user_id'."
+    for one in source.also_subjects:
+        if len(one) != 2 or not all(isinstance(part, str) for part in one) or not one[0]:
+            return "also_subjects takes columns, or pairs of a column and a domain, as in ('committer', ('reviewer', 'login'))."
     return _of_text(source) or _of_schema(source)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sluice.declare.ingest.checks import amount, check
 from sluice.declare.names import names, own_name, with_parents
@@ -43,6 +43,9 @@ class Source:
         subject_in: where the subject stands in its column, as of a payload: SQL over the columns that gives the identifier, as in
         subject="value", subject_in="get_json_object(CAST(value AS STRING), '$.user_id')", domain="user_id"; by topic with CASE topic WHEN.
         subject_at: of what time a record tells, as SQL over its columns that gives a TIMESTAMP: needed where identifiers change hands (`Link`).
+        also_subjects: columns in which another person than the subject stands, of the subject's domain, or as (column, domain): "committer",
+        ("reviewer", "login"). When that person is erased the cell becomes NULL, in files and tables, and the record stays.
+        free_text: columns of text that may name anybody: a cell that names somebody becomes NULL when that person is erased.
         dated_by, date_in_path: the date of a record, as SQL over its columns, or of a delivery, as it stands in its file's path
         ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill takes its interval by it; without either, by the time of delivery.
         keep_for: how long a record stays, an interval such as "400 days": after it, its rows leave bronze, what was set aside of it, and every table
@@ -83,6 +86,8 @@ class Source:
     domain: str = ""
     subject_in: str | None = None
     subject_at: str | None = None
+    also_subjects: tuple[Any, ...] = ()
+    free_text: tuple[str, ...] = ()
     personal: tuple[str, ...] = ()
     date_in_path: str | None = None
     dated_by: str | None = None
@@ -104,6 +109,10 @@ class Source:
         object.__setattr__(self, "path", self.path or self.name)
         if not self.subject_in:  # whose refusal says what is missing
             object.__setattr__(self, "domain", self.domain or self.subject or "")
+        said = (self.also_subjects,) if isinstance(self.also_subjects, str) else self.also_subjects
+        pairs = tuple((one, self.domain) if isinstance(one, str) else tuple(one) for one in said)
+        object.__setattr__(self, "also_subjects", pairs)
+        object.__setattr__(self, "free_text", names(self.free_text, "free_text", f"Source '{self.name}'"))
         object.__setattr__(self, "personal", names(self.personal, "personal", f"Source '{self.name}'"))
         object.__setattr__(self, "most_bytes", amount(self.name, "most_bytes", self.most_bytes))
         if self.max_bytes_per_trigger is not None:
@@ -117,7 +126,8 @@ class Source:
     @property
     def private(self) -> frozenset[str]:
         """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
-        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
+        others = (column for column, _ in self.also_subjects)
+        return with_parents((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
 
     @property
     def table(self) -> str:

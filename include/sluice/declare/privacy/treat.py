@@ -13,6 +13,8 @@ from sluice.declare.names import secret_name
 from sluice.errors import DeclarationError, nearest
 
 Canonical = Literal["text", "lower", "digits", "hex"]
+AS_TEXT: Canonical = "text"
+"""The form of identifiers that nobody has said another form of."""
 PSEUDONYM_KEY = "pseudonym.key"
 """The secret that pseudonyms are made with, unless a treatment names another."""
 

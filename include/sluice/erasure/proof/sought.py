@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import scan, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import clocks, logical, scope
@@ -87,7 +88,7 @@ def _of_one(
     """What is looked for of the people of one request, and how many of their identifiers were others', too."""
     pipeline, encodings = graph.pipeline.name, scope.encodings(graph)
     of_people = (one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX))
-    found = _ended(settings, pipeline, request, list(of_people), listed)
+    found = _ended(settings, graph, request, list(of_people), listed)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
     shared = _shared(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
@@ -106,7 +107,9 @@ def _in_releases(settings: Settings, graph: Graph, known: Sequence[Release], own
     key = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
-        listed = [pseudonym(key, one, value) for one in sorted({domain, *called})]
+        # A release of before a form was declared is of the text.
+        forms = dict.fromkeys((graph.canonical(domain), AS_TEXT))
+        listed = dict.fromkeys(pseudonym(key, one, value, form) for one in sorted({domain, *called}) for form in forms)
         made = [pseudonym(key, release.domain, one) for one in listed if one]
         found += [Needle(domain, "of a release", one.encode(), fold=True) for one in made if one]
     return found
@@ -134,15 +137,15 @@ def _list_of(settings: Settings, pipeline: str) -> Callable[[], Times]:
 
 
 def _ended(
-    settings: Settings, pipeline: str, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
+    settings: Settings, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
 ) -> list[Identifier]:
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
     if not any(_may_end(one) for one in found):
         return list(found)
-    key, known = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression")), listed()
+    key, known = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")), listed()
     made = []
     for one in found:
-        hashed = pseudonym(key, one.domain, one.value) if _may_end(one) else None
+        hashed = pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_end(one) else None
         entries = known.get((one.domain, hashed), ()) if hashed else ()
         ends = [_text(until) for of, since, until in entries if of == request and until and (since and _text(since)) == one.since]
         made.append(replace(one, until=max(ends)) if ends else one)

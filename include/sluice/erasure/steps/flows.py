@@ -67,6 +67,8 @@ def _domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:
     for name in reads:
         declared = workspace.graph[name]
         domain = workspace.graph.domain(declared)
+        found |= set(subjects.other_cells(workspace.graph, declared).values())
+        found |= set(workspace.graph.domains()) if subjects.free_text(workspace.graph, declared) else set()
         if domain:
             found.add(domain)
         elif getattr(declared, "reads", ()):

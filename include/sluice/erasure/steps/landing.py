@@ -7,7 +7,7 @@ nothing else. A file that nobody can read goes as a whole where it names one of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,12 +39,13 @@ from sluice.ingest.reading.examination import examine
 from sluice.ingest.reading.records import Records
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.privacy import anonymised, suppression
+from sluice.privacy import anonymised, other_subjects, suppression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ATTEMPTS = 3
+Emptied = dict[int, dict[int, frozenset[str]]]
 
 
 def landing(erasing: Erasing) -> None:
@@ -91,6 +92,8 @@ def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
         if anonymised.of_source(workspace.graph, source):
             # Of these an ingest keeps the facts, and leaves nothing out.
             outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name)), 1)
+        if source.also_subjects:
+            outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name), other_subjects.MARK), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
     left_out: dict[tuple[str, str], bool] = {}
     told: list[dict[str, Any]] = ledger.rows(workspace.deliveries, ["delivery", "source", "file", "event"])
@@ -157,7 +160,7 @@ def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: 
     state = Unfinished(workspace, source, known.latest(workspace.deliveries).of(source.name))
     done = _Pass()
     for some in landed_files.together(landed_files.of(workspace, source, only)):
-        looked, gone = _looked(workspace, source, names, some)
+        looked, gone, emptied = _looked(workspace, source, names, some)
         done.again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
         theirs = [one for one in looked if one.delivery.number in gone]
         stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived(workspace, one.delivery))}
@@ -165,9 +168,10 @@ def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: 
         prepared: list[Rewritten] = []
         for one in (one for one in theirs if one.delivery.number not in stay):
             numbers = gone[one.delivery.number]
-            prepared += _prepared(source, one, numbers, state.is_known(one.delivery))
+            cells = emptied.get(one.delivery.number, {})
+            prepared += _prepared(source, one, numbers, state.is_known(one.delivery), cells)
             done.whole += numbers is None
-            done.rows += 1 if numbers is None else len(numbers)
+            done.rows += 1 if numbers is None else len(numbers) + len(set(cells) - set(numbers))
             done.again.add(one.delivery.file)
         done.files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
     return done
@@ -179,21 +183,27 @@ def _is_archived(workspace: Workspace, delivery: Delivery) -> bool:
 
 def _looked(
     workspace: Workspace, source: Source, names: naming.Names, together: list[Delivery]
-) -> tuple[list[Examined], dict[int, set[int] | None]]:
-    """Files as they look, and by their numbers the records that are to go; None: the file as a whole."""
+) -> tuple[list[Examined], dict[int, set[int] | None], Emptied]:
+    """Files as they look, and by their numbers the records that are to go; None: the file as a whole. And whose fields become empty."""
     looked, found = _read(workspace, source, examine(source, together))
     try:
         gone: dict[int, set[int] | None] = dict(_records(workspace, source, names, found))
+        emptied, unfit = _others(workspace, source, found)
+        _texts(source, names, found, emptied)
     finally:
         found.release()
     whole = [one.delivery for one in looked if one.state == ledger.QUARANTINED]
-    return looked, gone | {one.number: None for one in whole if names.are_in(one.path)}
+    for number in {*emptied, *unfit}:
+        gone[number] = {*(gone.get(number) or ()), *unfit[number]}
+    return looked, gone | {one.number: None for one in whole if names.are_in(one.path)}, emptied
 
 
-def _prepared(source: Source, one: Examined, gone: Collection[int] | None, is_known: bool) -> list[Rewritten]:
+def _prepared(
+    source: Source, one: Examined, gone: Collection[int] | None, is_known: bool, emptied: Mapping[int, Collection[str]]
+) -> list[Rewritten]:
     delivery = one.delivery
     try:
-        return [rewriting.prepare(source, delivery.file, delivery.path, gone, is_known)]
+        return [rewriting.prepare(source, delivery.file, delivery.path, gone, is_known, emptied)]
     except FileNotFoundError:
         return []
     except (Unreadable, OSError) as error:
@@ -227,6 +237,43 @@ def _records(workspace: Workspace, source: Source, names: naming.Names, read: Re
             if names.are_in_record(row._record.encode(), delimiter):
                 found[row._delivery].add(row._row)
     return found
+
+
+def _others(workspace: Workspace, source: Source, read: Records) -> tuple[Emptied, defaultdict[int, set[int]]]:
+    """By number of the file and of the record, the fields with a person who was erased and is not the record's subject.
+
+    And the records with such a person that cannot stand in bronze: an ingest leaves these out.
+    """
+    cells = dict(source.also_subjects)
+    found: Emptied = defaultdict(dict)
+    unfit: defaultdict[int, set[int]] = defaultdict(set)
+    if read.frame is None or not cells or suppression.is_empty(workspace):
+        return found, unfit
+    flagged = suppression.with_flags(workspace, read.frame, cells, suppression.instant(read.frame, source.subject_at))
+    flags = [F.col(other_subjects.flag(name)) for name in cells]
+    aside = F.col("_problem").isNotNull().alias("aside")
+    for row in flagged.where(other_subjects.any_of(flags)).select("_delivery", "_row", aside, *flags).collect():
+        if row.aside:
+            unfit[row._delivery].add(row._row)
+        else:
+            found[row._delivery][row._row] = frozenset(name for name in cells if row[other_subjects.flag(name)])
+    return found, unfit
+
+
+def _texts(source: Source, names: naming.Names, read: Records, emptied: Emptied) -> None:
+    """Add the fields of free text that name somebody. They are looked through here: no value gets into a plan."""
+    if read.frame is None or not names:
+        return
+    here = [name for name in source.free_text if name in read.frame.columns]
+    if here:
+        good = read.frame.where(F.col("_problem").isNull()).select(
+            "_delivery", "_row", *(F.col(f"`{name}`").cast("string") for name in here)
+        )
+        for row in good.toLocalIterator():
+            named = {name for name in here if row[name] and names.are_in_record(row[name].encode())}
+            if named:
+                of_file = emptied[row._delivery]
+                of_file[row._row] = of_file.get(row._row, frozenset()) | named
 
 
 def _suppressed(workspace: Workspace, source: Source, frame: DataFrame) -> DataFrame:

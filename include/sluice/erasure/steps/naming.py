@@ -164,7 +164,10 @@ def _stands(content: bytes, start: int, name: bytes) -> bool:
 
 
 def unattributed(erasing: Erasing) -> None:
-    """Take out of quarantine what names one of them and is nobody's as far as is known: ragged records, and files as a whole."""
+    """Take out of quarantine what names one of them and is nobody's as far as is known: ragged records, and files as a whole.
+
+    Where a record may hold another person than its subject (`also_subjects`), also what is somebody else's.
+    """
     workspace, looked_for = erasing.workspace, of(erasing)
     for place in places.quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
@@ -180,6 +183,8 @@ def _entries(place: places.Place, looked_for: Names) -> list[quarantine.Entry]:
     """Read a part at a time, without a JVM: no value of anybody gets into a plan."""
     # A subject with a backslash is not what it says: lakes of before have it as a record that was cut off wrote it.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
+    if place.others:
+        wanted = wanted.partition(" WHERE ")[0]
     table = opened_table(place.path)
     if {"made", "content"} - {field.name for field in table.schema().fields}:
         wanted = wanted.replace(', "made"', ', NULL AS "made"')

@@ -28,6 +28,8 @@ class Place:
     at: str | None = None
     where: str | None = None
     delimiter: str | None = None
+    others: bool = False
+    """Whether a record may hold another person than its subject."""
 
 
 def tables(workspace: Workspace) -> list[Place]:
@@ -66,7 +68,9 @@ def quarantines(workspace: Workspace) -> list[Place]:
             source = source_of(workspace, declared)
             delimiter = source.delimiter if source.format == "csv" else None
             path = workspace.quarantine(declared.name)
-            found.append(Place(f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, delimiter=delimiter))
+            others = bool(subjects.other_cells(workspace.graph, source) or subjects.free_text(workspace.graph, source))
+            place = Place(f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, None, delimiter, others)
+            found.append(place)
     return [place for place in found if log.exists(place.path)]
 
 
@@ -87,9 +91,12 @@ def late(workspace: Workspace) -> list[Place]:
 
 
 def _subjects(workspace: Workspace, declared: Source | Dataset[Any], columns: list[str]) -> Iterator[tuple[str, str, str | None]]:
+    if isinstance(declared, Source) and declared.subject in columns and declared.domain and not declared.subject_in:
+        yield str(declared.subject), declared.domain, declared.subject_at
+    for column, domain in subjects.other_cells(workspace.graph, declared).items():
+        if column in columns:
+            yield column, domain, declared.subject_at  # it is one row of what was set aside, and goes as a whole
     if isinstance(declared, Source):
-        if declared.subject in columns and declared.domain and not declared.subject_in:
-            yield str(declared.subject), declared.domain, declared.subject_at
         return
     for column, domain in subjects.of(workspace.graph, declared, columns).columns:
         if column in columns:

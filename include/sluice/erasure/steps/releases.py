@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from sluice.erasure import vault
 from sluice.erasure.steps.erasing import Erasing
 from sluice.flows.copies import released
 from sluice.lake import releases
 from sluice.lake.releases import Release
+from sluice.privacy import suppression_key
+from sluice.privacy.pseudonyms import pseudonym
 
 STEP = "releases"
 
@@ -24,6 +27,25 @@ def erase(erasing: Erasing) -> None:
                 _one(erasing, release, name)
 
 
+def _as_written(erasing: Erasing) -> set[tuple[str, str]]:
+    """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
+    workspace = erasing.workspace
+    settings, pipeline, forms = workspace.settings, workspace.pipeline, workspace.graph.forms
+    if not forms:
+        return set()
+    key = suppression_key.key(settings, workspace.suppression)
+    known = [
+        one
+        for request in erasing.waiting
+        if vault.holds(settings, pipeline, request.request)
+        for one in vault.read(settings, pipeline, request.request)
+        if one.domain in forms
+    ]
+    names = {domain: {domain, *workspace.graph.former(domain)} for domain in forms}
+    hashed = ((name, pseudonym(key, name, one.value)) for one in known for name in names[one.domain])
+    return {(name, made) for name, made in hashed if made}
+
+
 def _called(release: Release, table: str) -> str:
     return f"{release.number}/{table}"
 
@@ -34,7 +56,7 @@ def _one(erasing: Erasing, release: Release, name: str) -> None:
     if not (release.folder / name).exists():
         told.setdefault("withdrawn", now)
     elif told["pseudonyms"]:
-        gone = released.erase(erasing.workspace, release, name)
+        gone = released.erase(erasing.workspace, release, name, _as_written(erasing))
         if gone:
             told["erased"].append({"at": now, "rows": gone})
             told["rows"] -= gone

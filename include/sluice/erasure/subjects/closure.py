@@ -8,10 +8,11 @@ it told before anybody had it can be nobody else's. Of two who got it in one ins
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import Link
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.holders import ALWAYS, Ambiguous, Times, held, overlap, text, within
@@ -19,7 +20,7 @@ from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.erasure.subjects.link_rows import Rows
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_key
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import canonical_text, pseudonym
 
 
 @dataclass
@@ -57,7 +58,7 @@ def close(workspace: Workspace, identifiers: Iterable[Identifier], rows: Rows | 
     if rows is None:
         with link_rows.of(workspace) as read:
             return close(workspace, identifiers, read)
-    asked = list(identifiers)
+    asked = in_their_forms(workspace.graph, identifiers)
     # What is nobody's as far as links tell, and changes hands, is that of whoever asks now, until somebody else gets it.
     changing = workspace.graph.changing_hands()
     alone = (None, None, rows.at)
@@ -69,14 +70,21 @@ def close(workspace: Workspace, identifiers: Iterable[Identifier], rows: Rows | 
     for one in asked:
         if one.domain == PSEUDONYM:
             found.add(PSEUDONYM, one.value, ALWAYS)
+    _spell(workspace, rows, found)
     _hash(workspace, found)
     return found.identifiers()
+
+
+def in_their_forms(graph: Graph, identifiers: Iterable[Identifier]) -> list[Identifier]:
+    """The identifiers in the forms in which those of their domains are compared, as the rows of links have them."""
+    return [replace(one, value=canonical_text(one.value, graph.canonical(one.domain))) for one in identifiers]
 
 
 def _by_their_own_name(workspace: Workspace, rows: Rows, asked: list[Identifier]) -> list[Identifier]:
     """What was asked, with the identifiers that pseudonyms were made of in the place of these."""
     hidden = [one.value for one in asked if one.domain == PSEUDONYM]
-    return [one for one in asked if one.domain != PSEUDONYM] + (link_rows.behind(workspace, rows, hidden) if hidden else [])
+    behind = in_their_forms(workspace.graph, link_rows.behind(workspace, rows, hidden)) if hidden else []
+    return [one for one in asked if one.domain != PSEUDONYM] + list(dict.fromkeys(behind))
 
 
 def _people(
@@ -105,7 +113,8 @@ def _refuse_erased(workspace: Workspace, rows: Rows, asked: Identifier, number: 
     """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
     if asked.domain not in workspace.graph.changing_hands() or suppression.is_empty(workspace):
         return
-    hashed = pseudonym(suppression_key.key(workspace.settings, workspace.suppression), asked.domain, asked.value)
+    key, form = suppression_key.key(workspace.settings, workspace.suppression), workspace.graph.canonical(asked.domain)
+    hashed = pseudonym(key, asked.domain, asked.value, form)
     for request, since, until in rows.erased.get((asked.domain, str(hashed)), ()):
         if asked.at is None or within(datetime.fromisoformat(asked.at), (since, until, None)):
             how = "nothing of that time is left" if asked.at else 'ask again with "at", if it is another\'s now'
@@ -139,6 +148,15 @@ def _theirs(rows: Rows, link: Link, people: dict[str, set[Times]]) -> Iterable[t
                 both = overlap(known, when)
                 if both is not None:
                     yield identifier, both
+
+
+def _spell(workspace: Workspace, rows: Rows, found: _Known) -> None:
+    """Add how the same identifiers are written in the lake: the scan looks for bytes, and a pseudonym may be of one spelling."""
+    for domain in workspace.graph.forms:
+        known = {value: times for (of, value), times in list(found.times.items()) if of == domain}
+        for form, written in rows.spellings(domain, set(known)):
+            for when in list(known[form]):
+                found.add(domain, written, when)
 
 
 def _hash(workspace: Workspace, found: _Known) -> None:

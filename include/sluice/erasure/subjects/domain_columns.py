@@ -19,6 +19,7 @@ def by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
         if isinstance(declared, Source):
             domain = graph.domain(declared)
             pairs = [(declared.subject, domain)] if declared.subject and domain else []
+            pairs += declared.also_subjects
         else:
             path = places.table(declared.name)
             pairs = list(subjects.of(graph, declared, log.columns(path) if log.exists(path) else []).columns)

@@ -69,7 +69,10 @@ def _close(workspace: Workspace, link: Link, rows: link_rows.Rows) -> int:
         return 0
     key = suppression_key.key(workspace.settings, path)
     others = suppression.without_suppressed(workspace, frame.where("since IS NOT NULL"), F.col("person"), link.person[1])
-    hashed = with_pseudonym(others, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
+    # Also as it is written: entries of before a form was declared are of the text.
+    written = [others.select(F.col(name).alias("identifier"), "since") for name in ("identifier", "identifier_as_is")]
+    every = written[0].unionByName(written[1]).distinct()
+    hashed = with_pseudonym(every, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
     # Who is erased has no link any more: whoever is in one got the identifier before, or after.
     found = hashed.join(F.broadcast(open_ones.select("pseudonym", "known_until").distinct()), "pseudonym").where(
         "since > known_until"

@@ -16,6 +16,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.erasure.links import Link
 from sluice.declare.ingest.field_names import delivered_columns
+from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest
 from sluice.lake import log, tables
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WANTED = "_wanted"
+_AS_IS = "_as_is"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Rows:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     frames: dict[Link, DataFrame | None] = field(default_factory=dict)
     known: dict[tuple[Link, str], dict[str, list[Row]]] = field(default_factory=dict, repr=False)
+    written: dict[str, dict[str, set[str]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def erased(self) -> suppression.Times:
@@ -65,8 +68,22 @@ class Rows:
         """What the link says of these identifiers, whoever has them."""
         return self._found(link, "identifier", identifiers)
 
+    def spellings(self, domain: str, values: set[str]) -> list[tuple[str, str]]:
+        """Of these identifiers, in the form of their domain, how bronze and the links write them: pairs of form and spelling."""
+        known = self.written.setdefault(domain, {})
+        new = values - known.keys()
+        every = _known(self.workspace, self, domain) if new else None
+        if every is not None:
+            form = canonical_column(F.col("value"), self.workspace.graph.canonical(domain))
+            told = every.select("value", form.alias("form")).join(_wanted(self.workspace, new, "form"), "form", "left_semi")
+            for row in told.collect():
+                known.setdefault(row.form, set()).add(row.value)
+        for value in new:
+            known.setdefault(value, set())
+        return [(value, written) for value in sorted(values) for written in sorted(known[value])]
+
     def frame(self, link: Link) -> DataFrame | None:
-        """person, identifier, since. None where nothing is there yet."""
+        """person, identifier, both in the forms of their domains, and as they are written (`_as_is`); since. None where nothing is there yet."""
         if link not in self.frames:
             made = _made(self.workspace, link)
             self.frames[link] = made.persist() if made is not None else None
@@ -124,10 +141,14 @@ def _known(workspace: Workspace, rows: Rows, domain: str) -> DataFrame | None:
             bronze = tables.read(workspace.session, path)
             told = subjects.expression(graph, source, bronze.columns)
             found += [bronze.select(_text(F.expr(told)).alias("value"))] if told else []
+        for column, of_cell in source.also_subjects:
+            bronze_path = workspace.path(source.table)
+            if of_cell == domain and log.exists(bronze_path) and column in log.columns(bronze_path):
+                found.append(tables.read(workspace.session, bronze_path).select(_text(F.col(f"`{column}`")).alias("value")))
     for link in graph.links:
         for of, column in ((link.person, "person"), (link.identifier, "identifier")):
             frame = rows.frame(link) if of[1] == domain else None
-            found += [frame.select(F.col(column).alias("value"))] if frame is not None else []
+            found += [frame.select(F.col(f"{column}{_AS_IS}").alias("value"))] if frame is not None else []
     return functools.reduce(lambda a, b: a.unionByName(b), found).where("value IS NOT NULL").distinct() if found else None
 
 
@@ -135,10 +156,11 @@ def _made(workspace: Workspace, link: Link) -> DataFrame | None:
     declared: Any = workspace.graph[link.table]
     made_of = [workspace.graph.tables[name] for name in workspace.graph.kept_for(link.table)]
     made_of += [declared] if isinstance(declared, Table) else []
-    found = [_columns(link, declared, table(bronze)) for table in made_of if (bronze := _bronze(workspace, table)) is not None]
+    told = functools.partial(_columns, workspace, link, declared)
+    found = [told(table(bronze)) for table in made_of if (bronze := _bronze(workspace, table)) is not None]
     treated = {link.person[0], link.identifier[0]} & set(declared.treatments)
     stored = [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.exists(workspace.path(name))]
-    found += [_columns(link, declared, tables.read(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
+    found += [told(tables.read(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
     if not found:
         return None
     every = functools.reduce(lambda a, b: a.unionByName(b), found)
@@ -153,22 +175,23 @@ def _bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
     return bronze if delivered_columns(bronze.columns) else None
 
 
-def _columns(link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
+def _columns(workspace: Workspace, link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
     wanted = (link.person[0], link.identifier[0], *((link.since,) if link.since else ()))
     for name in wanted:
         if name not in frame.columns:
             raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest(name, frame.columns)}")
     since = F.col(f"`{link.since}`").try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
+    both = {"person": link.person, "identifier": link.identifier}
     return frame.select(
-        _text(F.col(f"`{link.person[0]}`")).alias("person"),
-        _text(F.col(f"`{link.identifier[0]}`")).alias("identifier"),
+        *(_text(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias(name) for name, (column, domain) in both.items()),
+        *(_text(F.col(f"`{column}`")).alias(f"{name}{_AS_IS}") for name, (column, _) in both.items()),
         since.alias("since"),
     )
 
 
-def _text(column: Column) -> Column:
+def _text(column: Column, form: Canonical = AS_TEXT) -> Column:
     """An identifier as it is asked for: as text, without blanks around it; NULL where nothing is left."""
-    return F.nullif(canonical_column(column, "text"), F.lit(""))
+    return F.nullif(canonical_column(column, form), F.lit(""))
 
 
 def _wanted(workspace: Workspace, values: set[str], name: str) -> DataFrame:

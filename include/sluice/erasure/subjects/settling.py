@@ -8,7 +8,7 @@ from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.closure import close
+from sluice.erasure.subjects.closure import close, in_their_forms
 from sluice.erasure.subjects.holders import Ambiguous
 from sluice.erasure.subjects.link_rows import Rows
 from sluice.lake.workspace import Workspace
@@ -31,7 +31,7 @@ def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = No
     found = close(workspace, asked, rows)
     vault.replace(settings, pipeline, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
-    requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, pipeline, found))
+    requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, workspace.graph, found))
     return requests.note(
         settings,
         pipeline,
@@ -68,7 +68,7 @@ def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureReque
     settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
     open_ = [one.request for one in waiting if not _is_settled(workspace, one, rows.listed)]
     asked = (vault.asked(settings, pipeline, one) for one in open_ if vault.holds(settings, pipeline, one))
-    people = fresh = {(one.domain, one.value) for of in asked for one in of}
+    people = fresh = {(one.domain, one.value) for of in asked for one in in_their_forms(workspace.graph, of)}
     while fresh:
         found = {(link.person[1], row.person) for link in links for row in rows.of_identifiers(link, _of(fresh, link.identifier))}
         fresh = found - people
@@ -82,6 +82,8 @@ def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureReque
             found |= {(link.identifier[1], identifier) for identifier in linked}
         fresh = found - known
         known = known | fresh
+    for domain in workspace.graph.forms:
+        rows.spellings(domain, {value for of, value in known if of == domain})
 
 
 def _of(known: Iterable[tuple[str, str]], column: tuple[str, str]) -> set[str]:

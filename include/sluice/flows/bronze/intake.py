@@ -31,7 +31,7 @@ from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.privacy import age, anonymised, suppression
+from sluice.privacy import age, anonymised, other_subjects, suppression
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -218,7 +218,28 @@ def without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> t
     Where a table keeps facts without the person, an erased person's records stay as such.
     """
     kept, gone = _without_people(workspace, source, parsed)
+    kept, gone = _without_others(workspace, source, kept, gone)
     return _without_old(workspace, source, kept, gone)
+
+
+def _without_others(
+    workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
+) -> tuple[DataFrame, dict[int, int]]:
+    """Cells of erased people in others' records become NULL. A record that cannot stand in bronze would be set aside as it came: it is left out."""
+    cells = subjects.other_cells(workspace.graph, source)
+    if not cells or suppression.is_empty(workspace):
+        return rows, gone
+    at = suppression.instant(rows, subjects.instant(source))
+    flagged = suppression.with_flags(workspace, rows, cells, at)
+    theirs = other_subjects.any_of([F.col(other_subjects.flag(name)) for name in cells])
+    found = flagged.where(theirs).groupBy("_delivery", F.col("_problem").isNotNull().alias("aside")).count().collect()
+    if not found:
+        return rows, gone
+    marked = flagged.where(~(theirs & F.col("_problem").isNotNull())).withColumn(other_subjects.MARK, F.when(theirs, F.lit(True)))
+    aside = {row._delivery: row["count"] for row in found if row.aside}
+    return other_subjects.emptied(marked, cells), {
+        number: gone.get(number, 0) + aside.get(number, 0) for number in {*gone, *aside}
+    }
 
 
 def _without_old(workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]) -> tuple[DataFrame, dict[int, int]]:

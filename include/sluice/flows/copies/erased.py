@@ -28,7 +28,7 @@ def without(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: 
     for column, domain in subjects.of(workspace.graph, dataset, names).columns:
         at = suppression.instant(kept, subjects.instant(dataset))
         kept = suppression.without_suppressed(workspace, kept, F.col(f"`{column}`"), domain, at, then)
-    kept = kept.select(*(F.col(f"`{name}`") for name in names))
+    kept = suppression.without_others(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
     facts = isinstance(dataset, Table) and dataset.on_erasure == "anonymise" and then is not None
     return kept.unionByName(_facts(workspace, dataset, rows, kept)) if facts else kept
 

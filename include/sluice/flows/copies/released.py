@@ -6,6 +6,7 @@ identifier has to be kept for it; and two releases cannot be joined by person.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from sluice.lake import log, tables
 from sluice.lake.releases import Release, new, swap
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression, suppression_key
-from sluice.privacy.pseudonyms import with_pseudonym
+from sluice.privacy.pseudonyms import Hashed, with_pseudonym, with_pseudonyms
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,13 +77,20 @@ def release(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[
     }
 
 
-def erase(workspace: Workspace, of: Release, table: str) -> int:
-    """Take everybody who is on the suppression list out of a table of a release. Returns how many rows went."""
+def erase(workspace: Workspace, of: Release, table: str, written: Collection[tuple[str, str]] = ()) -> int:
+    """Take everybody who is on the suppression list out of a table of a release. Returns how many rows went.
+
+    written: pseudonyms, by domain, of identifiers as they are written: a release of before their form was declared is made of these.
+    """
     path = str(of.folder / table)
     rows = tables.read(workspace.session, path)
     kept: DataFrame = rows
     for column, domain in of.tables[table]["pseudonyms"].items():
+        called = [(made,) for name, made in written if name == domain]
         people = _listed(workspace, domain, of)
+        if called:
+            known = tables.inline(workspace.session, called, f"{_KNOWN} STRING")
+            people = people.unionByName(_again(workspace, known, of)).distinct()
         kept = kept.join(F.broadcast(people), F.col(f"`{column}`") == F.col(_MADE), "left_anti")
     gone = rows.count() - kept.count()
     if gone:
@@ -100,7 +108,7 @@ def _write(rows: DataFrame, into: Release, table: str) -> int:
 
 def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
     key = suppression_key.key(workspace.settings, workspace.suppression)
-    known = with_pseudonym(rows, key, domain, identifier, _KNOWN)
+    known = with_pseudonyms(rows, {_KNOWN: Hashed(key, domain, identifier, workspace.graph.canonical(domain))})
     return _again(workspace, known, into)
 
 

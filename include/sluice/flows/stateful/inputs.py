@@ -146,7 +146,9 @@ def _permitted(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:
     if domain is None or told is None or suppression.is_empty(workspace):
         return rows
     at = suppression.instant(rows, subjects.instant(declared))
-    return suppression.without_suppressed(workspace, rows, F.expr(told), domain, at)
+    return suppression.without_others(
+        workspace, declared, suppression.without_suppressed(workspace, rows, F.expr(told), domain, at)
+    )
 
 
 def empty(session: SparkSession, schema: StructType) -> DataFrame:

@@ -10,7 +10,7 @@ import bz2
 import codecs
 import gzip
 import io
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -20,16 +20,22 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from sluice.declare.ingest.source import Source
+from sluice.declare.sql import schema
 from sluice.ingest.files import opening
 from sluice.ingest.formats import csv_rows
+from sluice.ingest.formats.emptied import NOTHING, empty_columns, empty_csv_fields, empty_json_fields
 from sluice.ingest.formats.json_documents import Document
+from sluice.ingest.values.columns import column_names
 
 _BLANKS = " \t\r\n\ufeff"
 
 
-def write(source: Source, path: Path, gone: Collection[int], target: Path) -> None:
+def write(
+    source: Source, path: Path, gone: Collection[int], target: Path, emptied: Mapping[int, Collection[str]] = NOTHING
+) -> None:
     """Write the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty one.
 
+    emptied: by number of a record that stays, the fields that become empty in it: of JSON, CSV and Parquet.
     Raises Unreadable and OSError.
     """
     wanted = frozenset(gone)
@@ -37,10 +43,10 @@ def write(source: Source, path: Path, gone: Collection[int], target: Path) -> No
         file = stack.enter_context(target.open("xb"))
         packed = stack.enter_context(_packed(file, path.suffix.lower()))
         if source.format == "parquet":
-            _parquet(source, path, wanted, packed)
+            _parquet(source, path, wanted, packed, emptied)
         elif source.format != "binary":
             encoder = codecs.getincrementalencoder(source.encoding)()
-            for text in _texts(source, path, wanted):
+            for text in _texts(source, path, wanted, emptied):
                 packed.write(encoder.encode(text))
             packed.write(encoder.encode("", final=True))
 
@@ -56,16 +62,18 @@ def _packed(file: IO[bytes], suffix: str) -> Any:
     return nullcontext(file)
 
 
-def _texts(source: Source, path: Path, gone: frozenset[int]) -> Iterator[str]:
+def _texts(source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
     """What stays of a file of text."""
     if source.format == "csv":
-        return _csv(source, b"".join(opening.pieces(source, path)).decode(), gone)
+        return _csv(source, b"".join(opening.pieces(source, path)).decode(), gone, emptied)
     if source.format == "json" and source.multi_line:
-        return _documents(opening.pieces(source, path), gone)
-    return _lines(opening.blocks(source, path), gone, blank=source.format == "text")
+        return _documents(opening.pieces(source, path), gone, emptied)
+    return _lines(opening.blocks(source, path), gone, source.format == "text", emptied)
 
 
-def _lines(blocks: Iterable[bytes], gone: frozenset[int], blank: bool) -> Iterator[str]:
+def _lines(
+    blocks: Iterable[bytes], gone: frozenset[int], blank: bool, emptied: Mapping[int, Collection[str]] = NOTHING
+) -> Iterator[str]:
     """blank: whether a line of blanks is a record, too."""
     number = 0
     for block in blocks:
@@ -73,12 +81,12 @@ def _lines(blocks: Iterable[bytes], gone: frozenset[int], blank: bool) -> Iterat
         for line in io.StringIO(block.decode(), newline="\n"):
             is_record = blank or bool(line.strip(_BLANKS))
             if not (is_record and number in gone):
-                kept.append(line)
+                kept.append(empty_json_fields(line, emptied[number]) if is_record and number in emptied else line)
             number += is_record
         yield "".join(kept)
 
 
-def _csv(source: Source, text: str, gone: frozenset[int]) -> Iterator[str]:
+def _csv(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING) -> Iterator[str]:
     first, end = csv_rows.first(source, text, True)
     width, at = len(first or ()), end if source.header else 0
     yield text[:at]
@@ -88,13 +96,24 @@ def _csv(source: Source, text: str, gone: frozenset[int]) -> Iterator[str]:
         end = len(text) if after is None else after
         line = text[at:end].rstrip("\r\n")
         is_record = bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
-        if not (is_record and number in gone):
+        if is_record and number in emptied and number not in gone and cells is not None:
+            names = _names_of_fields(source, first or cells)
+            yield empty_csv_fields(cells, names, emptied[number], source.delimiter, source.quote, text[at + len(line) : end])
+        elif not (is_record and number in gone):
             yield text[at:end]
         number += is_record
         at = end
 
 
-def _documents(pieces: Iterable[bytes], gone: frozenset[int]) -> Iterator[str]:
+def _names_of_fields(source: Source, first: Sequence[str | None]) -> list[str]:
+    """What the fields of a CSV file are called: by its first row, else by the schema or their places."""
+    if source.header:
+        return column_names([name or "" for name in first])
+    declared = schema.parsed(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
+    return [*declared, *(f"_c{place}" for place in range(len(declared), len(first)))][: len(first)]
+
+
+def _documents(pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING) -> Iterator[str]:
     """One record a line, whatever arrays they stood in; a file that was cut off stays so."""
     document = Document()
     found = [record for piece in pieces for record in document.records(piece)]
@@ -104,12 +123,15 @@ def _documents(pieces: Iterable[bytes], gone: frozenset[int]) -> Iterator[str]:
         yield "["
     for number, record in enumerate(found):
         if number not in gone:
-            yield record.decode() + "\n"
+            text = record.decode()
+            yield (empty_json_fields(text, emptied[number]) if number in emptied else text) + "\n"
     if cut_off and len(found) not in gone:
         yield cut_off
 
 
-def _parquet(source: Source, path: Path, gone: frozenset[int], target: IO[bytes]) -> None:
+def _parquet(
+    source: Source, path: Path, gone: frozenset[int], target: IO[bytes], emptied: Mapping[int, Collection[str]] = NOTHING
+) -> None:
     whole = io.BytesIO(b"".join(opening.chunks(source, path)))
     with parquet.ParquetFile(whole) as file:
         groups = range(file.num_row_groups)
@@ -118,7 +140,7 @@ def _parquet(source: Source, path: Path, gone: frozenset[int], target: IO[bytes]
         with parquet.ParquetWriter(pa.PythonFile(target, mode="w"), file.schema_arrow, compression=codec) as writer:
             start = 0
             for group in groups:
-                rows = file.read_row_group(group)
+                rows = empty_columns(file.read_row_group(group), start, emptied)
                 stays = pa.array([number not in gone for number in range(start, start + rows.num_rows)], pa.bool_())
                 start += rows.num_rows
                 writer.write_table(_used_only(rows.filter(pc.fill_null(stays, True))))

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
+from sluice.ingest.formats.emptied import NOTHING
 from sluice.kept_json import load_kept_json
 
 MARK = ".rewritten.part"
@@ -47,9 +48,17 @@ class Rewritten:
     sha256: str | None = None
 
 
-def prepare(source: Source, file: str, path: Path, gone: Collection[int] | None, is_known: bool) -> Rewritten:
+def prepare(
+    source: Source,
+    file: str,
+    path: Path,
+    gone: Collection[int] | None,
+    is_known: bool,
+    emptied: Mapping[int, Collection[str]] = NOTHING,
+) -> Rewritten:
     """Write a file anew beside itself, without the records of these numbers; None: it is to go as a whole.
 
+    emptied: by number of a record that stays, the fields of it that become empty.
     Its modification time stays, and its mode. Raises Unreadable, and OSError where it has changed meanwhile or cannot be written.
     """
     size, modified = _as_it_is(path)
@@ -57,7 +66,7 @@ def prepare(source: Source, file: str, path: Path, gone: Collection[int] | None,
         return Rewritten(source.name, file, str(path), None, is_known, size, modified)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
-        without.write(source, path, gone, part)
+        without.write(source, path, gone, part, emptied)
         shutil.copystat(path, part)
         with part.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.erasure import canonical_entries
 from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
 from sluice.erasure.subjects import handover
@@ -30,7 +31,7 @@ from sluice.ingest.landing import cleaning
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs.execution import deletions, in_clone, table_rules, vacuuming, verifying
+from sluice.runs.execution import clones, deletions, in_clone, table_rules, vacuuming, verifying
 from sluice.runs.modes import concerned, names
 from sluice.runs.status import stale
 from sluice.upkeep import optimize
@@ -84,6 +85,8 @@ def run(
     warnings: dict[str, list[str]] = {}
     if first:
         settlement.finish(workspace)
+        if clones.of(workspace.settings, workspace.pipeline) is None:
+            canonical_entries.recompute_entries(workspace)  # before anything is read: another spelling of an erased person
         errors |= _discover(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _levels(workspace.graph, stage)

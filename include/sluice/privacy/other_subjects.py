@@ -1,0 +1,57 @@
+"""A person in another person's record: when that person is erased the cell becomes NULL, and the record stays (`Source(also_subjects=)`).
+
+The cell is told by the list of erased people, as a subject is, in the form of its domain and by the times of the record. Bronze marks
+the rows, so that tables are folded again from them, and landed files are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sluice.declare.lazy import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MARK = "_sluice_without_others"
+"""The column of bronze that says so. It comes with the first such row."""
+RESCUED, RECORD = "_rescued_data", "_record"
+_HELD = "_sluice_held_"
+
+
+def written(frame: DataFrame, column: str) -> Column:
+    """Who stands in a cell, as text: in its column, or in what did not fit; of a text that could not be read, beside its name."""
+    name = next((one for one in frame.columns if one.lower() == column.lower()), None)
+    found = [F.col(f"`{name}`").cast("string")] if name else []
+    found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
+    if RECORD in frame.columns:
+        pattern = f'"{column}"\\s*:\\s*"?([^",}}\\s]+)'
+        found.append(F.nullif(F.regexp_extract(RECORD, pattern, 1), F.lit("")))
+    return F.coalesce(*found, F.lit(None).cast("string"))
+
+
+def flag(column: str) -> str:
+    """The column that says of a row whether that cell is an erased person's."""
+    return f"{_HELD}{column}"
+
+
+def emptied(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
+    """A frame with flags, with NULL in the cells that are flagged, and without the flags. What did not fit goes with the cell that it is of."""
+    made: dict[str, Column] = {}
+    for field in frame.schema:
+        of = [name for name in cells if name.lower() == field.name.lower()]
+        if of:
+            made[field.name] = F.when(~F.col(flag(of[0])), F.col(f"`{field.name}`")).cast(field.dataType)
+    if RESCUED in frame.columns:
+        inside = any_of([F.col(flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells])
+        made[RESCUED] = F.when(~inside, F.col(RESCUED))
+    return frame.withColumns(made).drop(*map(flag, cells))
+
+
+def any_of(conditions: list[Column]) -> Column:
+    """Whether one of them holds; none is NULL."""
+    found = F.lit(False)
+    for one in conditions:
+        found |= F.coalesce(one, F.lit(False))
+    return found
