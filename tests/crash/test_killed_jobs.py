@@ -8,14 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Lakehouse
 
 from pipelines.gym import maker
 from sluice.cli.tour.truth import compare
+from sluice.declare.assembly.loading import load
 from sluice.runs import ledger
 from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.crash
 
@@ -40,6 +45,20 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
     while not list(place.glob(pattern)):
         assert process.poll() is None and time.monotonic() < until, process.communicate()[1]
         time.sleep(0.02)
+
+
+def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(settings: Settings, spark: SparkSession) -> None:
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
+    killed = submit(settings, "bronze")
+    wait_for(Path(settings.checkpoints("gym", FLOWS["bronze"])), "*/offsets/0", killed)
+    killed.send_signal(signal.SIGKILL)
+    finish(killed)
+    gym = Lakehouse(settings, spark, load(settings, "gym"))
+    gym.run("bronze")
+    assert {row["state"] for row in gym.outcomes()} == {"ingested"}
+    assert len({row["delivery"] for row in gym.outcomes()}) == len(gym.outcomes()) > 0
+    lines = sum(len(path.read_text().splitlines()) for path in (settings.landing / "gym" / "readings").rglob("*.json*"))
+    assert len(gym.rows("readings", "_delivery")) == lines > 0
 
 
 @pytest.mark.slow

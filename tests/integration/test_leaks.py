@@ -14,18 +14,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from tests.conftest import ROOT, settings_at
+from tests.conftest import ROOT, Lakehouse, settings_at
 
-from sluice.declare import treat
+from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table, treat
+from sluice.declare.assembly.graph import graph
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import pseudonym
 from sluice.runs import ledger
 from sluice.settings import Settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
 
 KEY = hashlib.sha256(b"a key of tests").hexdigest()
 DOMAINS = ("user", "device")
@@ -163,6 +168,41 @@ def found_in(text: bytes) -> list[str]:
     return [what for what, written in FORMS.items() if any(form in text for form in written)]
 
 
+def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
+    settings: Settings, spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, without the event log and the log lines of real jobs that the slow tests below search."""
+    secrets.keep(settings, treat.PSEUDONYM_KEY, KEY.encode())
+    orders = Source(name="orders", schema="who STRING, device BIGINT, spent INT", subject="who", personal="device")
+
+    @table(
+        reads="orders",
+        keys=("who", "device"),
+        subject="who",
+        restricted=True,
+        personal={"who": None, "pseudonym": treat.hmac("user"), "device": treat.hmac("device")},
+    )
+    @expect_or_quarantine("spends", "spent > 0")
+    def order(orders: DataFrame) -> DataFrame:
+        return orders.select("who", F.col("who").alias("pseudonym"), "device", "spent")
+
+    pipeline = Pipeline(name="leaky", description="Tests.", owner="tests", layers=("leaky.bronze", __name__))
+    lake = Lakehouse(settings, spark, graph(pipeline, [orders, order]))
+    lake.land("orders/1.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS))
+    lake.run()
+    (ada,) = [row for row in lake.rows("order", "who", "pseudonym") if row[0] == "ada"]
+    assert ada[1] == pseudonym(KEY.encode(), "user", "ada")
+    seen = Seen()
+    seen.look(psutil.Process())
+    files = [path for path in Path(settings.lake).parent.rglob("*") if path.is_file() and settings.secrets not in path.parents]
+    assert any("_delta_log" in path.parts for path in files) and any(settings.restricted in path.parents for path in files)
+    printed = capfd.readouterr()
+    shown = [*seen.command_lines, *seen.environments, printed.out, printed.err]
+    assert any("java" in line for line in seen.command_lines)
+    assert not [path for path in files if found_in(path.read_bytes())] and not any(found_in(text.encode()) for text in shown)
+
+
+@pytest.mark.slow
 def test_the_jobs_made_the_pseudonyms(ran: Ran) -> None:
     ada = pseudonym(KEY.encode(), "user", "ada")
     rows = {row["who"]: row for row in ledger.rows(ran.settings, "leaky", "order")}
@@ -177,6 +217,7 @@ def test_the_search_finds_every_form_of_a_key() -> None:
         assert found_in(b"x" + text + b"x") == ["the inner pad of user"], text[:40]
 
 
+@pytest.mark.slow
 def test_nothing_that_was_written_or_printed_holds_a_key(ran: Ran) -> None:
     """Event log, log lines and plans, Delta's log, the ledgers, the report, what Spark spilled: every file below the root."""
     files = [path for path in ran.root.rglob("*") if path.is_file() and ran.settings.secrets not in path.parents]
@@ -191,6 +232,7 @@ def test_nothing_that_was_written_or_printed_holds_a_key(ran: Ran) -> None:
         assert not found_in(text), path
 
 
+@pytest.mark.slow
 def test_nobody_who_looks_at_the_processes_sees_a_key(ran: Ran) -> None:
     assert any("spark_jobs/silver.py" in line for line in ran.seen.command_lines)
     assert any(str(ran.settings.secrets) in told for told in ran.seen.environments)
@@ -198,6 +240,7 @@ def test_nobody_who_looks_at_the_processes_sees_a_key(ran: Ran) -> None:
         assert not found_in(text.encode())
 
 
+@pytest.mark.slow
 def test_no_column_with_a_pad_is_stored(ran: Ran) -> None:
     names = {
         name

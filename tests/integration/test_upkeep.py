@@ -85,7 +85,6 @@ def test_a_rule_that_must_not_fail_stops_the_batch_before_anything_is_visible(la
         lake.run()  # what was delivered stays in bronze until it is discarded
 
 
-@pytest.mark.slow
 def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_are_old(lake: Lakehouse) -> None:
     lake.land("sales/1.csv", "id,city,amount\n1,a,1\n2,b,1\n3,c's,1\n")
     lake.run()
