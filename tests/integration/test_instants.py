@@ -1,0 +1,118 @@
+"""An instant is the same to every engine that reads a table, in files of now and, once OPTIMIZE has run, in those of before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from tests.conftest import Lakehouse
+
+from sluice.cli.tables.read import query
+from sluice.declare import F, Pipeline, Source, materialized_view, table
+from sluice.declare.assembly.graph import graph
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+INSTANTS = [
+    "0001-01-01 00:00:00",
+    "1600-02-29 12:34:56.789012",
+    "1970-01-01 00:00:00",
+    "2262-04-12 00:00:00",
+    "9999-12-31 23:59:59.999999",
+]
+EXPECTED = {number: datetime.fromisoformat(text).replace(tzinfo=UTC) for number, text in enumerate(INSTANTS)}
+OUTPUT = "spark.sql.parquet.outputTimestampType"
+
+events = Source(name="events", schema="id INT, at TIMESTAMP, often ARRAY<TIMESTAMP>")
+
+
+@table(reads="events", keys="id")
+def event(events: DataFrame) -> DataFrame:
+    """An event."""
+    return events.select("id", "at", "often")
+
+
+@materialized_view(reads="event", keys="id", recompute="keys")
+def hour(event: DataFrame) -> DataFrame:
+    """Its hour."""
+    return event.select("id", F.date_trunc("hour", "at").alias("hour"))
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    pipeline = Pipeline(name="clock", description="c", owner="t", layers=("clock.bronze", __name__))
+    return Lakehouse(settings, spark, graph(pipeline, [events, event, hour]))
+
+
+def read_everywhere(lake: Lakehouse, name: str) -> dict[str, dict[int, Any]]:
+    """By engine, the instants by id."""
+    path = lake.workspace().path(name)
+    # As text: Python's own conversion of the year 1 has no time zone to go back to.
+    rows = lake.spark.read.format("delta").load(path).selectExpr("id", "string(at)").collect()
+    files = [uri.removeprefix("file://") for uri in DeltaTable(path).file_uris()]
+    of_duckdb = duckdb.sql(f'SELECT id, epoch_us("at") FROM read_parquet({files})').fetchall()
+    return {
+        "spark": {row[0]: datetime.fromisoformat(row[1].rjust(19, "0")).replace(tzinfo=UTC) for row in rows},
+        "sluice show": {row["id"]: row["at"] for row in query(path, "SELECT id, at FROM t")},
+        "delta-rs": {row["id"]: row["often"][0] for row in query(path, "SELECT id, often FROM t")},
+        "polars": {row["id"]: row["at"] for row in polars.read_delta(path).select("id", "at").to_dicts()},
+        "duckdb": {number: EXPECTED[2] + micros * datetime.resolution for number, micros in of_duckdb},
+    }
+
+
+def kinds(lake: Lakehouse, name: str) -> set[str]:
+    """How the files of a table hold their columns."""
+    schemas = [
+        pq.read_metadata(uri.removeprefix("file://")).schema for uri in DeltaTable(lake.workspace().path(name)).file_uris()
+    ]
+    return {schema.column(place).physical_type for schema in schemas for place in range(len(schema))}
+
+
+def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
+    lines = [f'{{"id": {number}, "at": "{text}", "often": ["{text}"]}}\n' for number, text in enumerate(INSTANTS)]
+    lake.land("events/1.jsonl", "".join(lines))
+    lake.run()
+    assert "INT96" not in kinds(lake, "events") | kinds(lake, "event") | kinds(lake, "hour")
+    for engine, found in read_everywhere(lake, "event").items():
+        assert found == EXPECTED, engine
+    before = lake.versions()
+    lake.run("optimize")
+    assert lake.versions() == before, "tables of now need no look"
+
+    # A table as earlier versions of Sluice wrote it.
+    path = lake.workspace().path("event")
+    lake.spark.conf.set(OUTPUT, "INT96")
+    try:
+        lake.spark.read.format("delta").load(path).write.format("delta").mode("overwrite").option("dataChange", "false").save(
+            path
+        )
+    finally:
+        lake.spark.conf.unset(OUTPUT)
+    lake.spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('sluice.instants')")
+    assert "INT96" in kinds(lake, "event")
+    wrong = read_everywhere(lake, "event")
+    assert wrong["spark"] == EXPECTED and wrong["sluice show"] != EXPECTED, "what this is about"
+    reports = lake.run("optimize")
+    assert any("INT96" in note for note in reports["event"].notes) and "INT96" not in kinds(lake, "event")
+    for engine, found in read_everywhere(lake, "event").items():
+        assert found == EXPECTED, engine
+
+    versions = lake.versions()
+    assert versions["event"] is not None and versions["hour"] == before["hour"]
+    lake.run("optimize")
+    assert lake.versions() == versions, "once"
+    lake.land("events/2.jsonl", '{"id": 7, "at": "2020-01-01 10:30:00"}\n')
+    reports = lake.run()
+    assert (reports["hour"].inserted, reports["hour"].updated, reports["hour"].deleted) == (1, 0, 0), "no row was changed by it"
+    assert all(
+        commit["note"].get("sluice") == 1 for commit in log.commits(path) if commit["operation"] == "WRITE" and commit["note"]
+    )
