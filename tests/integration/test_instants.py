@@ -1,4 +1,4 @@
-"""An instant is the same to every engine that reads a table."""
+"""An instant is the same to every engine that reads a table, in files of now and, once OPTIMIZE has run, in those of before."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.cli.tables.read import query
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import graph
+from sluice.lake import log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ INSTANTS = [
     "9999-12-31 23:59:59.999999",
 ]
 EXPECTED = {number: datetime.fromisoformat(text).replace(tzinfo=UTC) for number, text in enumerate(INSTANTS)}
+OUTPUT = "spark.sql.parquet.outputTimestampType"
 
 events = Source(name="events", schema="id INT, at TIMESTAMP, often ARRAY<TIMESTAMP>")
 
@@ -82,3 +84,35 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
     assert "INT96" not in kinds(lake, "events") | kinds(lake, "event") | kinds(lake, "hour")
     for engine, found in read_everywhere(lake, "event").items():
         assert found == EXPECTED, engine
+    before = lake.versions()
+    lake.run("optimize")
+    assert lake.versions() == before, "tables of now need no look"
+
+    # A table as earlier versions of Sluice wrote it.
+    path = lake.workspace().path("event")
+    lake.spark.conf.set(OUTPUT, "INT96")
+    try:
+        lake.spark.read.format("delta").load(path).write.format("delta").mode("overwrite").option("dataChange", "false").save(
+            path
+        )
+    finally:
+        lake.spark.conf.unset(OUTPUT)
+    lake.spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('sluice.instants')")
+    assert "INT96" in kinds(lake, "event")
+    wrong = read_everywhere(lake, "event")
+    assert wrong["spark"] == EXPECTED and wrong["sluice show"] != EXPECTED, "what this is about"
+    reports = lake.run("optimize")
+    assert any("INT96" in note for note in reports["event"].notes) and "INT96" not in kinds(lake, "event")
+    for engine, found in read_everywhere(lake, "event").items():
+        assert found == EXPECTED, engine
+
+    versions = lake.versions()
+    assert versions["event"] is not None and versions["hour"] == before["hour"]
+    lake.run("optimize")
+    assert lake.versions() == versions, "once"
+    lake.land("events/2.jsonl", '{"id": 7, "at": "2020-01-01 10:30:00"}\n')
+    reports = lake.run()
+    assert (reports["hour"].inserted, reports["hour"].updated, reports["hour"].deleted) == (1, 0, 0), "no row was changed by it"
+    assert all(
+        commit["note"].get("sluice") == 1 for commit in log.commits(path) if commit["operation"] == "WRITE" and commit["note"]
+    )

@@ -37,6 +37,11 @@ CONSTRAINT = "delta.constraints."
 CHECKS = "sluice.checks"
 """The table property that says which of its constraints come from the declaration, by comma."""
 
+INSTANTS = "sluice.instants"
+"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep.instants."""
+
+MICROSECONDS = "microseconds"
+
 _MOST_STATISTICS_COLUMNS = 32
 _WITH_STATISTICS = (
     "byte",
@@ -172,6 +177,7 @@ def _properties(shape: Shape) -> dict[str, str]:
         "delta.enableDeletionVectors": "false",
         # Partition columns have none, and Delta refuses them here.
         STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
+        INSTANTS: MICROSECONDS,
         RETENTION: f"interval {shape.retain}",
         _LOG_RETENTION: f"interval {_at_least_thirty_days(shape.retain)}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},

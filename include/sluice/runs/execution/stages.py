@@ -34,7 +34,7 @@ from sluice.lake.workspace import Workspace
 from sluice.runs.execution import clones, deletions, in_clone, table_rules, vacuuming, verifying
 from sluice.runs.modes import concerned, names
 from sluice.runs.status import stale
-from sluice.upkeep import optimize
+from sluice.upkeep import instants, optimize
 
 Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
@@ -113,12 +113,21 @@ def run(
 
 
 def _optimized(workspace: Workspace) -> list[FlowReport]:
+    rewritten: dict[str, FlowReport] = {}
+    for name, path in workspace.tables().items():
+        if log.exists(path) and (report := instants.rewrite_int96(workspace, name, path)) is not None:
+            streams.stop_if_requested(workspace)
+            rewritten[name] = report
     reports = []
     for declared in workspace.graph:
         if workspace.graph.table_of(declared.name) == declared.name and log.exists(workspace.path(declared.name)):
             streams.stop_if_requested(workspace)
-            reports.append(optimize.table(workspace, declared))
-    return reports
+            report = optimize.table(workspace, declared)
+            if declared.name in rewritten:
+                before = rewritten.pop(declared.name)
+                report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
+            reports.append(report)
+    return [*reports, *rewritten.values()]
 
 
 def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
