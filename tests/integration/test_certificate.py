@@ -6,6 +6,7 @@ import base64
 import bz2
 import gzip
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -21,9 +22,10 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import physical, propagation, receiving, requests
+from sluice.erasure import physical, propagation, receiving, requests, scan
 from sluice.erasure.control import canary, stores
-from sluice.erasure.proof import certificate, checking
+from sluice.erasure.proof import certificate, checking, scope
+from sluice.erasure.scan import needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.runs.execution import stages
 
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 
 HER, OTHER = "anna-schmidt-4711", "bert-meier-0815"
 
+FIRST = "".join(
+    json.dumps({"who": who, "number": number, "text": text}) + "\n"
+    for who in (HER, OTHER)
+    for number, text in ((1, "hello"), (2, ""))
+).encode()
 OTHERWISE = b"\n".join((
     rb'{"who": "anna\u002dschmidt-4711", "number": 3, "text": "cut o',
     rb'{"wh\u006f": "anna\u002dschmidt-4711", "number": 3, "text": "cut o',
@@ -41,6 +48,18 @@ OTHERWISE = b"\n".join((
     rb'{"who": "bert\u002dmeier-0815", "number": 3, "text": "cut o',
 ))  # fmt: skip
 """Records that are cut off, and say who they are of in other letters."""
+
+STEPS = {
+    "tables": ("bronze/notes/part-", "test_certificate/note/part-"),
+    "quarantine": ("quarantine/note/",),
+    "unattributed": ("quarantine/notes/",),
+    "views": ("test_certificate/by_person/",),
+    "landing": ("notes/1.jsonl", "notes/2.jsonl.gz", "notes/3.jsonl"),
+    "state": ("_sluice/checkpoints/test_certificate_note/killed/",),
+    "sweep": ("bronze/notes/_delta_log/.00000000000000000009.json.0a-1b.tmp", "_sluice/staging/0"),
+    "vacuum": ("bronze/notes/.hidden/part-orphan",),
+}
+"""By the step that sees to it, where she is before: begins of paths. Each is found on its own, so that PASS needs all of the steps."""
 
 notes = Source(name="notes", pattern="*.jsonl*", schema="who STRING, number BIGINT, text STRING", subject="who", comment="Notes.")
 
@@ -65,19 +84,37 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
     layers = ("pipelines.house.bronze", __name__)
     pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain="0 seconds")
     house = Lakehouse(settings, spark, graph(pipeline, (notes, note, by_person)))
-    lines = [{"who": who, "number": number, "text": text} for who in (HER, OTHER) for number, text in ((1, "hello"), (2, ""))]
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    house.land("notes/1.jsonl", content)
-    house.land("notes/2.jsonl.gz", gzip.compress(content.replace(b"hello", b"again")))
+    house.land("notes/1.jsonl", FIRST)
+    house.land("notes/2.jsonl.gz", gzip.compress(FIRST.replace(b"hello", b"again")))
     house.land("notes/3.jsonl", OTHERWISE)
     house.run()
     return house
+
+
+def _leave(lake: Lakehouse) -> None:
+    """What writers that were killed leave."""
+    for begin in (path for step in ("state", "sweep", "vacuum") for path in STEPS[step]):
+        left = Path(lake.settings.lake) / "house" / (f"{begin}state/0/0/1.delta" if begin.endswith("/") else begin)
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_text(HER)
+        for path in (left, left.parent):
+            os.utime(path, (1_600_000_000, 1_600_000_000))
+
+
+def _places(lake: Lakehouse) -> set[str]:
+    """The steps that have something left to do, by where the scan finds her."""
+    wanted = needles.of([("who", HER)], {"who": ["who"]})
+    hits = scan.run(scope.roots(lake.settings, lake.graph), wanted, processes=1).hits
+    begins = {begin: step for step, some in STEPS.items() for begin in some}
+    seen = {begin for begin in begins if any(hit.path.startswith(begin) and "canary" not in hit.path for hit in hits)}
+    return {step for step, some in STEPS.items() if seen.issuperset(some)}
 
 
 def _erased(lake: Lakehouse) -> str:
     request = receiving.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
     workspace = lake.workspace()
     propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    assert "tables" in _places(lake) and "landing" not in _places(lake), "files of former versions stay until VACUUM"
     physical.finish(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
     return request
 
@@ -90,11 +127,14 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert list(_by_other_means(lake)) != []
     tables = {"bronze/notes", "quarantine/note", "test_certificate/note", "test_certificate/by_person"}
     assert tables <= {name for name, _ in _by_history(lake)}
+    _leave(lake)
+    assert _places(lake) == set(STEPS), "F10: any step that is left out leaves something that is found"
     subjects = [who for (who,) in lake.rows("notes_quarantine", "_subject")]
     assert subjects == [HER, OTHER, None, None], "whose they are is read without the escapes"
     request = _erased(lake)
     assert [row[0].encode() for row in lake.rows("notes_quarantine", "record")] == OTHERWISE.splitlines()[3:]
     assert (lake.settings.landing / "house" / "notes" / "3.jsonl").read_bytes() == OTHERWISE.splitlines()[3]
+    assert _places(lake) == set()
     made = _issue(lake, request)
     left = canary.look(lake.settings, "house", requests.one(lake.settings, "house", request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)
@@ -105,6 +145,13 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert "<script" not in page and request in page
     for text in (page, made.path.read_text()):
         assert HER not in text and canary.identifiers(lake.settings, "house", request)[0].value not in text
+
+    # F13: what comes again brings her back into no table, and leaves the files that it came in.
+    for name in ("1", "again"):
+        lake.land(f"notes/{name}.jsonl", FIRST)
+    assert lake.run()["notes"].suppressed == 4 and lake.rows("by_person", "who") == [(OTHER,)]
+    lake.run("propagate_deletions")
+    assert list(_by_other_means(lake)) == []
 
     # A rescan is another certificate, in the chain of the first; late rows make it fail.
     again = _issue(lake, request)

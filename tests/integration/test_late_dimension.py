@@ -100,9 +100,11 @@ def test_readings_that_came_before_their_tracker_was_known_join_it_later(lake: L
     assert held(lake) == ([(1, 60, 100), (1, 90, 100)], [(100, 2, 90)])
 
 
-def test_readings_that_come_after_their_tracker_was_known_join_it(lake: Lakehouse) -> None:
+def test_f7_readings_join_a_tracker_that_becomes_known_later_and_one_that_was_known(lake: Lakehouse) -> None:
+    read(lake, (1, 9, 60))
+    assert held(lake) == ([], [])
     hand_out(lake, 1, 8, 100)
     hand_out(lake, 2, 8, 200)
-    assert held(lake) == ([], [])
-    read(lake, (2, 12, 80), (1, 9, 60), (1, 7, 50), (1, 8, 70))
+    assert held(lake) == ([(1, 60, 100)], [(100, 1, 60)])
+    read(lake, (2, 12, 80), (1, 7, 50), (1, 8, 70))
     assert held(lake) == ([(1, 60, 100), (1, 70, 100), (2, 80, 200)], [(100, 2, 70), (200, 1, 80)])

@@ -14,7 +14,8 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import graph
-from sluice.erasure import receiving
+from sluice.erasure import receiving, scan
+from sluice.erasure.scan import needles
 from sluice.errors import SluiceError, StopRequested
 
 if TYPE_CHECKING:
@@ -310,6 +311,20 @@ def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings:
         path.unlink()
     with pytest.raises(SluiceError, match="its checkpoint was lost"):
         changed.run()
+
+
+def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: SparkSession) -> None:
+    lake = ward(settings, spark, counted)
+    lake.pulses(5, device=1)
+    lake.pulses(6, 32, device=7_700_000_077)
+    lake.run()
+    state = [scan.Root("state", settings.bookkeeping("ward", "checkpoints"))]
+    wanted = needles.of([("device", "7700000077")])
+    assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and scan.run(state, wanted, processes=1).hits
+    receiving.receive(settings, lake.graph, ["7700000077"], "device")
+    lake.run("propagate_deletions")
+    assert lake.minutes("counted") == [(1, 1)] and scan.run(state, wanted, processes=1).hits == []
+    assert scan.run(state, wanted, processes=1).unread == []
 
 
 @pytest.mark.slow
