@@ -57,9 +57,8 @@ test-all: setup $(HOME_READY) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
-# In two processes: each test has an Airflow of its own, at a port and in a checkout of its own, and waits for it more than it works.
 test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
-	@$(PY) -m pytest -m "system and not slow" --numprocesses 2 --dist loadfile $(ARGS)
+	@$(PY) -m pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-slow
 test-slow: setup $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
