@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import through
@@ -37,7 +38,9 @@ def _personal(whose: Whose) -> Iterator[str]:
     """A personal column that leads to nobody could not be erased."""
     for name, declared in whose.own.items():
         item = whose.declared[name]
-        columns = delivered_columns(declared)  # the others are the engine's, which hides them by itself
+        # The others are the engine's, which hides them by itself: of every table, and of a log of changes.
+        kept_for_itself = OWN if isinstance(item, Dataset) and item.serves else ()
+        columns = [column for column in delivered_columns(declared) if column not in kept_for_itself]
         if isinstance(item, Source):
             if columns and not item.subject:
                 yield (
