@@ -53,10 +53,14 @@ class Delivery:
 
 @dataclass
 class Folder:
-    """A landing folder and what its deliveries were, in the order in which they were seen."""
+    """A landing folder and what its deliveries were, in the order in which they were seen.
+
+    known: size and modification time of each file as of the last look; None: it was not there. contents: the last that came of each.
+    """
 
     files: dict[str, Event] = field(default_factory=dict)
     known: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
 
     def look(self, events: list[Event]) -> None:
@@ -71,8 +75,12 @@ class Folder:
                 self.known[file] = None
         for file, event in self.files.items():
             content = event.content or b""
-            if self.known.get(file) != (len(content), event.modified):
-                self.known[file] = (len(content), event.modified)
+            before, now = self.known.get(file), (len(content), event.modified)
+            self.known[file] = now
+            # A file that was gone and is back with the content that came last under its name is not new, whatever its time.
+            is_back = before is None and self.contents.get(file) == content
+            if before != now and not is_back:
+                self.contents[file] = content
                 self.deliveries.append(Delivery(file, content, event.modified))
 
     def live(self, replaces: bool) -> list[Delivery]:
@@ -136,10 +144,11 @@ def known_histories(first: int) -> dict[int, list[list[Event]]]:
     def row(case: int, seq: int = 1, value: int = 1) -> bytes:
         return f'{{"case": {case}, "k": 0, "seq": {seq}, "value": {value}}}\n'.encode()
 
-    def events(case: int, *steps: dict[str, tuple[bytes, int]]) -> list[list[Event]]:
+    def events(case: int, *steps: dict[str, tuple[bytes | None, int]]) -> list[list[Event]]:
         return [[Event(f"case{case:03d}/{file}.jsonl", *what) for file, what in step.items()] for step in steps]
 
-    one, two, three = range(first, first + 3)
+    one, two, three, four, five = range(first, first + 5)
+    gone = (None, 0)
     return {
         # The same row from two files: it stands while one of them has it, whichever it was taken from.
         one: events(one, {"a": (row(one), 1), "b": (row(one), 1)}, {"a": (b"", 2)}, {"b": (b"", 2)}),
@@ -153,6 +162,17 @@ def known_histories(first: int) -> dict[int, list[list[Event]]]:
             {"a": (row(three, 2), 2), "b": (row(three, 1), 1)},
             {"a": (row(three, 2, FORBIDDEN), 3)},
             {"a": (row(three, 5), 1), "b": (b"", 2)},
+        ),
+        # Both files vanish. One returns as it was, with another time: not new. The other has as many bytes and its time: new.
+        four: events(
+            four,
+            {"a": (row(four, 1), 1), "b": (row(four, 2), 1)},
+            {"a": gone, "b": gone},
+            {"a": (row(four, 1), 2), "b": (row(four, 3), 1)},
+        ),
+        # A, B, A are three deliveries, though the file vanishes after each.
+        five: events(
+            five, {"a": (row(five, 1), 1)}, {"a": gone}, {"a": (row(five, 2), 2)}, {"a": gone}, {"a": (row(five, 1), 3)}
         ),
     }
 
