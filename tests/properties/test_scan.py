@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sluice.erasure import scan
@@ -194,6 +194,9 @@ def test_whichever_letters_are_escaped_it_is_found(person: int, letters: set[int
     at=st.sampled_from([0, (1 << 20) - 90, (1 << 20) - 1]),
     in_a_cell=st.booleans(),
 )
+# Lines end where the next letter alone tells the one person from the other.
+@example(person=0, width=22, end="\n", before=180, at=0, in_a_cell=False)
+@example(person=0, width=22, end="\\r\\n", before=180, at=0, in_a_cell=True)
 @settings(max_examples=25, deadline=None)
 def test_base64_is_found_however_its_lines_are_broken(
     person: int, width: int, end: str, before: int, at: int, in_a_cell: bool

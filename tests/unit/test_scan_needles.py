@@ -211,3 +211,21 @@ def test_an_identifier_that_changed_hands_is_found_in_rows_of_its_time(column: s
         blind = scan.run([replace(root, clocks=(scan.Clock("t", "device_id", "device_id", None),))], wanted, processes=1)
         assert [one.reason for one in blind.unread] == ["rows of an identifier that changed hands, whose times cannot be read"]
     assert scan.run([replace(root, clocks=(scan.Clock("t", "mac", "device_id", None),))], wanted, processes=1).unread == []
+
+
+@pytest.mark.parametrize("broken", ["\n", "\r\n", "\r\n    ", "\\n", "\\\\r\\\\n", "\\\n", "%0D%0A", ""])
+@pytest.mark.parametrize("written", ["b64", "escaped slash", "URL"])
+def test_base64_shows_one_person_and_no_neighbour_wherever_it_is_broken(broken: str, written: str, tmp_path: Path) -> None:
+    """The letter that tells neighbours apart stands behind the break, or is written as an escape."""
+    people = {str(7_000_000_000 + n): needles.of([("user_id", str(7_000_000_000 + n))]) for n in range(6)}
+    wanted = [replace(one, of=who) for who, sought in people.items() for one in sought]
+    escapes = {"b64": {}, "escaped slash": {"/": "\\/"}, "URL": {"/": "%2F", "+": "%2B"}}[written]
+    for who in list(people)[:2]:
+        for before in (b"", b"?", b"x?"):
+            letters = base64.b64encode(before + who.encode() + b"?>").decode()
+            first, end = -(-len(before) * 8 // 6), (len(before) + len(who)) * 8 // 6
+            parts = (letters[:first], letters[first:end], letters[end:])
+            text = broken.join(part.translate(str.maketrans(escapes)) for part in parts)
+            (tmp_path / "a.txt").write_text(f'"{text}"')
+            found = scan.run([scan.Root("r", str(tmp_path))], wanted, processes=1)
+            assert {hit.of for hit in found.of_person()} == {who}, (text, before)

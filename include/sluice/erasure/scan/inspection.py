@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sluice.erasure.scan.breaks import REACH
 from sluice.erasure.scan.compiled import FEW, Compiled, last
 from sluice.erasure.scan.needles import ENCODED
 from sluice.erasure.scan.result import Hit, Root, Scanned, ScanResult, Unread, Written
@@ -165,21 +166,21 @@ class Feed:
         self._at = 0
         self._rows: Rows | None = None
         # A letter may take many bytes, and the lines of base64 be short.
-        self._overlap = max(_CONTEXT, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
+        self._overlap = max(_CONTEXT + REACH, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
-        """Search the next bytes. Occurrences that end where the chunk does are told with the next one."""
+        """Search the next bytes. Occurrences that end where the chunk does are told with the next one: what is beside them counts."""
         self._of.read[self._decoder] += len(chunk)
         data = self._kept + chunk
         if not data:
             return
         end = self._at + len(data)
-        limit = end if last else end - 1
+        limit = end if last else end - REACH
         self._search(data, self._decoder, self._at, self._searched, limit)
         for one in spellings_of(data):
             self._of.read[one.decoder] += len(one.data)
             known = length_known(one, self._kept) if self._kept else 0
-            self._search(one.data, one.decoder, 0, known, len(one.data) - (not last), one.joined)
+            self._search(one.data, one.decoder, 0, known, len(one.data) - (0 if last else REACH), one.joined)
         self._searched = limit
         keep = 0 if last else self._length_kept(data)
         self._at, self._kept = end - keep, data[len(data) - keep :]

@@ -40,8 +40,6 @@ _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
 _ALIGNMENTS = 3
 _BITS = 6
 _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
-_BREAKS = b"\r\n\\%"
-"""What may stand within base64 text: ends of lines, the beginnings of `\\/` and `%2F`."""
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _EIGHT_BIT = ("latin-1", "cp1252")
 _INT64 = range(-(2**63), 2**63)
@@ -172,11 +170,11 @@ def _base64(data: bytes) -> Iterator[_Part]:
 
 
 def _characters(bits: str) -> bytes:
-    """The characters of base64 that begin with these bits (`.` for any), of either alphabet, or that break it up; none where there are no bits."""
+    """The characters of base64 that begin with these bits (`.` for any), of either alphabet; none where there are no bits."""
     if not bits:
         return b""
     found = bytes(char for number, char in enumerate(_ALPHABET) if re.match(bits, f"{number:06b}"))
-    return bytes(sorted({*found, *found.translate(_URL_SAFE), *_BREAKS}))
+    return bytes(sorted({*found, *found.translate(_URL_SAFE)}))
 
 
 def _hashes(domain: str, text: str) -> Iterator[Needle]:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sluice.erasure.scan.breaks import BREAKING, ESCAPING, INDENTING, REACH, letter_after, letter_before
+
 _STEP = 4
 _BLOCK = 1 << 17
 """Bytes that are hashed at once: so many that the arrays stay in the cache."""
@@ -29,13 +31,17 @@ _LONG = 12
 """Digits from which on a number is nobody else's, also within a longer one."""
 _DIGITS = np.zeros(256, np.bool_)
 _DIGITS[48:58] = True
+_BREAKING, _ESCAPING, _INDENTING = (np.isin(np.arange(256), list(some)) for some in (BREAKING, ESCAPING, INDENTING))
 
 Words: TypeAlias = Any
 """An array of numpy; its operators lose the types of what they are given."""
 
 
 class Pattern(NamedTuple):
-    """Bytes to find. fold: letters of either case; whole: not between digits; before, after: one of these beside it, or the end; b"": any."""
+    """Bytes to find. fold: letters of either case; whole: not between digits.
+
+    before, after: of base64, one of these letters beside it, past a break of lines or an escape; or nothing that tells; b"": any.
+    """
 
     data: bytes
     fold: bool = False
@@ -185,10 +191,7 @@ class Search:
         else:
             first, last = np.zeros(len(starts), np.int64), np.full(len(starts), len(data), np.int64)
         if number in self._beside and len(starts):
-            may_be_before, may_be_after = self._beside[number]
-            ends = starts + len(wanted)
-            fits = (starts <= first) | may_be_before[data[np.maximum(starts - 1, 0)]]
-            fits &= (ends >= last) | may_be_after[data[np.minimum(ends, len(data) - 1)]]
+            fits = self._goes_on(number, starts, first, last, data)
             starts, first, last = _kept(fits, starts, first, last)
         if not whole or (beside and len(wanted) >= _LONG) or not len(starts):
             return starts
@@ -196,6 +199,24 @@ class Search:
         before = (starts > first) & _DIGITS[data[np.maximum(starts - 1, 0)]]
         after = (ends < last) & _DIGITS[data[np.minimum(ends, len(data) - 1)]]
         return starts[~before & ~after]
+
+    def _goes_on(self, number: int, starts: Words, first: Words, last: Words, data: npt.NDArray[np.uint8]) -> Words:
+        """Whether what is beside each place of a pattern may be: by the byte right there; by the letter behind it, where base64 is broken."""
+        length, size = len(self._patterns[number][0]), len(data)
+        may_be_before, may_be_after = self._beside[number]
+        before, after = data[np.maximum(starts - 1, 0)], data[np.minimum(starts + length, size - 1)]
+        fits_before = (starts <= first) | may_be_before[before] | _BREAKING[before]
+        fits_after = (starts + length >= last) | may_be_after[after] | _BREAKING[after]
+        # Before it an escape may end with a letter (`\n`, `%0A`), and a line begin with blanks.
+        escaped = _ESCAPING[data[np.maximum(starts - 2, 0)]] | _ESCAPING[data[np.maximum(starts - 3, 0)]]
+        for place in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
+            letter = letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
+            fits_before[place] = fits_before[place] if letter is None else may_be_before[letter]
+        for place in np.flatnonzero(_BREAKING[after]):
+            end = starts[place] + length
+            letter = letter_after(data[end : min(last[place], end + REACH)].tobytes())
+            fits_after[place] = fits_after[place] if letter is None else may_be_after[letter]
+        return fits_before & fits_after
 
 
 def _table(some: bytes) -> npt.NDArray[np.bool_]:
