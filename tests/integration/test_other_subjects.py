@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.slow  # minutes; unit/test_emptied.py holds the parts
 PIPELINE = Pipeline(
     name="code",
     description="c",
