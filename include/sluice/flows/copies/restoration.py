@@ -36,6 +36,7 @@ def restore(workspace: Workspace, dataset: Dataset[Any], version: int, report: F
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted(now.columns))
     wanted = erased.without(workspace, dataset, then, versions.committed_at(path, version))
     _check(workspace, dataset, wanted, version)
+    report.suppressed = 0 if wanted is then else then.count() - wanted.count()
     with kept(operations(wanted, now, dataset.keys)) as differing:
         if differing.isEmpty():
             report.notes.append(f"it is as it was at version {version}")
@@ -44,7 +45,6 @@ def restore(workspace: Workspace, dataset: Dataset[Any], version: int, report: F
         restored.mark(session, path, version, datetime.now(UTC))
         changes = merge(session, path, differing, dataset.keys, targets.bounding(dataset, now.schema))
     report.changed(changes.inserted, changes.updated, changes.deleted)
-    report.suppressed = 0 if wanted is then else then.count() - wanted.count()
     report.notes.append(f"restored to version {version}")
 
 
