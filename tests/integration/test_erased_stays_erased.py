@@ -46,7 +46,6 @@ def buyers(lake: Lakehouse, name: str = "sale") -> set[str]:
     return {str(row[0]) for row in lake.rows(name, "buyer")}
 
 
-@pytest.mark.slow  # until it has been seen to pass by itself
 def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
     stall = Lakehouse(settings, spark, declared())
     delivered = "".join(json.dumps({"id": n, "buyer": who, "day": DAY}) + "\n" for n, who in enumerate(("ann", "bob", "cleo")))
