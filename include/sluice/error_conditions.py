@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _WORD = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
+_PYTHON_LINE = re.compile(r"\.py:\d+$")
 _LISTS = (("spark-common-utils_", "error/error-conditions.json"), ("delta-spark_", "error/delta-error-classes.json"))
 """How the names of the jars begin that hold such a list, and where in them it is."""
 
@@ -61,7 +62,11 @@ def refused_query(error: Any) -> str:
 
 def _call_site(context: Any) -> str:
     """Where in the code a part of a query was written; empty for one of SQL, which is known by its text alone."""
-    return str(context.callSite()) if context.contextType().name == "DataFrame" else ""
+    if context.contextType().name != "DataFrame":
+        return ""
+    place = str(context.callSite())
+    # A JVM that has compiled its calls by reflection gives a place of its own instead, which tells nobody anything.
+    return place if _PYTHON_LINE.search(place) else ""
 
 
 @cache
