@@ -1,0 +1,38 @@
+"""Where in the code a refused query stands is told only where Spark knows the line of Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from sluice.error_conditions import refused_query
+
+MISMATCH = "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES"
+
+
+class Refused(Exception):
+    """What `refused_query` asks of an AnalysisException; its place depends on how warm the JVM is, so it is given here."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"[{MISMATCH}] Cannot resolve 'SSN-078'")
+        self.place = place
+
+    def getCondition(self) -> str:
+        return MISMATCH
+
+    def getQueryContext(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(contextType=lambda: SimpleNamespace(name="DataFrame"), callSite=lambda: self.place)]
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("/pipelines/gym/silver.py:12", ", at /pipelines/gym/silver.py:12."),
+        ("jdk.internal.reflect.GeneratedMethodAccessor763.invoke(Unknown Source)", "DIFF_TYPES. "),
+    ],
+)
+def test_only_a_line_of_python_is_a_place(place: str, told: str) -> None:
+    why = refused_query(Refused(place))
+    assert told in why and MISMATCH in why
+    assert "SSN" not in why and "jdk." not in why
