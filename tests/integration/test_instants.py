@@ -90,13 +90,14 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
 
     # A table as earlier versions of Sluice wrote it.
     path = lake.workspace().path("event")
+    as_configured = lake.spark.conf.get(OUTPUT)
     lake.spark.conf.set(OUTPUT, "INT96")
     try:
         lake.spark.read.format("delta").load(path).write.format("delta").mode("overwrite").option("dataChange", "false").save(
             path
         )
     finally:
-        lake.spark.conf.unset(OUTPUT)
+        lake.spark.conf.set(OUTPUT, as_configured)  # `unset` would leave Spark's default, which is INT96
     lake.spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('sluice.instants')")
     assert "INT96" in kinds(lake, "event")
     wrong = read_everywhere(lake, "event")
