@@ -18,7 +18,7 @@ from pathlib import Path
 from pipelines.gym import maker
 from pipelines.gym.trackers import FIRST_DAY
 from sluice.declare.interval import Interval
-from sluice.runs.job import Request, perform
+from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.settings import Settings
 
 DAYS = 31
@@ -28,7 +28,7 @@ def backfill(settings: Settings, interval: Interval) -> float:
     """Seconds that a replay of the three layers takes."""
     started = time.monotonic()
     for stage in ("bronze", "silver", "gold"):
-        perform(settings, Request("gym", stage, "replay", interval=interval))
+        run_recorded_stage(settings, JobRequest("gym", stage, "replay", interval=interval))
     return time.monotonic() - started
 
 
@@ -52,7 +52,7 @@ def main() -> None:
         settings = replace(Settings.current(), lake=str(root / "lake"), landing=root / "landing", truth=root / "truth")
         maker.land(settings.landing / "gym", settings.truth / "gym", days=DAYS, scale=options.scale)
         for stage in ("bronze", "silver", "gold"):
-            perform(settings, Request("gym", stage))
+            run_recorded_stage(settings, JobRequest("gym", stage))
         first = FIRST_DAY.date()
         range_ = Interval.of_days(first, first + timedelta(days=DAYS - 1))
         ratios = []

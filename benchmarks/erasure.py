@@ -46,7 +46,7 @@ class Took:
 def declared() -> Any:
     """A source of readings and the table that is made of it, which the benchmark fills by itself."""
     from sluice.declare import Pipeline, Source, table
-    from sluice.declare.assembly.graph import graph
+    from sluice.declare.assembly.graph import build_declaration_graph
 
     readings = Source(
         name="readings", schema="device_id BIGINT, at TIMESTAMP, heartrate DOUBLE", subject="device_id", comment="r"
@@ -58,7 +58,7 @@ def declared() -> Any:
         return readings
 
     layers = ("pipelines.bench.bronze", __name__)
-    return graph(Pipeline(name="bench", description="b", owner="t", layers=layers), [readings, heart_rate])
+    return build_declaration_graph(Pipeline(name="bench", description="b", owner="t", layers=layers), [readings, heart_rate])
 
 
 class Bench:
@@ -67,7 +67,7 @@ class Bench:
     def __init__(self, root: Path, spark: SparkSession, rows: int, subjects: int) -> None:
         """Make it."""
         from sluice.lake import tables
-        from sluice.lake.tables import Shape
+        from sluice.lake.tables import TableShape
         from sluice.lake.workspace import Workspace
         from sluice.settings import Settings
 
@@ -76,8 +76,10 @@ class Bench:
         self.workspace: Workspace = Workspace(settings, declared(), spark, "bench")
         self.path = self.workspace.path("heart_rate")
         columns = "device_id BIGINT, at TIMESTAMP, heartrate DOUBLE, _delivery BIGINT, _row BIGINT"
-        tables.create(
-            spark, self.path, Shape(schema=tables.columns(columns), comment="b", statistics=("at", "_delivery", "_row"))
+        tables.create_table(
+            spark,
+            self.path,
+            TableShape(schema=tables.parse_ddl_schema(columns), comment="b", statistics=("at", "_delivery", "_row")),
         )
         every = spark.range(0, rows, 1, FILES).selectExpr(
             f"pmod(xxhash64(id), {subjects}) AS device_id",
@@ -95,23 +97,23 @@ class Bench:
         from sluice.lake import log
 
         taken, self.waiting = self.waiting[:people], self.waiting[people:]
-        before, cpu, started = log.state(self.path), self._cpu(), time.monotonic()
+        before, cpu, started = log.read_table_state(self.path), self._cpu(), time.monotonic()
         work(taken)
-        seconds, cpu, after = time.monotonic() - started, self._cpu() - cpu, log.state(self.path)
+        seconds, cpu, after = time.monotonic() - started, self._cpu() - cpu, log.read_table_state(self.path)
         gone = (before.rows or 0) - (after.rows or 0) if before and after else 0
         return Took(way, people, people, round(seconds, 2), round(cpu, 2), gone)
 
     def merged(self, people: Sequence[int]) -> None:
         """By Sluice: on the suppression list, then one merge by pseudonym."""
-        from sluice.erasure.requests import Suppressed
+        from sluice.erasure.requests import SuppressedIdentifier
         from sluice.erasure.steps import places, rows
         from sluice.privacy import secrets, suppression
-        from sluice.privacy.pseudonyms import pseudonym
+        from sluice.privacy.pseudonyms import compute_pseudonym
 
-        key = secrets.key(self.workspace.settings)
-        listed = [Suppressed("device_id", str(pseudonym(key, "device_id", str(one)))) for one in people]
-        suppression.add(self.workspace, {f"r{len(self.waiting)}": listed})
-        rows.delete(self.workspace, places.tables(self.workspace))
+        key = secrets.read_secret_key(self.workspace.settings)
+        listed = [SuppressedIdentifier("device_id", str(compute_pseudonym(key, "device_id", str(one)))) for one in people]
+        suppression.suppress_subjects(self.workspace, {f"r{len(self.waiting)}": listed})
+        rows.delete_suppressed_rows(self.workspace, places.find_subject_tables(self.workspace))
 
     def deleted(self, people: Sequence[int]) -> None:
         """One DELETE each, with the number in the condition."""
@@ -124,8 +126,8 @@ class Bench:
 
         from sluice.lake import tables
 
-        gone = tables.inline(self.workspace.session, [(one,) for one in people], "device_id BIGINT")
-        rest = tables.read(self.workspace.session, self.path).join(F.broadcast(gone), "device_id", "left_anti")
+        gone = tables.make_inline_frame(self.workspace.session, [(one,) for one in people], "device_id BIGINT")
+        rest = tables.read_table(self.workspace.session, self.path).join(F.broadcast(gone), "device_id", "left_anti")
         rest.write.format("delta").mode("overwrite").save(self.path)
 
     def _cpu(self) -> float:
@@ -185,7 +187,7 @@ def main() -> None:
     from sluice import session
     from sluice.settings import Settings
 
-    spark = session.start(Settings.current(), "bench-erasure", {"spark.driver.memory": "4g"})
+    spark = session.start_spark_session(Settings.current(), "bench-erasure", {"spark.driver.memory": "4g"})
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         bench = Bench(Path(folder), spark, FULL if given.full else given.rows, given.subjects)
         found = run(bench, given.people, given.sample)

@@ -44,16 +44,16 @@ def _measure(folder: Path, people: int) -> None:
     # Nobody of these is in the files: what is measured is the search, not the counting of what it finds.
     identifiers = [("user_id", str(FIRST + 900_000_000 + 7 * number)) for number in range(people)]
     started = time.monotonic()
-    wanted = needles.of(identifiers)
+    wanted = needles.build_needles(identifiers)
     print(f"\n{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
     for kind in KINDS:
-        _scan(kind, [scan.Root(kind, str(folder / kind))], wanted, processes=1)
-    _scan("all, two processes", [scan.Root("all", str(folder))], wanted, processes=2)
+        _scan(kind, [scan.ScanRoot(kind, str(folder / kind))], wanted, processes=1)
+    _scan("all, two processes", [scan.ScanRoot("all", str(folder))], wanted, processes=2)
 
 
-def _scan(name: str, roots: list[scan.Root], wanted: list[scan.Needle], processes: int) -> None:
+def _scan(name: str, roots: list[scan.ScanRoot], wanted: list[scan.Needle], processes: int) -> None:
     cpu = time.process_time()
-    result = scan.run(roots, wanted, processes=processes)
+    result = scan.scan_roots(roots, wanted, processes=processes)
     # Of one process its own time counts, whatever else the machine does meanwhile.
     seconds = time.process_time() - cpu if processes == 1 else result.seconds * processes
     if result.hits or result.unread:
@@ -100,7 +100,7 @@ def _gzip(folder: Path, megabytes: int) -> None:
 
 def _state(folder: Path, megabytes: int) -> None:
     entries = [(f"{number:012d}".encode(), bytes(24)) for number in range(20_000)]
-    content = containers.rocksdb_table(entries)
+    content = containers.build_rocksdb_table(entries)
     for number in range(max(1, megabytes * 100_000 // len(content))):
         (folder / f"{number:06d}.sst").write_bytes(content)
 

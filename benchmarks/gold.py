@@ -99,7 +99,7 @@ class Bench:
     def __init__(self, root: Path, spark: SparkSession, rows: int, views: list[str]) -> None:
         """Make it, with every view up to date."""
         from sluice.declare import Pipeline, Source
-        from sluice.declare.assembly.graph import graph
+        from sluice.declare.assembly.graph import build_declaration_graph
         from sluice.settings import Settings
 
         names = ("landing", "secrets", "restricted", "truth")
@@ -112,8 +112,8 @@ class Bench:
         self.views = declared
         self.graphs = {
             name: {
-                "keys": graph(pipeline, [*silver, view]),
-                "full": graph(pipeline, [*silver, replace(view, name=f"{name}_full", recompute="full")]),
+                "keys": build_declaration_graph(pipeline, [*silver, view]),
+                "full": build_declaration_graph(pipeline, [*silver, replace(view, name=f"{name}_full", recompute="full")]),
             }
             for name, view in declared.items()
         }
@@ -132,12 +132,12 @@ class Bench:
         from pyspark.sql import functions as F
 
         from sluice.lake import tables
-        from sluice.lake.tables import Shape
+        from sluice.lake.tables import TableShape
 
         for name, text in ddl.items():
-            schema = tables.columns(text)
+            schema = tables.parse_ddl_schema(text)
             first = tuple(column for column in ("time", "device_id") if column in schema.names)
-            tables.create(self.spark, self.path(name), Shape(schema=schema, comment="", statistics=first))
+            tables.create_table(self.spark, self.path(name), TableShape(schema=schema, comment="", statistics=first))
         day, place = F.floor(F.col("id") / A_DAY), F.col("id") % A_DAY
         millis = int(TODAY.timestamp() * 1000) - day * 86_400_000 + SPACING * F.floor(place / DEVICES)
         rows = self.spark.range(0, self.days * A_DAY, 1, self.days).select(
@@ -197,7 +197,7 @@ class Bench:
     def _flow(self, name: str, way: str) -> str:
         from sluice.runs.execution import stages
 
-        reports: list[FlowReport] = stages.run(self._at(self.graphs[name][way]), "gold")
+        reports: list[FlowReport] = stages.run_pipeline_stage(self._at(self.graphs[name][way]), "gold")
         return str(reports[0].recomputed)
 
     def _plain(self, name: str) -> str:
@@ -310,7 +310,7 @@ def main() -> None:
 
     # Jobs are counted by what the status store knows, which forgets all but the last 1,000.
     given = {"spark.ui.retainedJobs": "100000", "spark.master": "local[2]"}
-    spark = session.start(Settings.current(), "benchmark", given)
+    spark = session.start_spark_session(Settings.current(), "benchmark", given)
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[int, dict[str, dict[str, Spent]]] = {}
     print(HEADER, flush=True)

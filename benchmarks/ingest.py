@@ -114,7 +114,7 @@ def measured(engine: str, data: Path, small: Path, to: Path) -> dict[str, float]
     from sluice import session
     from sluice.settings import Settings
 
-    spark = session.start(Settings.current(), "benchmark")
+    spark = session.start_spark_session(Settings.current(), "benchmark")
     run = by_sluice if engine == "sluice" else by_spark
     for number in range(2):
         run(small, to / f"warm{number}")

@@ -81,7 +81,7 @@ class Bench:
         """Run a stage."""
         from sluice.runs.execution import stages
 
-        stages.run(self.workspace(), stage)
+        stages.run_pipeline_stage(self.workspace(), stage)
 
     def land(self, records: list[dict[str, object]]) -> None:
         """Land a file."""
@@ -134,23 +134,23 @@ class Bench:
         self.land(self.batch(self.landed))
         self.run("bronze")
         path = self.workspace().path("heart_rate")
-        before, version = _jobs(self.spark), log.version(path) or 0
+        before, version = _jobs(self.spark), log.latest_table_version(path) or 0
         began = time.monotonic()
         self.run("silver")
         seconds = time.monotonic() - began
         time.sleep(0.5)  # what is known of jobs comes by a bus
         called = _jobs(self.spark) - before
-        merged = [commit for commit in log.commits(path, 2) if commit["version"] > version]
+        merged = [commit for commit in log.read_commit_history(path, 2) if commit["version"] > version]
         assert len(merged) == 1, f"{len(merged)} commits"
         # A MERGE of little leaves the days that it touched in one file; until it is laid out again, that is not what is measured here.
         DeltaTable.forPath(self.spark, path).restoreToVersion(version)
-        state = log.state(path)
+        state = log.read_table_state(path)
         return Merged(seconds, called.total(), called, state.files if state else 0, merged[0]["metrics"])
 
 
 def _declared() -> Any:
     from sluice.declare import Pipeline, Source, expect_or_quarantine, table
-    from sluice.declare.assembly.graph import graph
+    from sluice.declare.assembly.graph import build_declaration_graph
 
     @table(reads="readings", keys=("device_id", "time"), sequence_by="received_at", zorder_by="time", subject="device_id")
     @expect_or_quarantine("positive", "heartrate > 0")
@@ -161,7 +161,7 @@ def _declared() -> Any:
     schema = "device_id BIGINT, time TIMESTAMP, heartrate DOUBLE, received_at BIGINT"
     pipeline = Pipeline(name="bench", description="A benchmark.", owner="nobody", layers=("bench.bronze", "bench.silver"))
     source = Source(name="readings", schema=schema, subject="device_id")
-    return graph(pipeline, [source, replace(heart_rate, declared_in="bench.silver")])
+    return build_declaration_graph(pipeline, [source, replace(heart_rate, declared_in="bench.silver")])
 
 
 def _jobs(spark: SparkSession) -> Counter[str]:
@@ -192,7 +192,7 @@ def main() -> None:
     from sluice.settings import Settings
 
     # Jobs are counted by what the status store knows, which forgets all but the last 1,000.
-    spark = session.start(Settings.current(), "benchmark", {"spark.ui.retainedJobs": "100000"})
+    spark = session.start_spark_session(Settings.current(), "benchmark", {"spark.ui.retainedJobs": "100000"})
     spark.sparkContext.setLogLevel("ERROR")
     medians = []
     with tempfile.TemporaryDirectory() as folder:

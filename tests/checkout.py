@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.server.home import SPARK_CONNECTION, environment
-from orchestration.server.preparation import prepare
+from orchestration.server.home import SPARK_CONNECTION, local_airflow_environment
+from orchestration.server.preparation import prepare_local_airflow
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,9 +50,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         patch.setenv("PATH", str(binaries), prepend=os.pathsep)
         connection = {**SPARK_CONNECTION, "extra": {"deploy-mode": "client", "spark-binary": stand_in.name}}
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-        for name, value in environment(settings).items():
+        for name, value in local_airflow_environment(settings).items():
             patch.setenv(name, value)
-        prepare(settings)
+        prepare_local_airflow(settings)
         yield Checkout(settings, root / "records.jsonl")
     shutil.rmtree(root, ignore_errors=True)
 

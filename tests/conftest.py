@@ -83,7 +83,7 @@ def spark() -> SparkSession:
     from sluice import session
 
     with variables_kept():
-        return session.start(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
+        return session.start_spark_session(settings_at(ROOT), "tests", {**LIVES_LONG, **FEW_ROWS})
 
 
 @contextmanager
@@ -159,8 +159,8 @@ class Lakehouse:
         reports: dict[str, FlowReport] = {}
         for stage in layers:
             try:
-                found = stages.run(self.workspace(mode, interval=interval), stage, tables)
-            except stages.Failed as failed:
+                found = stages.run_pipeline_stage(self.workspace(mode, interval=interval), stage, tables)
+            except stages.FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
             reports |= {report.flow: report for report in found}
         return reports
@@ -174,13 +174,13 @@ class Lakehouse:
 
     def outcomes(self) -> list[Mapping[str, Any]]:
         """The delivery ledger."""
-        return ledger.deliveries(self.settings, self.name)
+        return ledger.read_delivery_ledger(self.settings, self.name)
 
     def versions(self) -> dict[str, int | None]:
         """The version of every table."""
         from sluice.lake import log
 
-        return {name: log.version(path) for name, path in self.workspace().tables().items()}
+        return {name: log.latest_table_version(path) for name, path in self.workspace().tables().items()}
 
     def files(self, layers: Sequence[str] = ("silver", "gold")) -> set[str]:
         """The data files of layers on disk."""

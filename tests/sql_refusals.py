@@ -125,7 +125,7 @@ def main() -> None:
 
     from sluice import session
 
-    spark = session.start(settings_at(ROOT), "sql_refusals")
+    spark = session.start_spark_session(settings_at(ROOT), "sql_refusals")
     part, text = page_part(spark), PAGE.read_text(encoding="utf-8")
     PAGE.write_text(text.replace(written_part(), part), encoding="utf-8")
     spark.stop()

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration.dag_run.request import named
+from orchestration.dag_run.request import dag_run_name
 from sluice.settings import Settings
 
 TIMEOUT_SECONDS = 10
@@ -27,10 +27,10 @@ COUNTS = ("quarantined", "dropped", "rescued", "suppressed")
 log = logging.getLogger(__name__)
 
 
-def send(kind: str, text: str, **facts: Any) -> bool:
+def send_alert(kind: str, text: str, **facts: Any) -> bool:
     """POST an alert as JSON: `kind`, `text` (a sentence), `at` and the facts. Whether it was taken; raises nothing."""
     try:
-        receiver = _receiver()
+        receiver = _alert_receiver_address()
         if receiver is None:
             return False
         body = {"kind": kind, "text": text, "at": datetime.now(UTC).isoformat(timespec="seconds"), **facts}
@@ -49,12 +49,12 @@ def task_failed(context: Any) -> None:
     """Airflow's callback for a task that failed and is not tried again."""
     task = context["ti"]
     error = type(context.get("exception")).__name__
-    send(
+    send_alert(
         "task failed",
         f"Task {task.task_id} of {task.dag_id} failed at try {task.try_number} ({error}).",
         pipeline=task.dag_id,
         task=task.task_id,
-        run=named(task.dag_id, task.run_id),
+        run=dag_run_name(task.dag_id, task.run_id),
         try_number=task.try_number,
         error=error,
     )
@@ -62,29 +62,29 @@ def task_failed(context: Any) -> None:
 
 def deadline_missed(pipeline: str, deadline: str, context: Any) -> None:
     """Airflow's callback for a run that has not ended in time; only Airflow 3 calls it."""
-    run = named(pipeline, context["dag_run"]["dag_run_id"])
-    send("run late", f"A run of {pipeline} has not ended after {deadline}.", pipeline=pipeline, run=run, deadline=deadline)
+    run = dag_run_name(pipeline, context["dag_run"]["dag_run_id"])
+    send_alert("run late", f"A run of {pipeline} has not ended after {deadline}.", pipeline=pipeline, run=run, deadline=deadline)
 
 
-def stale(pipeline: str, table: str, age: timedelta, freshness: str) -> None:
+def alert_stale_table(pipeline: str, table: str, age: timedelta, freshness: str) -> None:
     """A published table whose data is older than it may be."""
     seconds = round(age.total_seconds())
     text = (
         f"{pipeline}.{table} has had no new data for {age.days} days and {age.seconds // 3600} hours; its target is {freshness}."
     )
-    send("stale table", text, pipeline=pipeline, table=table, age_seconds=seconds, freshness=freshness)
+    send_alert("stale table", text, pipeline=pipeline, table=table, age_seconds=seconds, freshness=freshness)
 
 
-def erasure_open(pipeline: str, request: str, state: str, due_at: datetime, now: datetime) -> None:
+def alert_open_erasure(pipeline: str, request: str, state: str, due_at: datetime, now: datetime) -> None:
     """A request to erase somebody that is not done with, shortly before its deadline or after it."""
     days = int((due_at - now) / timedelta(days=1))
     late = "is overdue" if due_at < now else f"must be certified in {days} days at the latest"
     text = f"The erasure {request} of {pipeline} {late}; it is '{state}'."
     kind = "erasure late" if due_at < now else "erasure due"
-    send(kind, text, pipeline=pipeline, request=request, state=state, due_at=due_at.isoformat(), days_left=days)
+    send_alert(kind, text, pipeline=pipeline, request=request, state=state, due_at=due_at.isoformat(), days_left=days)
 
 
-def rules_over(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:
+def alert_exceeded_rules(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:
     """An alert for each rule of `alert_when` that more rows failed in this report than it allows."""
     for flow in report.get("flows", []):
         counts = {name: flow.get(name) or 0 for name in COUNTS}
@@ -96,10 +96,10 @@ def rules_over(pipeline: str, run: str, report: Mapping[str, Any], alert_when: M
             rows = counts.get(rule, 0)
             if table == flow.get("flow") and rows > most:
                 text = f"{rows} rows of {pipeline}.{table} failed '{rule}' in one run; at most {most:g} may."
-                send("rule threshold", text, pipeline=pipeline, table=table, rule=rule, rows=rows, at_most=most, run=run)
+                send_alert("rule threshold", text, pipeline=pipeline, table=table, rule=rule, rows=rows, at_most=most, run=run)
 
 
-def _receiver() -> str | None:
+def _alert_receiver_address() -> str | None:
     value = os.environ.get("SLUICE_ALERTS", "").strip()
     if value and "://" not in value:
         value = (Settings.current().root / value).read_text().strip()

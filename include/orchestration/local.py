@@ -9,23 +9,23 @@ import os
 import sys
 
 from orchestration.backfill import process
-from orchestration.backfill.arguments import translated
-from orchestration.erasure.ids import DAG_ID, refuse_identifiers
+from orchestration.backfill.arguments import translate_airflow_arguments
+from orchestration.erasure.ids import DAG_ID, refuse_identifiers_in_arguments
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
-from orchestration.server.deployed import command_environment, deployed_address
+from orchestration.server.deployed import deployed_airflow_address, deployed_command_environment
 from orchestration.server.home import (
     DEFAULT_PORT,
     LOGIN,
-    address,
     airflow_command,
-    environment,
-    home,
-    password,
-    process_environment,
+    local_airflow_address,
+    local_airflow_environment,
+    local_airflow_home,
+    local_airflow_password,
+    local_airflow_process_environment,
 )
-from orchestration.server.preparation import prepare
-from orchestration.server.processes import LocalAirflow, client, running_instance, stop_running
+from orchestration.server.preparation import prepare_local_airflow
+from orchestration.server.processes import LocalAirflow, find_running_airflow, local_airflow_client, stop_running_airflow
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -34,15 +34,15 @@ __all__ = [
     "LOGIN",
     "Client",
     "LocalAirflow",
-    "address",
     "airflow_line",
-    "client",
-    "environment",
-    "home",
-    "password",
-    "prepare",
-    "running_instance",
-    "stop_running",
+    "find_running_airflow",
+    "local_airflow_address",
+    "local_airflow_client",
+    "local_airflow_environment",
+    "local_airflow_home",
+    "local_airflow_password",
+    "prepare_local_airflow",
+    "stop_running_airflow",
 ]
 
 
@@ -54,21 +54,21 @@ def main(arguments: list[str]) -> None:
     settings = Settings.current()
     match arguments:
         case ["prepare"]:
-            prepare(settings)
-        case ["exec", *rest] if deployed_address():
-            refuse_identifiers(rest)
-            command = airflow_command(*translated(rest))
-            os.execve(command[0], command, command_environment())
+            prepare_local_airflow(settings)
+        case ["exec", *rest] if deployed_airflow_address():
+            refuse_identifiers_in_arguments(rest)
+            command = airflow_command(*translate_airflow_arguments(rest))
+            os.execve(command[0], command, deployed_command_environment())
         case ["exec", *rest]:
-            prepare(settings)
-            refuse_identifiers(rest)
-            asked = translated(rest)
+            prepare_local_airflow(settings)
+            refuse_identifiers_in_arguments(rest)
+            asked = translate_airflow_arguments(rest)
             if asked[:2] == ["dags", "backfill"]:  # of Airflow 2; its schedule has to wait
-                sys.exit(process.run(settings, asked))
-            running = running_instance(settings)
+                sys.exit(process.run_airflow_backfill(settings, asked))
+            running = find_running_airflow(settings)
             port = running[1] if running else DEFAULT_PORT
             command = airflow_command(*asked)
-            os.execve(command[0], command, process_environment(settings, port=port))
+            os.execve(command[0], command, local_airflow_process_environment(settings, port=port))
         case _:
             raise UsageError("Say 'prepare', or 'exec' and what Airflow is to do, as in: exec dags list")
 

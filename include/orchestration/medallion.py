@@ -9,11 +9,11 @@ from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
-from orchestration.dag_run.form import trigger_form
-from orchestration.dag_run.stages import DELETIONS, UPKEEP, VERIFY, Stage, layers_of_pipeline, stages_of_pipeline
-from orchestration.deadline import deadline
+from orchestration.dag_run.form import trigger_form_fields
+from orchestration.dag_run.stages import DELETIONS, UPKEEP, VERIFY, Stage, all_stages_of_pipeline, layer_stages_of_pipeline
+from orchestration.deadline import deadline_alert_options
 from orchestration.published import PublishOperator
-from orchestration.server.home import pool_name
+from orchestration.server.home import airflow_pool_name
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from sluice.declare import Pipeline
 
@@ -37,45 +37,45 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
     with DAG(
         dag_id=pipeline.name,
         description=pipeline.description,
-        doc_md=_documentation(pipeline),
+        doc_md=_dag_documentation(pipeline),
         schedule=CronDataIntervalTimetable(pipeline.schedule, timezone="UTC"),
         start_date=FIRST_DAY,
         catchup=False,
         max_active_runs=1,
-        params=trigger_form(),
+        params=trigger_form_fields(),
         tags=["sluice", "medallion"],
         default_args={**TASK_DEFAULTS, "owner": pipeline.owner},
-        **deadline(pipeline),
+        **deadline_alert_options(pipeline),
     ) as dag:
         with TaskGroup("layers", prefix_group_id=False, tooltip="From deliveries to what is asked"):
-            layers = [_task(pipeline, stage) for stage in layers_of_pipeline(pipeline)]
-        deletions = _task(pipeline, DELETIONS)
+            layers = [_stage_task(pipeline, stage) for stage in layer_stages_of_pipeline(pipeline)]
+        deletions = _stage_task(pipeline, DELETIONS)
         chain(*layers, deletions)
         if pipeline.publishes:
             with TaskGroup("publish", prefix_group_id=False, tooltip="Tell other DAGs of new versions") as publish:
                 for table in pipeline.publishes:
-                    _publish(pipeline, table)
+                    _publish_task(pipeline, table)
             chain(deletions, publish)  # not before: nobody is to copy the rows of erased people
         with TaskGroup("upkeep", prefix_group_id=False, tooltip="Keep files few, large and needed"):
-            upkeep = [_task(pipeline, stage) for stage in UPKEEP]
+            upkeep = [_stage_task(pipeline, stage) for stage in UPKEEP]
             chain(deletions, *upkeep)
-        chain(upkeep[-1], _task(pipeline, VERIFY))  # the last one: where it fails, everything else is done
+        chain(upkeep[-1], _stage_task(pipeline, VERIFY))  # the last one: where it fails, everything else is done
     return dag
 
 
-def _task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
+def _stage_task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
     return SluiceSparkSubmitOperator(
         task_id=stage.name,
         task_display_name=stage.title,
         pipeline=pipeline.name,
         stage=stage.name,
         alert_when=pipeline.alert_when,
-        pool=pool_name(pipeline.name),
+        pool=airflow_pool_name(pipeline.name),
         doc_md=stage.text,
     )
 
 
-def _publish(pipeline: Pipeline, table: str) -> PublishOperator:
+def _publish_task(pipeline: Pipeline, table: str) -> PublishOperator:
     return PublishOperator(
         task_id=f"publish_{table}",
         task_display_name=f"Publish {table}",
@@ -88,8 +88,8 @@ def _publish(pipeline: Pipeline, table: str) -> PublishOperator:
     )
 
 
-def _documentation(pipeline: Pipeline) -> str:
-    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in stages_of_pipeline(pipeline))
+def _dag_documentation(pipeline: Pipeline) -> str:
+    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in all_stages_of_pipeline(pipeline))
     published = ", ".join(f"`sluice://{pipeline.name}/{table}`" for table in pipeline.publishes) or "nothing"
     return f"""{pipeline.description}
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from orchestration.erasure.ids_only import IdsOnly
+from orchestration.erasure.ids import RequestIdsOnly
 from orchestration.line import airflow_line
 from orchestration.server import sqlite
-from orchestration.ui.history_page import history_page
-from orchestration.ui.links import PAGES, links
+from orchestration.ui.history_page import render_history_page
+from orchestration.ui.links import PAGES, stage_task_links
 from sluice.settings import Settings
 
 
 @cache
-def _application() -> Any:
+def _make_history_application() -> Any:
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
     from airflow.api_fastapi.core_api.security import requires_access_dag
     from fastapi import Depends, FastAPI, HTTPException
@@ -28,7 +28,7 @@ def _application() -> Any:
     # Airflow lets anybody in to an application of a plugin that does not ask for itself.
     @application.get("/{dag_id}/history", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))])
     def history(dag_id: str, stage: str = "") -> HTMLResponse:
-        page = history_page(Settings.current(), dag_id, stage)
+        page = render_history_page(Settings.current(), dag_id, stage)
         if page is None:
             raise HTTPException(404, "There is no such pipeline.")
         return HTMLResponse(page, headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
@@ -36,17 +36,17 @@ def _application() -> Any:
     return application
 
 
-async def _pages(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
+async def _serve_history_pages(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
     # Built at the first request: every process of Airflow loads its plugins, and one of them serves pages.
-    await _application()(scope, receive, send)
+    await _make_history_application()(scope, receive, send)
 
 
-def _middlewares() -> list[dict[str, Any]]:
-    one_writer = [{"name": "one writer on SQLite", "middleware": sqlite.OneWriter}] if sqlite.is_used() else []
-    return [*one_writer, {"name": "ids of erasure requests only", "middleware": IdsOnly}]
+def _api_server_middlewares() -> list[dict[str, Any]]:
+    one_writer = [{"name": "one writer on SQLite", "middleware": sqlite.OneWriter}] if sqlite.is_sqlite_used() else []
+    return [*one_writer, {"name": "ids of erasure requests only", "middleware": RequestIdsOnly}]
 
 
-def _blueprint() -> Any:
+def _make_history_blueprint() -> Any:
     from airflow.www.auth import has_access_dag  # type: ignore[import-not-found]  # Airflow 2 alone has it
     from flask import Blueprint, abort, request  # type: ignore[import-not-found]
 
@@ -55,12 +55,12 @@ def _blueprint() -> Any:
     @blueprint.get("/<dag_id>/history")  # type: ignore[untyped-decorator]
     @has_access_dag("GET")  # type: ignore[untyped-decorator]
     def history(dag_id: str) -> Any:
-        return history_page(Settings.current(), dag_id, request.args.get("stage", "")) or abort(404)
+        return render_history_page(Settings.current(), dag_id, request.args.get("stage", "")) or abort(404)
 
     return blueprint
 
 
-LINKS = list(links())
+LINKS = list(stage_task_links())
 
 
 class SluicePlugin(AirflowPlugin):
@@ -68,6 +68,6 @@ class SluicePlugin(AirflowPlugin):
 
     name = "sluice"
     operator_extra_links = LINKS
-    fastapi_apps = [{"name": "sluice", "app": _pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
-    fastapi_root_middlewares = _middlewares() if airflow_line() == 3 else []
-    flask_blueprints = [_blueprint()] if airflow_line() == 2 else []
+    fastapi_apps = [{"name": "sluice", "app": _serve_history_pages, "url_prefix": PAGES}] if airflow_line() == 3 else []
+    fastapi_root_middlewares = _api_server_middlewares() if airflow_line() == 3 else []
+    flask_blueprints = [_make_history_blueprint()] if airflow_line() == 2 else []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, BaseOperator
 
 from orchestration import alerts
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,13 +45,17 @@ class DataVersion:
     rows: int | None
 
 
-def data_version(settings: Settings, pipeline: str, table: str) -> DataVersion | None:
+def find_latest_data_version(settings: Settings, pipeline: str, table: str) -> DataVersion | None:
     """What the table's log says, read without a JVM; None where there is no table."""
     from deltalake import DeltaTable  # not at the top: Airflow parses this module
 
     from sluice.runs import ledger
 
-    found = [entry for entry in ledger.tables(settings, pipeline) if entry["table"] == table and entry["layer"] != "quarantine"]
+    found = [
+        entry
+        for entry in ledger.list_pipeline_tables(settings, pipeline)
+        if entry["table"] == table and entry["layer"] != "quarantine"
+    ]
     if not found:
         return None
     delta = DeltaTable(found[0]["path"])
@@ -82,13 +86,15 @@ class PublishOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look at the table and set the event. Raises AirflowSkipException where there is nothing to announce."""
-        found = data_version(Settings.current(), self.pipeline, self.table)
+        found = find_latest_data_version(Settings.current(), self.pipeline, self.table)
         if found is None:
             raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
         age = datetime.now(UTC) - found.at
-        if self.freshness and age > duration(self.freshness):
-            alerts.stale(self.pipeline, self.table, age, self.freshness)
-        if [_version(event) for event in _latest(context["inlet_events"][self.asset], 1)] == [found.version]:
+        if self.freshness and age > parse_duration(self.freshness):
+            alerts.alert_stale_table(self.pipeline, self.table, age, self.freshness)
+        if [_version_of_event(event) for event in _latest_asset_events(context["inlet_events"][self.asset], 1)] == [
+            found.version
+        ]:
             raise AirflowSkipException(f"{self.pipeline}.{self.table} still has the version {found.version}.")
         extra: dict[str, Any] = {"table": f"{self.pipeline}.{self.table}", "version": found.version, "rows": found.rows}
         context["outlet_events"][self.asset].extra = extra
@@ -107,33 +113,37 @@ class NewVersionOperator(BaseOperator):
 
     def execute(self, context: Context) -> int | None:
         """Compare versions. Raises AirflowSkipException."""
-        here = {version for event in _triggering(context, self.asset.uri) if (version := _version(event)) is not None}
+        here = {
+            version
+            for event in _triggering_asset_events(context, self.asset.uri)
+            if (version := _version_of_event(event)) is not None
+        }
         if not here:
             return None
         run = context["dag_run"]
-        for event in _latest(context["inlet_events"][self.asset], LOOKED_AT):
-            others = [one for one in _started(event) if one.dag_id == run.dag_id and one.run_id != run.run_id]
+        for event in _latest_asset_events(context["inlet_events"][self.asset], LOOKED_AT):
+            others = [one for one in _dag_runs_started_by(event) if one.dag_id == run.dag_id and one.run_id != run.run_id]
             if any(str(getattr(one.state, "value", one.state)) == "success" for one in others):
-                here.discard(_version(event) or -1)
+                here.discard(_version_of_event(event) or -1)
         if not here:
             raise AirflowSkipException(f"{self.asset.uri} has no version that this DAG has not used.")
         return max(here)
 
 
-def _latest(events: Any, count: int) -> list[Any]:
+def _latest_asset_events(events: Any, count: int) -> list[Any]:
     if hasattr(events, "ascending"):  # Airflow 3 asks its server, which need not send them all
         return list(events.ascending(False).limit(count))
     return list(events)[-count:]
 
 
-def _triggering(context: Any, uri: str) -> Iterable[Any]:
+def _triggering_asset_events(context: Any, uri: str) -> Iterable[Any]:
     by_asset = context.get("triggering_asset_events") or context.get("triggering_dataset_events") or {}
     return [event for asset in by_asset if getattr(asset, "uri", asset) == uri for event in by_asset[asset]]
 
 
-def _version(event: Any) -> int | None:
+def _version_of_event(event: Any) -> int | None:
     return (event.extra or {}).get("version")
 
 
-def _started(event: Any) -> Iterable[Any]:
+def _dag_runs_started_by(event: Any) -> Iterable[Any]:
     return getattr(event, "created_dagruns", None) or ()

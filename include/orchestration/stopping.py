@@ -13,51 +13,51 @@ _FOR_A_JVM = 5.0
 """Seconds that a JVM has to see that the process is gone whose session it has."""
 
 
-def stop_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
+def stop_process_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
     """Return when the leader `pid` of a process group, and the group with it, is gone."""
     try:
         leader = psutil.Process(pid)
     except psutil.NoSuchProcess:
         return
-    if not gone_within(leader, ask_seconds):
-        signal_group(pid, signal.SIGTERM)
-        gone_within(leader, terminate_seconds)
-    signal_group(pid, signal.SIGKILL)  # also what a leader left behind
-    gone_within(leader, 5)
+    if not is_process_gone_within(leader, ask_seconds):
+        signal_process_group(pid, signal.SIGTERM)
+        is_process_gone_within(leader, terminate_seconds)
+    signal_process_group(pid, signal.SIGKILL)  # also what a leader left behind
+    is_process_gone_within(leader, 5)
 
 
-def end_process(process: psutil.Process, terminate_seconds: float) -> None:
+def end_process_and_jvm(process: psutil.Process, terminate_seconds: float) -> None:
     """Return when a process that was asked in vain is gone, and its JVM with it: SIGTERM, wait, SIGKILL.
 
     It may be in a group with others, such as the shell's that started it. Its JVM ends by itself once it is gone, or is killed.
     """
-    jvms = [one for one in (*process.children(recursive=True), *_parents(process)) if "java" in one.name()]
+    jvms = [one for one in (*process.children(recursive=True), *_find_parent_processes(process)) if "java" in one.name()]
     process.terminate()
-    if not gone_within(process, terminate_seconds):
+    if not is_process_gone_within(process, terminate_seconds):
         process.kill()
-        gone_within(process, 5)
+        is_process_gone_within(process, 5)
     for jvm in jvms:
-        if not gone_within(jvm, _FOR_A_JVM):
+        if not is_process_gone_within(jvm, _FOR_A_JVM):
             jvm.kill()
-            gone_within(jvm, 5)
+            is_process_gone_within(jvm, 5)
 
 
-def _parents(process: psutil.Process) -> list[psutil.Process]:
+def _find_parent_processes(process: psutil.Process) -> list[psutil.Process]:
     parent = process.parent()
     return [] if parent is None else [parent]
 
 
-def gone_within(process: psutil.Process, seconds: float) -> bool:
+def is_process_gone_within(process: psutil.Process, seconds: float) -> bool:
     """Whether the process ends in that time. One that has ended and waits for its parent counts as gone."""
     deadline = time.monotonic() + seconds
-    while is_alive(process):
+    while is_process_alive(process):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.1)
     return True
 
 
-def is_alive(process: psutil.Process) -> bool:
+def is_process_alive(process: psutil.Process) -> bool:
     """Whether it runs; a process that took over the same id later is not it."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
@@ -65,7 +65,7 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def signal_group(group: int, number: signal.Signals) -> None:
+def signal_process_group(group: int, number: signal.Signals) -> None:
     """Send a signal to a process group, if there still is one."""
     try:
         os.killpg(group, number)
@@ -74,4 +74,4 @@ def signal_group(group: int, number: signal.Signals) -> None:
 
 
 if __name__ == "__main__":
-    stop_group(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+    stop_process_group(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))

@@ -27,7 +27,7 @@ _HEADER = b"crc\x00"
 
 
 @dataclass(frozen=True)
-class Damage:
+class LogDamage:
     """A file of a log that is not as it was written. version: the commit's, or the one that a checkpoint is of. what: as "is empty"."""
 
     file: str
@@ -43,28 +43,28 @@ class DamagedLog(SluiceError):
     """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
 
 
-def opened_table(path: str, version: int | None = None) -> DeltaTable:
+def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
     """A table, for whoever reads it in Python. Raises DamagedLog, and TableNotFoundError where there is none."""
-    check_logs({path: path})
+    check_table_logs({path: path})
     return DeltaTable(path, version=version)
 
 
-def check_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
+def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
     """Raises DamagedLog for the first of the tables, paths by name, whose log is damaged. pipeline: whose they are, where it is known."""
     for name, path in tables.items():
-        damaged = next(find_damage(path), None)
+        damaged = next(find_log_damage(path), None)
         if damaged is not None:
             called = f"'{name}' ({path})" if name != path else path
             raise DamagedLog(
                 f"The log of the table {called} is damaged: {damaged}, as when power is lost. Nothing of it is read or written, since what "
-                f"the file held would be missed for ever. Put it right: {_remedy(pipeline or _pipeline_around(path))}"
+                f"the file held would be missed for ever. Put it right: {_repair_advice(pipeline or _find_pipeline_of_table(path))}"
             )
 
 
-def find_damage(path: str) -> Iterator[Damage]:
+def find_log_damage(path: str) -> Iterator[LogDamage]:
     """What is damaged in a table's log, commits by version first. Of those that no reader takes any more, only whether they are empty."""
     folder = Path(path) / LOG
-    commits, checkpoints = list_versions(folder)
+    commits, checkpoints = list_log_versions(folder)
     if not commits and not checkpoints:
         return
     of_checkpoint = max(checkpoints, default=-1)
@@ -75,13 +75,13 @@ def find_damage(path: str) -> Iterator[Damage]:
         else:  # unless it came while the folder was listed, which takes more than an instant
             what = None if (folder / f"{version:020d}.json").exists() else "is missing, and later commits are there"
         if what:
-            yield Damage(f"{version:020d}.json", version, what)
+            yield LogDamage(f"{version:020d}.json", version, what)
     for file in checkpoints.get(of_checkpoint, []):
         if not _ends_as_parquet(file):
-            yield Damage(file.name, of_checkpoint, "is cut", is_commit=False)
+            yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
 
 
-def list_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
+def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
     """The commits of a log by version, and the files of its checkpoints. Both empty where a table was not made to its end."""
     commits: dict[int, Path] = {}
     checkpoints: dict[int, list[Path]] = {}
@@ -93,10 +93,10 @@ def list_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]
     return commits, checkpoints
 
 
-def matches_checksum(file: Path, content: bytes) -> bool | None:
+def matches_file_checksum(file: Path, content: bytes) -> bool | None:
     """Whether a file's content is that of the checksum which Hadoop's file system wrote beside it; None where there is no such checksum."""
     try:
-        sums = checksum_beside(file).read_bytes()
+        sums = checksum_file_path(file).read_bytes()
     except OSError:
         return None
     size = int.from_bytes(sums[4:8], "big")
@@ -106,7 +106,7 @@ def matches_checksum(file: Path, content: bytes) -> bool | None:
     return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
 
 
-def checksum_beside(file: Path) -> Path:
+def checksum_file_path(file: Path) -> Path:
     """Where Hadoop's file system keeps a file's checksum."""
     return file.with_name(f".{file.name}.crc")
 
@@ -125,7 +125,7 @@ def _commit_damage(file: Path, with_content: bool) -> str | None:
 def _content_damage(file: str, size: int, modified: int, inode: int) -> str | None:
     """What is wrong with a commit's content. By what tells this state of the file from others: a commit is never changed, and read once."""
     content = Path(file).read_bytes()
-    as_written = matches_checksum(Path(file), content)
+    as_written = matches_file_checksum(Path(file), content)
     if as_written is None:
         return None if _are_whole_actions(content) else "is cut"
     return None if as_written else "is not what its checksum says: it is cut, or was changed"
@@ -141,10 +141,10 @@ def _are_whole_actions(content: bytes) -> bool:
         return False
     # A DELETE of delta-rs counts the files of its change feed among those that it added.
     added = sum("add" in action or "cdc" in action for action in actions)
-    return all(_counted(action, "num_added_files") <= added for action in actions)
+    return all(_read_file_count(action, "num_added_files") <= added for action in actions)
 
 
-def _counted(action: Mapping[str, Any], name: str) -> int:
+def _read_file_count(action: Mapping[str, Any], name: str) -> int:
     """A count of files that delta-rs writes into a commit, which has no checksum beside it; 0 where it says none."""
     info = action.get("commitInfo")
     counts = info.get("operationMetrics") if isinstance(info, dict) else None
@@ -159,13 +159,13 @@ def _ends_as_parquet(file: Path) -> bool:
         return size > 2 * len(_PARQUET) and opened.read() == _PARQUET
 
 
-def _pipeline_around(path: str) -> str | None:
+def _find_pipeline_of_table(path: str) -> str | None:
     """The pipeline in whose lake a table lies; None where that cannot be seen."""
     folder = Path(path).parent.parent
     return folder.name if (folder / "_sluice").is_dir() else None
 
 
-def _remedy(pipeline: str | None) -> str:
+def _repair_advice(pipeline: str | None) -> str:
     return (
         f"sluice repair {pipeline}"
         if pipeline

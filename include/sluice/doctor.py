@@ -30,7 +30,7 @@ AIRFLOW_PORT = 8080
 
 
 @dataclass(frozen=True)
-class Check:
+class MachineCheck:
     """What one look found. `remedy` says what to do and is empty when `ok`."""
 
     name: str
@@ -52,47 +52,47 @@ def java_command() -> str | None:
     return shutil.which("java")
 
 
-def check_java() -> Check:
+def check_java() -> MachineCheck:
     """Whether Spark's java runs and is new enough. It is run: being on PATH proves nothing."""
     where = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
     remedy = f"Install Java {JAVA_AT_LEAST} or later (say, openjdk-17-jre-headless) or point JAVA_HOME at one"
     command = java_command()
     if command is None:
-        return Check("java", False, "none on PATH, and JAVA_HOME is not set", remedy)
+        return MachineCheck("java", False, "none on PATH, and JAVA_HOME is not set", remedy)
     try:
         told = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("java", False, f"{command} (from {where}) does not run: {type(error).__name__}", remedy)
+        return MachineCheck("java", False, f"{command} (from {where}) does not run: {type(error).__name__}", remedy)
     version = re.search(r'version "(?:1\.)?(\d+)([^"]*)"', told.stderr + told.stdout)
     if told.returncode != 0 or version is None:
         found = f"{command} (from {where}) does not tell its version; it ended with {told.returncode}"
-        return Check("java", False, found, remedy)
+        return MachineCheck("java", False, found, remedy)
     found = f"{version[1]}{version[2]} at {command} (from {where})"
     if int(version[1]) < JAVA_AT_LEAST:
-        return Check("java", False, f"{found}, but Spark needs {JAVA_AT_LEAST} or later", remedy)
-    return Check("java", True, found)
+        return MachineCheck("java", False, f"{found}, but Spark needs {JAVA_AT_LEAST} or later", remedy)
+    return MachineCheck("java", True, found)
 
 
-def check_python() -> Check:
+def check_python() -> MachineCheck:
     """Whether this interpreter is of a version that the pins were resolved for."""
     found = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro} at {sys.executable}"
     if sys.version_info[:2] in PYTHONS:
-        return Check("python", True, found)
-    return Check("python", False, f"{found}, but 3.11 or 3.12 is needed", "Name one: PYTHON=/its/path make ...")
+        return MachineCheck("python", True, found)
+    return MachineCheck("python", False, f"{found}, but 3.11 or 3.12 is needed", "Name one: PYTHON=/its/path make ...")
 
 
-def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment: str = ".venv") -> Check:
+def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment: str = ".venv") -> MachineCheck:
     """Whether the disk below `folder` has room: to install where the environment is not there yet, else to run."""
     if gigabytes is None:
         gigabytes = DISK_GB_TO_RUN if (folder / environment / "bin" / "sluice").exists() else DISK_GB_TO_INSTALL
     free = shutil.disk_usage(folder).free / 1e9
     found = f"{free:.1f} GB free below {folder}"
     if free >= gigabytes:
-        return Check("disk", True, found)
-    return Check("disk", False, f"{found}, but {gigabytes:g} GB are needed", "Make room or clone elsewhere")
+        return MachineCheck("disk", True, found)
+    return MachineCheck("disk", False, f"{found}, but {gigabytes:g} GB are needed", "Make room or clone elsewhere")
 
 
-def airflow_port() -> int | None:
+def requested_airflow_port() -> int | None:
     """The port that SLUICE_AIRFLOW_PORT asks for, None where it does not. Raises ValueError where that is no port."""
     told = os.environ.get("SLUICE_AIRFLOW_PORT")
     if not told:
@@ -102,12 +102,12 @@ def airflow_port() -> int | None:
     return int(told)
 
 
-def check_ports(ports: Iterable[int]) -> list[Check]:
+def check_ports(ports: Iterable[int]) -> list[MachineCheck]:
     """Whether each port can be listened on at 127.0.0.1."""
     return [_check_port(port) for port in ports]
 
 
-def _check_port(port: int) -> Check:
+def _check_port(port: int) -> MachineCheck:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As servers do: a port whose last connections are still closing is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -116,21 +116,21 @@ def _check_port(port: int) -> Check:
         except OSError as error:
             why = "in use" if error.errno == errno.EADDRINUSE else f"not to be had ({error.strerror})"
             remedy = "If Sluice's own Airflow has it: make down; else choose another with SLUICE_AIRFLOW_PORT"
-            return Check("port", False, f"127.0.0.1:{port} is {why}", remedy)
-    return Check("port", True, f"127.0.0.1:{port} is free")
+            return MachineCheck("port", False, f"127.0.0.1:{port} is {why}", remedy)
+    return MachineCheck("port", True, f"127.0.0.1:{port} is free")
 
 
-def check_airflow_port() -> Check:
+def check_airflow_port() -> MachineCheck:
     """Whether Airflow gets its port: the one asked for or none; where none is asked for, any will do."""
-    asked = airflow_port()
+    asked = requested_airflow_port()
     (check,) = check_ports([asked or AIRFLOW_PORT])
     if check.ok or asked is not None:
         return check
     (other,) = check_ports([0])
-    return Check("port", True, f"{check.found}; Airflow takes another") if other.ok else other
+    return MachineCheck("port", True, f"{check.found}; Airflow takes another") if other.ok else other
 
 
-def check_jars(folder: Path, checksums: Path) -> Check:
+def check_jars(folder: Path, checksums: Path) -> MachineCheck:
     """Whether `folder` holds the jars that `checksums` names (as sha256sum does), unaltered, and no other."""
     lines = checksums.read_text(encoding="ascii").splitlines()
     expected = {name: digest for digest, name in (line.split() for line in lines if line)}
@@ -138,18 +138,22 @@ def check_jars(folder: Path, checksums: Path) -> Check:
     wrong = [
         *(f"lacks {name}" for name in sorted(set(expected) - present)),
         *(f"holds {name}, which {checksums.name} does not name" for name in sorted(present - set(expected))),
-        *(f"holds an altered {name}" for name in sorted(present & set(expected)) if _sha256(folder / name) != expected[name]),
+        *(
+            f"holds an altered {name}"
+            for name in sorted(present & set(expected))
+            if _sha256_of_file(folder / name) != expected[name]
+        ),
     ]
     if wrong:
-        return Check("jars", False, f"{folder} {'; '.join(wrong)}", f"Remove {folder} and run make setup")
-    return Check("jars", True, f"{len(expected)} jars in {folder} have their checksums")
+        return MachineCheck("jars", False, f"{folder} {'; '.join(wrong)}", f"Remove {folder} and run make setup")
+    return MachineCheck("jars", True, f"{len(expected)} jars in {folder} have their checksums")
 
 
-def _sha256(path: Path) -> str:
+def _sha256_of_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def examine(environment: str = ".venv") -> list[Check]:
+def run_machine_checks(environment: str = ".venv") -> list[MachineCheck]:
     """All checks of this machine but the port's; the jars only where they have been fetched."""
     checks = [check_java(), check_python(), check_disk(environment=environment)]
     jars = ROOT / ".sluice" / "jars"
@@ -158,7 +162,7 @@ def examine(environment: str = ".venv") -> list[Check]:
     return checks
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="doctor", description="Whether this machine can run Sluice.")
     parser.add_argument("--port", action="store_true", help="also whether Airflow gets its port")
     parser.add_argument("--quiet", action="store_true", help="print only what fails")
@@ -170,12 +174,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print a line a check. Returns 0, or 2 where one failed."""
-    options = _arguments(argv)
+    options = _parse_arguments(argv)
     try:
         checks = (
             [check_jars(*map(Path, options.jars))]
             if options.jars
-            else [*examine(options.environment), *([check_airflow_port()] if options.port else [])]
+            else [*run_machine_checks(options.environment), *([check_airflow_port()] if options.port else [])]
         )
     except ValueError as error:
         print(error, file=sys.stderr)

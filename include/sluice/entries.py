@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 
 ENTRY = "entry"
 COUNTED = ("outcomes", "runs")
@@ -30,33 +30,33 @@ _Row = TypeVar("_Row", bound=Mapping[str, Any])
 _APPENDING = threading.Lock()
 
 
-def place(row: Mapping[str, Any], at: str) -> Place:
+def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
     """Where a row stands among those of both tables. at: its column with the time that counts where it has no entry."""
     entry = row.get(ENTRY)
     return (0, row[at]) if entry is None else (1, entry)
 
 
-def in_order(rows: Iterable[_Row], at: str) -> list[_Row]:
-    """Rows as they came. at: as of `place`."""
-    return sorted(rows, key=lambda row: place(row, at))
+def sort_by_entry(rows: Iterable[_Row], at: str) -> list[_Row]:
+    """Rows as they came. at: as of `entry_order_key`."""
+    return sorted(rows, key=lambda row: entry_order_key(row, at))
 
 
 @contextmanager
-def numbered(table: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+def rows_with_next_entries(table: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The rows with the next entries, to be appended to the table at that path within the context: flows of a process wait for each other."""
     with _APPENDING:
-        first = _last(table.rpartition("/")[0]) + 1
+        first = _last_shared_entry(table.rpartition("/")[0]) + 1
         yield [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
 
 
-def _last(folder: str) -> int:
-    return max(_last_of(f"{folder}/{name}") for name in COUNTED)
+def _last_shared_entry(folder: str) -> int:
+    return max(_last_entry_of_table(f"{folder}/{name}") for name in COUNTED)
 
 
-def _last_of(path: str) -> int:
+def _last_entry_of_table(path: str) -> int:
     if not DeltaTable.is_deltatable(path):
         return 0
-    table = opened_table(path)
+    table = open_checked_table(path)
     if all(field.name != ENTRY for field in table.schema().fields):
         return 0
     actions = table.get_add_actions(flatten=True)

@@ -40,19 +40,19 @@ _SAYS_NAMES_ONLY = frozenset({
 expressions, and with them literals: of what is compared with rows, of an identifier that is erased."""
 
 
-def last_condition(text: str) -> str | None:
+def last_error_condition(text: str) -> str | None:
     """The last condition that an error's text names: that of its innermost cause. None where it names none."""
-    known = _known_conditions()
+    known = _known_error_conditions()
     return next((word for word in reversed(_WORD.findall(text)) if word in known), None)
 
 
-def refused_query(error: Any) -> str:
+def explain_refused_query(error: Any) -> str:
     """Why Spark does not run a query: its own sentence where that holds names only, else the condition and where in the code it stands.
 
     error: an AnalysisException.
     """
     text = str(error)
-    condition = error.getCondition() or last_condition(text)
+    condition = error.getCondition() or last_error_condition(text)
     if condition and condition.split(".")[0] in _SAYS_NAMES_ONLY:
         return text.splitlines()[0]
     places = dict.fromkeys(place for one in error.getQueryContext() if (place := _call_site(one)))
@@ -70,18 +70,18 @@ def _call_site(context: Any) -> str:
 
 
 @cache
-def _known_conditions() -> frozenset[str]:
-    return frozenset(name for defined in _definitions() for name in _with_subclasses(defined))
+def _known_error_conditions() -> frozenset[str]:
+    return frozenset(name for defined in _load_condition_definitions() for name in _conditions_with_subclasses(defined))
 
 
-def _with_subclasses(defined: dict[str, Any]) -> Iterator[str]:
+def _conditions_with_subclasses(defined: dict[str, Any]) -> Iterator[str]:
     for name, definition in defined.items():
         yield name
         below = definition.get("subClass") or definition.get("sub_class") or {}
         yield from (f"{name}.{part}" for part in below)
 
 
-def _definitions() -> Iterator[dict[str, Any]]:
+def _load_condition_definitions() -> Iterator[dict[str, Any]]:
     found = importlib.util.find_spec("pyspark")
     home = Path(found.origin).parent if found and found.origin else None
     if home:

@@ -39,7 +39,7 @@ class StopRequested(SluiceError):
     """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest_name_hint(name: str, valid: Iterable[str]) -> str:
     """A hint to append to a message: the valid name that looks most like `name`, or which names there are."""
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)

@@ -24,7 +24,7 @@ def load_kept_request(path: Path, build: Callable[[Any], Said]) -> Said:
 
 def load_kept_object(path: Path, what: str, remedy: str) -> dict[str, Any]:
     """What a file says that holds a JSON object."""
-    return load_kept_json(path, what, remedy, _as_object)
+    return load_kept_json(path, what, remedy, _require_json_object)
 
 
 def load_kept_json(path: Path, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
@@ -39,7 +39,7 @@ def load_kept_json(path: Path, what: str, remedy: str, build: Callable[[Any], Sa
         raise KeptFileDamaged(f"{path} is damaged: in its {len(content):,} bytes is not {what}. {remedy}") from None
 
 
-def _as_object(said: Any) -> dict[str, Any]:
+def _require_json_object(said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise TypeError
     return said

@@ -16,7 +16,7 @@ def read_secret_file(path: Path) -> bytes:
     read the file or write into the folder, and where a link leaves the folder.
     """
     folder = Path(os.path.realpath(path.parent))
-    _check_folder(path.parent, folder.stat())
+    _check_secret_folder(path.parent, folder.stat())
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(folder):
         raise UsageError(
@@ -26,11 +26,11 @@ def read_secret_file(path: Path) -> bytes:
     # What is checked is what is read: the file that was opened.
     descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
-        _check_file(path, os.fstat(descriptor))
+        _check_secret_file(path, os.fstat(descriptor))
         return file.read()
 
 
-def problem_with(path: Path) -> str | None:
+def find_secret_file_problem(path: Path) -> str | None:
     """Why a secret's file is refused; None where it is not."""
     try:
         read_secret_file(path)
@@ -39,22 +39,22 @@ def problem_with(path: Path) -> str | None:
     return None
 
 
-def _check_folder(folder: Path, status: os.stat_result) -> None:
-    _check_owner(f"The folder of secrets, {folder},", folder, status)
+def _check_secret_folder(folder: Path, status: os.stat_result) -> None:
+    _check_secret_owner(f"The folder of secrets, {folder},", folder, status)
     # Where the sticky bit is set, as Kubernetes sets it, nobody can replace a file of somebody else.
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         raise UsageError(f"Others may put files into the folder of secrets, {folder}. Run: chmod 700 {folder}")
 
 
-def _check_file(path: Path, status: os.stat_result) -> None:
+def _check_secret_file(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"Secret file {path} is no regular file.")
-    _check_owner(f"Secret file {path}", path, status)
+    _check_secret_owner(f"Secret file {path}", path, status)
     if status.st_mode & 0o077:
         raise UsageError(f"Secret file {path} can be read by others. Run: chmod 600 {path}")
 
 
-def _check_owner(what: str, path: Path, status: os.stat_result) -> None:
+def _check_secret_owner(what: str, path: Path, status: os.stat_result) -> None:
     mine = os.geteuid()
     if status.st_uid not in (0, mine):
         raise UsageError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
+def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
     """The process's session, started if need be. A process under spark-submit has its JVM already; any other starts one here.
 
     conf: what this process wants otherwise than the file says; heard by the first start only.
@@ -28,10 +28,10 @@ def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) 
     os.environ["TZ"] = "UTC"
     time.tzset()
     make_private_folder(settings.spark_local)  # shuffled and spilt rows, of restricted tables, too
-    session_folders.tidy(settings)
+    session_folders.remove_empty_session_folders(settings)
     from pyspark.sql import SparkSession
 
-    _quiet()
+    _silence_query_logs()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -39,18 +39,18 @@ def start(settings: Settings, name: str, conf: Mapping[str, str] | None = None) 
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _keep_standard_output(session)
+    _keep_standard_output_from_jvm(session)
     return session
 
 
-def _keep_standard_output(session: SparkSession) -> None:
+def _keep_standard_output_from_jvm(session: SparkSession) -> None:
     """Take standard output from the JVM: it belongs to the job, and Delta's VACUUM prints "Deleted 0 files" to it."""
     jvm: Any = session._jvm
     console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
     console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
 
 
-def _quiet() -> None:
+def _silence_query_logs() -> None:
     """Keep PySpark from logging each query that fails with its stack trace and its plan, which may hold data."""
     if os.environ.get("SLUICE_DEBUG"):
         return

@@ -20,19 +20,19 @@ _SHARED = ("blockmgr-", "spark-")
 _DAY = 86_400
 
 
-def running(settings: Settings) -> list[Path]:
+def session_folders_in_use(settings: Settings) -> list[Path]:
     """Those of sessions that go on, this process's own among them."""
-    every = list(_processes())
-    return [path for path in _folders(settings) if _is_in_use(path, every, settings)]
+    every = list(_list_processes())
+    return [path for path in _list_session_folders(settings) if _is_session_folder_in_use(path, every, settings)]
 
 
-def ended(settings: Settings) -> list[Path]:
+def abandoned_session_folders(settings: Settings) -> list[Path]:
     """Those of sessions that go on no more: they were killed."""
-    in_use = set(running(settings))
-    return [path for path in _folders(settings) if path not in in_use]
+    in_use = set(session_folders_in_use(settings))
+    return [path for path in _list_session_folders(settings) if path not in in_use]
 
 
-def tidy(settings: Settings) -> None:
+def remove_empty_session_folders(settings: Settings) -> None:
     """Remove the empty folders of sessions that have ended: Spark leaves them. One of a day ago is nobody's that is about to start."""
     for path in settings.spark_local.glob(f"{OF_SESSION}*"):
         try:
@@ -51,7 +51,7 @@ class _Process(NamedTuple):
     user: int | None
 
 
-def _processes() -> Iterator[_Process]:
+def _list_processes() -> Iterator[_Process]:
     for one in psutil.process_iter(["cmdline", "environ", "create_time", "uids"]):
         told = one.info
         is_spark = any("org.apache.spark" in word for word in told["cmdline"] or ())
@@ -59,11 +59,11 @@ def _processes() -> Iterator[_Process]:
         yield _Process(is_spark, local, told["create_time"] or 0.0, told["uids"].real if told["uids"] else None)
 
 
-def _folders(settings: Settings) -> list[Path]:
+def _list_session_folders(settings: Settings) -> list[Path]:
     return [path for path in sorted(settings.spark_local.glob("*")) if path.name.startswith((*_SHARED, OF_SESSION))]
 
 
-def _is_in_use(path: Path, processes: Sequence[_Process], settings: Settings) -> bool:
+def _is_session_folder_in_use(path: Path, processes: Sequence[_Process], settings: Settings) -> bool:
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 
 LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
@@ -32,7 +32,7 @@ _DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
-def is_name(text: str) -> bool:
+def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may be called so: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None
 
@@ -81,7 +81,7 @@ class Settings:
         """
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
         name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
-        said = _environment(root, name)
+        said = _read_environment_file(root, name)
         lake = said["lake"]
         settings = cls(
             root=root,
@@ -96,12 +96,12 @@ class Settings:
             spark_profile=said["profile"],
             spark_master=said["master"],
             secrets_given=Path(given) if (given := os.environ.get("SLUICE_SECRETS_GIVEN")) else None,
-            retain=_retain(name),
-            erasure_approval=_yes_or_no("SLUICE_ERASURE_APPROVAL"),
+            retain=_read_retention_override(name),
+            erasure_approval=_read_yes_or_no("SLUICE_ERASURE_APPROVAL"),
         )
         profiles = settings.spark_profiles()
         if settings.spark_profile not in profiles:
-            hint = nearest(settings.spark_profile, profiles)
+            hint = nearest_name_hint(settings.spark_profile, profiles)
             raise UsageError(f"There is no Spark profile '{settings.spark_profile}' (environment '{name}').{hint}")
         return settings
 
@@ -137,7 +137,7 @@ class Settings:
             return defaults
         # Of two lines for one property Spark takes the later.
         parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
-        return _kept(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
+        return _write_if_changed(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
 
     def table_path(self, pipeline: str, layer: str, table: str, *, restricted: bool = False) -> str:
         """Where a table lies: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
@@ -200,20 +200,22 @@ class Settings:
         return {**environment, "SPARK_SUBMIT_OPTS": options}
 
 
-def pipeline_names(settings: Settings) -> list[str]:
+def list_pipeline_names(settings: Settings) -> list[str]:
     """The pipelines of this checkout: the folders of include/pipelines that hold a pipeline.py."""
     return sorted(path.parent.name for path in (settings.root / "include" / "pipelines").glob("*/pipeline.py"))
 
 
-def known_pipeline(settings: Settings, name: str) -> str:
+def require_known_pipeline(settings: Settings, name: str) -> str:
     """The name again. Raises UsageError for a pipeline that is not there."""
-    names = pipeline_names(settings)
+    names = list_pipeline_names(settings)
     if name not in names:
-        raise UsageError(f"There is no pipeline '{name}'.{nearest(name, names)} A pipeline is a folder of include/pipelines.")
+        raise UsageError(
+            f"There is no pipeline '{name}'.{nearest_name_hint(name, names)} A pipeline is a folder of include/pipelines."
+        )
     return name
 
 
-def _environment(root: Path, name: str) -> dict[str, str]:
+def _read_environment_file(root: Path, name: str) -> dict[str, str]:
     """What the file of an environment says, by name, after what variables say. All of it must be said."""
     folder = root / "environments"
     if not folder.is_dir():  # a root that is made of parts of a checkout
@@ -221,7 +223,7 @@ def _environment(root: Path, name: str) -> dict[str, str]:
     names = sorted(path.stem for path in folder.glob("*.toml"))
     if name not in names:
         raise UsageError(
-            f"There is no environment '{name}'.{nearest(name, names)} SLUICE_ENV names a file of {folder}, without .toml."
+            f"There is no environment '{name}'.{nearest_name_hint(name, names)} SLUICE_ENV names a file of {folder}, without .toml."
         )
     path = folder / f"{name}.toml"
     try:
@@ -229,12 +231,14 @@ def _environment(root: Path, name: str) -> dict[str, str]:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     spark = read.pop("spark", {})
-    said = _said(path, "", PLACES, read) | _said(path, "spark.", SPARK, spark if isinstance(spark, dict) else {})
+    said = _require_text_settings(path, "", PLACES, read) | _require_text_settings(
+        path, "spark.", SPARK, spark if isinstance(spark, dict) else {}
+    )
     variables = {**{one: f"SLUICE_{one.upper()}" for one in PLACES}, **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK}}
     return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
 
 
-def _retain(environment: str) -> str | None:
+def _read_retention_override(environment: str) -> str | None:
     """What stands in for every pipeline's retention time. A short one takes files from readers, so not where it matters."""
     given = os.environ.get("SLUICE_RETAIN")
     if given and environment == "prod":
@@ -244,24 +248,24 @@ def _retain(environment: str) -> str | None:
     return given or None
 
 
-def _yes_or_no(variable: str) -> bool:
+def _read_yes_or_no(variable: str) -> bool:
     given = os.environ.get(variable) or "no"
     if given not in ("yes", "no"):
         raise UsageError(f"{variable} is 'yes' or 'no', not '{given}'.")
     return given == "yes"
 
 
-def _said(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:
+def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], read: dict[str, Any]) -> dict[str, str]:
     for key in read:
         if key not in wanted:
-            raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest(key, wanted)}")
+            raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest_name_hint(key, wanted)}")
     for key in wanted:
         if not (isinstance(read.get(key), str) and read[key]):
             raise UsageError(f"{path}: '{prefix}{key}' must be said, as a text.")
     return {key: str(read[key]) for key in wanted}
 
 
-def _kept(path: Path, content: str) -> Path:
+def _write_if_changed(path: Path, content: str) -> Path:
     """The file with that content, written only where it is not there yet."""
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ _INSTEAD = "(not shown: it may quote rows)"
 
 
 @contextmanager
-def texts_withheld() -> Iterator[None]:
+def library_texts_withheld() -> Iterator[None]:
     """Meanwhile, this process prints of libraries' log records, warnings and errors of threads only of which kind they are and where.
 
     SLUICE_DEBUG=1 prints them whole.
@@ -28,12 +28,12 @@ def texts_withheld() -> Iterator[None]:
         return
     make, shown = logging.getLogRecordFactory(), warnings.formatwarning
     of_thread, of_nobody = threading.excepthook, sys.unraisablehook
-    logging.setLogRecordFactory(lambda *words, **named: _without_text(make(*words, **named)))
-    warnings.formatwarning = _formatted_warning
-    threading.excepthook = lambda failed: _print_kind(
+    logging.setLogRecordFactory(lambda *words, **named: _strip_record_text(make(*words, **named)))
+    warnings.formatwarning = _format_warning_without_text
+    threading.excepthook = lambda failed: _print_error_kind(
         failed.exc_type, f"in thread {failed.thread.name if failed.thread else '?'}"
     )
-    sys.unraisablehook = lambda failed: _print_kind(failed.exc_type, "where nobody could catch it")
+    sys.unraisablehook = lambda failed: _print_error_kind(failed.exc_type, "where nobody could catch it")
     try:
         yield
     finally:
@@ -42,7 +42,7 @@ def texts_withheld() -> Iterator[None]:
         threading.excepthook, sys.unraisablehook = of_thread, of_nobody
 
 
-def _without_text(record: logging.LogRecord) -> logging.LogRecord:
+def _strip_record_text(record: logging.LogRecord) -> logging.LogRecord:
     if record.name.split(".")[0] not in _OURS:
         record.msg, record.args = f"{record.name}: {_INSTEAD}", ()
     if record.exc_info and record.exc_info[0]:
@@ -51,11 +51,11 @@ def _without_text(record: logging.LogRecord) -> logging.LogRecord:
     return record
 
 
-def _formatted_warning(
+def _format_warning_without_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     return f"{filename}:{lineno}: {category.__name__} {_INSTEAD}\n"
 
 
-def _print_kind(kind: type[BaseException] | None, where: str) -> None:
+def _print_error_kind(kind: type[BaseException] | None, where: str) -> None:
     print(f"{kind.__name__ if kind else 'An error'} {where} {_INSTEAD}", file=sys.stderr, flush=True)

@@ -58,7 +58,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Told]]
 
 def test_an_alert_is_json_with_a_sentence(receiver: Callable[[int], Told]) -> None:
     told = receiver(200)
-    alerts.stale("gym", "device_day", timedelta(days=2, hours=3), "36 hours")
+    alerts.alert_stale_table("gym", "device_day", timedelta(days=2, hours=3), "36 hours")
     assert len(told) == 1
     assert told[0].pop("at")
     assert told[0] == {
@@ -88,7 +88,7 @@ def test_a_rule_over_its_threshold(
 ) -> None:
     told = receiver(200)
     flow = {"flow": "heart_rate", "rules": {"plausible": 7}, "quarantined": 2, "quarantine_reasons": {"known": 2}}
-    alerts.rules_over("gym", "af-1", {"flows": [flow]}, most)
+    alerts.alert_exceeded_rules("gym", "af-1", {"flows": [flow]}, most)
     assert [(one["rule"], one["rows"], one["at_most"]) for one in told] == sent
 
 
@@ -103,7 +103,7 @@ def test_a_failure_tells_no_text_of_a_user(receiver: Callable[[int], Told]) -> N
 @pytest.mark.parametrize("status", [302, 307, 404, 500])
 def test_a_receiver_that_refuses(receiver: Callable[[int], Told], caplog: pytest.LogCaptureFixture, status: int) -> None:
     told = receiver(status)
-    assert not alerts.send("test", "a test")
+    assert not alerts.send_alert("test", "a test")
     assert len(told) == 1, "no redirect is followed"
     assert str(status) in caplog.text and SECRET not in caplog.text
 
@@ -114,7 +114,7 @@ def test_a_receiver_that_refuses(receiver: Callable[[int], Told], caplog: pytest
 def test_a_receiver_that_is_not_there(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("SLUICE_ALERTS", value.format(SECRET))
-    assert not alerts.send("test", "a test")
+    assert not alerts.send_alert("test", "a test")
     assert "could not be sent" in caplog.text and SECRET not in caplog.text
 
 
@@ -123,21 +123,21 @@ def test_a_receiver_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, caplog
         monkeypatch.setattr(alerts, "TIMEOUT_SECONDS", 0.3)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("SLUICE_ALERTS", f"http://127.0.0.1:{silent.getsockname()[1]}/{SECRET}")
-        assert not alerts.send("test", "a test")
+        assert not alerts.send_alert("test", "a test")
     assert "could not be sent" in caplog.text
 
 
 def test_a_file_may_hold_the_address(receiver: Callable[[int], Told], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told = receiver(204)
     file = tmp_path / "alerts"
-    file.write_text(alerts._receiver() or "")
+    file.write_text(alerts._alert_receiver_address() or "")
     monkeypatch.setenv("SLUICE_ALERTS", str(file))
-    assert alerts.send("test", "a test")
+    assert alerts.send_alert("test", "a test")
     assert len(told) == 1
 
 
 def test_without_a_receiver_nothing_happens(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.delenv("SLUICE_ALERTS", raising=False)
     with caplog.at_level(logging.DEBUG):
-        assert not alerts.send("test", "a test")
+        assert not alerts.send_alert("test", "a test")
     assert caplog.text == ""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestration.backfill import arguments as backfill_arguments
-from orchestration.backfill.arguments import translated
-from orchestration.backfill.runs import reason
-from orchestration.dag_run.intervals import replayed, starting_in
+from orchestration.backfill.arguments import translate_airflow_arguments
+from orchestration.backfill.runs import find_failure_reason
+from orchestration.dag_run.intervals import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
@@ -57,7 +57,7 @@ def options(arguments: list[str]) -> dict[str, Any]:
 
 
 def of_3(arguments: str) -> dict[str, Any]:
-    given = translated(["dags", "backfill", *arguments.split()])
+    given = translate_airflow_arguments(["dags", "backfill", *arguments.split()])
     assert given[:2] == ["backfill", "create"]
     return options(given)
 
@@ -66,7 +66,7 @@ def of_3(arguments: str) -> dict[str, Any]:
     "arguments", ["dags list", "dags trigger gym -c {}", "tasks clear gym -s 2026-01-01", "db migrate", "version", ""]
 )
 def test_everything_else_passes_unchanged(checkout: Checkout, line: int, arguments: str) -> None:
-    assert translated(arguments.split()) == arguments.split()
+    assert translate_airflow_arguments(arguments.split()) == arguments.split()
 
 
 def test_the_old_command_is_handed_to_the_new_one(checkout: Checkout, line_3: None) -> None:
@@ -117,14 +117,23 @@ def test_options_without_a_counterpart_are_refused_with_what_to_do(checkout: Che
 
 def test_backfill_create_gets_what_is_missing_and_keeps_what_is_given(checkout: Checkout, line_3: None) -> None:
     plain = ["backfill", "create", "--dag-id", "gym", "--from-date", "2026-01-01", "--to-date", "2026-01-31"]
-    given = options(translated(plain))
+    given = options(translate_airflow_arguments(plain))
     assert given["--to-date"] == "2026-01-31T23:59:59"
     assert (given["--reprocess-behavior"], given["--max-active-runs"]) == ("completed", "1")
     assert json.loads(given["--dag-run-conf"]) == {"upkeep_from": LAST}
-    kept = options(translated([*plain, "--reprocess-behavior", "none", "--max-active-runs", "2", "--no-run-on-latest-version"]))
+    kept = options(
+        translate_airflow_arguments([
+            *plain,
+            "--reprocess-behavior",
+            "none",
+            "--max-active-runs",
+            "2",
+            "--no-run-on-latest-version",
+        ])
+    )
     assert (kept["--reprocess-behavior"], kept["--max-active-runs"], kept["--no-run-on-latest-version"]) == ("none", "2", True)
     incomplete = ["backfill", "create", "--dag-id", "gym"]
-    assert translated(incomplete) == incomplete, "Airflow says what is missing"
+    assert translate_airflow_arguments(incomplete) == incomplete, "Airflow says what is missing"
 
 
 def test_upkeep_is_in_the_last_run_that_there_will_be(checkout: Checkout, line_3: None) -> None:
@@ -135,7 +144,7 @@ def test_upkeep_is_in_the_last_run_that_there_will_be(checkout: Checkout, line_3
 
 
 def test_on_airflow_2_days_that_ran_are_taken_again(checkout: Checkout, line_2: None) -> None:
-    given = translated(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31", "--pool", "p", "-B"])
+    given = translate_airflow_arguments(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31", "--pool", "p", "-B"])
     assert given[:3] == ["dags", "backfill", "gym"]
     assert options(given) == {
         "--start-date": "2026-01-01",
@@ -146,9 +155,9 @@ def test_on_airflow_2_days_that_ran_are_taken_again(checkout: Checkout, line_2: 
         "--reset-dagruns": True,
         "--yes": True,
     }
-    conf = options(translated(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31"]))["--conf"]
+    conf = options(translate_airflow_arguments(["dags", "backfill", "gym", "-s", "2026-01-01", "-e", "2026-01-31"]))["--conf"]
     assert json.loads(conf) == {"upkeep_from": LAST}
-    failed = options(translated(["dags", "backfill", "gym", "-s", "2026-01-01", "--rerun-failed-tasks"]))
+    failed = options(translate_airflow_arguments(["dags", "backfill", "gym", "-s", "2026-01-01", "--rerun-failed-tasks"]))
     assert "--reset-dagruns" not in failed and "--yes" not in failed
 
 
@@ -167,7 +176,7 @@ def test_on_airflow_2_days_that_ran_are_taken_again(checkout: Checkout, line_2: 
 )
 def test_wrong_arguments_are_refused(checkout: Checkout, line: int, arguments: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        translated(["dags", "backfill", *arguments.split()])
+        translate_airflow_arguments(["dags", "backfill", *arguments.split()])
 
 
 def test_another_dag_than_a_pipelines_gets_no_conf(checkout: Checkout, line_3: None) -> None:
@@ -194,7 +203,9 @@ def test_without_a_running_airflow_it_says_what_the_runs_wait_for(
 def test_airflows_own_parser_takes_it(checkout: Checkout, arguments: str) -> None:
     from airflow.cli import cli_parser
 
-    parsed: argparse.Namespace = cli_parser.get_parser().parse_args(translated(["dags", "backfill", *arguments.split()]))
+    parsed: argparse.Namespace = cli_parser.get_parser().parse_args(
+        translate_airflow_arguments(["dags", "backfill", *arguments.split()])
+    )
     assert parsed.dag_id == "gym"
     if airflow_line() == 3:
         assert parsed.max_active_runs == 1 and parsed.from_date < parsed.to_date
@@ -213,23 +224,23 @@ def test_intervals_are_those_of_airflows_timetable(checkout: Checkout, schedule:
     while info is not None and info.data_interval is not None:
         expected.append(Interval(info.data_interval.start, info.data_interval.end))
         info = timetable.next_dagrun_info(last_automated_data_interval=info.data_interval, restriction=limits)
-    assert expected and starting_in(schedule, days) == expected
+    assert expected and data_intervals_starting_within(schedule, days) == expected
 
 
 @pytest.mark.parametrize("schedule", ["0 2 * * *", "30 17 * * *", "0 0 * * *"])
 def test_the_runs_of_some_days_replay_these_days_whatever_the_hour(schedule: str) -> None:
     days = Interval.of("2026-01-30", "2026-03-02")
-    assert [replayed(one) for one in starting_in(schedule, days)] == days.days()
+    assert [whole_days_replayed(one) for one in data_intervals_starting_within(schedule, days)] == days.days()
 
 
 def test_an_hour_is_replayed_as_it_is() -> None:
-    hours = starting_in("30 * * * *", Interval.of("2026-01-30", "2026-01-30"))
-    assert len(hours) == 24 and [replayed(one) for one in hours] == hours
+    hours = data_intervals_starting_within("30 * * * *", Interval.of("2026-01-30", "2026-01-30"))
+    assert len(hours) == 24 and [whole_days_replayed(one) for one in hours] == hours
 
 
 def test_a_schedule_that_is_none() -> None:
     with pytest.raises(UsageError, match="'every day' is no cron expression"):
-        starting_in("every day", Interval.of("2026-01-30", "2026-01-30"))
+        data_intervals_starting_within("every day", Interval.of("2026-01-30", "2026-01-30"))
 
 
 def test_the_reason_is_what_the_job_said() -> None:
@@ -239,9 +250,9 @@ def test_the_reason_is_what_the_job_said() -> None:
         "::endgroup::",
         "  ",
     ]
-    assert reason(log) == "Flow 'x': it failed"
-    assert reason(["starts", "the worker died", "::group::", "Task failed with exception"]) == "the worker died"
-    assert reason([]) == "its log is empty"
+    assert find_failure_reason(log) == "Flow 'x': it failed"
+    assert find_failure_reason(["starts", "the worker died", "::group::", "Task failed with exception"]) == "the worker died"
+    assert find_failure_reason([]) == "its log is empty"
 
 
 def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:

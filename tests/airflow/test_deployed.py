@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from orchestration import local
-from orchestration.backfill.checks import airflow_of
+from orchestration.backfill.checks import find_airflow_with_dag
 from orchestration.line import airflow_line
 from orchestration.server import deployed
 from orchestration.server.home import LOGIN
@@ -73,10 +73,10 @@ def test_a_backfill_asks_the_deployment_with_the_password_that_its_container_has
 ) -> None:
     passwords = secret_file(tmp_path, json.dumps({LOGIN: PASSWORD}))
     monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
-    assert airflow_of(settings, "gym").address == address
+    assert find_airflow_with_dag(settings, "gym").address == address
     passwords.chmod(0o644)
     with pytest.raises(UsageError, match="can be read by others"):
-        airflow_of(settings, "gym")
+        find_airflow_with_dag(settings, "gym")
 
 
 @pytest.mark.skipif(airflow_line() == 2, reason="Airflow 2 knows no tokens")
@@ -84,20 +84,20 @@ def test_a_backfill_asks_the_deployment_with_a_token(
     settings: Settings, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_AIRFLOW_TOKEN", str(secret_file(tmp_path, "given\n")))
-    assert airflow_of(settings, "gym").address == address
+    assert find_airflow_with_dag(settings, "gym").address == address
     secret_file(tmp_path, "another")
     with pytest.raises(SluiceError, match="401"):
-        airflow_of(settings, "gym")
+        find_airflow_with_dag(settings, "gym")
 
 
 def test_what_is_missing_is_said(settings: Settings, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"nothing says who asks\. Set SLUICE_AIRFLOW_TOKEN"):
-        airflow_of(settings, "gym")
+        find_airflow_with_dag(settings, "gym")
     with pytest.raises(UsageError, match="AIRFLOW__DATABASE__SQL_ALCHEMY_CONN is not set"):
         local.main(["exec", "dags", "list"])
     monkeypatch.setenv("SLUICE_AIRFLOW", "apiserver:8080")
     with pytest.raises(UsageError, match="is the address of an Airflow"):
-        deployed.deployed_address()
+        deployed.deployed_airflow_address()
 
 
 def test_airflow_s_own_command_line_uses_the_deployment_s_database(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

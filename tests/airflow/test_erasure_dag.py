@@ -245,7 +245,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    monkeypatch.setattr(due, "asked_by_data", lambda settings, pipeline: pipeline == "gym")
+    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda settings, pipeline: pipeline == "gym")
     found = dag.get_task(GYM).execute(context())
     assert (found["now"], found["asked_by_data"]) == ([], True)
     keep(A, due.LOGICALLY, 30, 1)
@@ -265,6 +265,6 @@ def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: An
     for answer in ("no", "yes"):
         monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", answer)
         settings = Settings.current()
-        waiting = [one.request for one in requests.waiting(settings, "gym")]
-        assert tuple(waiting) == due.at(due.of(settings, "gym"), NOW).erase
+        waiting = [one.request for one in requests.list_waiting_requests(settings, "gym")]
+        assert tuple(waiting) == due.find_due_requests(due.read_request_standings(settings, "gym"), NOW).erase
         assert waiting == ([B] if answer == "yes" else [A, B])

@@ -113,7 +113,7 @@ def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: 
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    memory = Path(given_secrets._memory() or "/tmp")
+    memory = Path(given_secrets._memory_folder() or "/tmp")
     left, running = (memory / f"sluice-given-{pid}-{datetime.now(UTC).timestamp():.0f}" for pid in (ended.pid, os.getppid()))
     for folder in (left, running):
         folder.mkdir(mode=0o700)
@@ -130,6 +130,6 @@ def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, mo
     def broken(*_: object) -> None:
         raise NameError("tabel")
 
-    monkeypatch.setattr(given_secrets, "load", broken)
+    monkeypatch.setattr(given_secrets, "load_declaration_graph", broken)
     operator.execute(CONTEXT)
     assert told(records)["given"]["files"] == {}

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestration.erasure.ids import refuse_identifiers
-from orchestration.erasure.ids_only import IdsOnly
+from orchestration.erasure.ids import RequestIdsOnly, refuse_identifiers_in_arguments
 from sluice.errors import UsageError
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -25,7 +24,7 @@ NOW = "2026-11-22T13:45:00.000Z"
 @pytest.fixture(autouse=True)
 def lake(settings: Settings) -> Iterator[None]:
     """Requests of these ids are there, of one pipeline or another."""
-    for name, request in zip(pipeline_names(settings), IDS, strict=False):
+    for name, request in zip(list_pipeline_names(settings), IDS, strict=False):
         file = Path(settings.bookkeeping(name, "erasure_requests")) / f"{request}.json"
         file.parent.mkdir(parents=True)
         file.touch()
@@ -56,7 +55,7 @@ def sent(path: str, *parts: bytes, method: str = "POST", ends: bool = True, quer
             more = message.get("more_body", False)
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    asyncio.run(IdsOnly(airflow)({"type": "http", "method": method, "path": path, "query_string": query}, receive, send))
+    asyncio.run(RequestIdsOnly(airflow)({"type": "http", "method": method, "path": path, "query_string": query}, receive, send))
     assert b"4200000001" not in b"".join(one.get("body", b"") for one in answers)
     return (b"".join(seen) if seen else None), answers[0]["status"]
 
@@ -87,7 +86,7 @@ def test_what_is_no_id_is_refused(conf: Any) -> None:
     assert sent(f"/behind/a/proxy{RUNS}/", body(conf)) == (None, 400)
     assert sent(f"{RUNS}\n", body(conf)) == (None, 400)
     with pytest.raises(UsageError, match=r"with ids of requests") as refused:
-        refuse_identifiers(["dags", "trigger", "erasure", "--conf", json.dumps(conf)])
+        refuse_identifiers_in_arguments(["dags", "trigger", "erasure", "--conf", json.dumps(conf)])
     assert "4200000001" not in str(refused.value)
 
 
@@ -133,9 +132,9 @@ def test_dates_and_a_name_may_be_sent(name: str | None) -> None:
 def test_commands_of_ids_and_of_others_go_through() -> None:
     conf = json.dumps({"requests": IDS})
     for words in (["erasure"], ["erasure", "-c", conf], ["erasure", f"--conf={conf}"], ["gym", "--conf", '{"who": 1}']):
-        refuse_identifiers(["dags", "trigger", *words])
-    refuse_identifiers(["dags", "trigger", "erasure", "--run-id", "approved", "--logical-date", NOW, "-o", "json"])
-    refuse_identifiers(["dags", "list-runs", "erasure"])
+        refuse_identifiers_in_arguments(["dags", "trigger", *words])
+    refuse_identifiers_in_arguments(["dags", "trigger", "erasure", "--run-id", "approved", "--logical-date", NOW, "-o", "json"])
+    refuse_identifiers_in_arguments(["dags", "list-runs", "erasure"])
     for command in ("dags trigger erasure", "dags test erasure", "backfill create --dag-id=erasure"):
         for words in (
             ["--conf=4200000001"],
@@ -148,7 +147,7 @@ def test_commands_of_ids_and_of_others_go_through() -> None:
             ["4200000001"],
         ):
             with pytest.raises(UsageError, match="Nothing was kept"):
-                refuse_identifiers([*command.split(), *words])
+                refuse_identifiers_in_arguments([*command.split(), *words])
 
 
 def test_ids_come_as_they_were_sent() -> None:

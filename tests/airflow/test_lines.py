@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from orchestration import line
-from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, client_of_this_line
+from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, make_airflow_client
 from orchestration.server import supervisor
-from orchestration.server.home import environment, home, password
-from orchestration.server.preparation import prepare
+from orchestration.server.home import local_airflow_environment, local_airflow_home, local_airflow_password
+from orchestration.server.preparation import prepare_local_airflow
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -81,14 +81,14 @@ def test_a_line_that_is_not_set_up_is_refused_with_what_to_do(told: Callable[...
 def test_each_line_has_its_home_and_its_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, folder: str) -> None:
     monkeypatch.setattr(line.importlib.metadata, "version", lambda _: version)
     settings = replace(Settings.current(), root=tmp_path)
-    assert home(settings) == tmp_path / ".sluice" / folder
-    parts = supervisor.commands(18100)
+    assert local_airflow_home(settings) == tmp_path / ".sluice" / folder
+    parts = supervisor.airflow_part_commands(18100)
     assert set(parts) == ({"scheduler", "webserver"} if version < "3" else {"scheduler", "dag-processor", "api-server"})
     server = parts["webserver" if version < "3" else "api-server"]
     assert server[server.index("--port") + 1] == "18100" and "127.0.0.1" in server
-    kind = type(client_of_this_line("http://127.0.0.1:1", "admin", "x"))
+    kind = type(make_airflow_client("http://127.0.0.1:1", "admin", "x"))
     assert kind is (ClientOfAirflow2 if version < "3" else ClientOfAirflow3)
-    told = environment(settings)
+    told = local_airflow_environment(settings)
     backends = told.get("AIRFLOW__API__AUTH_BACKENDS", "")
     assert bool(backends) == (version < "3") and not re.search(r"default|deny", backends)
     assert "ALL_ADMINS" not in " ".join(told)
@@ -103,7 +103,7 @@ def test_a_line_that_sluice_does_not_know_is_refused(monkeypatch: pytest.MonkeyP
 def test_the_password_is_in_no_command_line_while_the_home_is_made(checkout: Checkout, tmp_path: Path) -> None:
     (tmp_path / "include").symlink_to(ROOT / "include")
     settings = replace(checkout.settings, root=tmp_path)
-    secret = password(settings)
+    secret = local_airflow_password(settings)
     seen: set[str] = set()
     ended = threading.Event()
 
@@ -118,7 +118,7 @@ def test_the_password_is_in_no_command_line_while_the_home_is_made(checkout: Che
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        prepare(settings)
+        prepare_local_airflow(settings)
     finally:
         ended.set()
         watcher.join()

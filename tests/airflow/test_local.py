@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from orchestration.local import LocalAirflow, address, home, running_instance, stop_running
+from orchestration.local import (
+    LocalAirflow,
+    find_running_airflow,
+    local_airflow_address,
+    local_airflow_home,
+    stop_running_airflow,
+)
 from orchestration.rest import client as rest
 from orchestration.rest.client import Client
 from sluice.errors import UsageError
@@ -31,7 +37,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 def records(checkout: Checkout) -> Iterator[Path]:
     checkout.records.unlink(missing_ok=True)
     yield checkout.records
-    stop_running(checkout.settings)
+    stop_running_airflow(checkout.settings)
 
 
 def told(records: Path) -> list[dict[str, Any]]:
@@ -67,7 +73,7 @@ def start_a_run(client: Client) -> str:
 
 
 def test_the_home_keeps_its_secrets(checkout: Checkout) -> None:
-    folder = home(checkout.settings)
+    folder = local_airflow_home(checkout.settings)
     assert folder.stat().st_mode & 0o077 == 0
     for name in ("secrets.json", "passwords.json"):
         assert (folder / name).stat().st_mode & 0o077 == 0
@@ -79,12 +85,12 @@ def test_the_home_keeps_its_secrets(checkout: Checkout) -> None:
 
 
 def test_one_that_is_just_ending_is_no_running_instance(checkout: Checkout) -> None:
-    path = home(checkout.settings) / "supervisor.lock"
+    path = local_airflow_home(checkout.settings) / "supervisor.lock"
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # and says no more who it is
         ending = threading.Timer(0.3, lock.close)
         ending.start()
-        assert running_instance(checkout.settings) is None
+        assert find_running_airflow(checkout.settings) is None
         ending.join()
 
 
@@ -121,8 +127,8 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     monkeypatch.setenv("STAND_IN_STUBBORN", "terminated")
     airflow = LocalAirflow(checkout.settings, idle_schedule=True, with_parent=False)
     client = airflow.start()
-    pid, port = running_instance(checkout.settings) or (0, 0)
-    assert address(port) == client.address
+    pid, port = find_running_airflow(checkout.settings) or (0, 0)
+    assert local_airflow_address(port) == client.address
     start_a_run(client)
     job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
     members = session(pid)
@@ -134,10 +140,10 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
         if connection.status == psutil.CONN_LISTEN
     ]
     assert set(listening) == {"127.0.0.1"}
-    assert stop_running(checkout.settings)
+    assert stop_running_airflow(checkout.settings)
     assert session(pid) == []
-    assert running_instance(checkout.settings) is None
-    assert not stop_running(checkout.settings)
+    assert find_running_airflow(checkout.settings) is None
+    assert not stop_running_airflow(checkout.settings)
     airflow.stop()
 
 
@@ -165,4 +171,4 @@ def test_it_stops_with_the_process_that_started_it(checkout: Checkout, records: 
     )
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == 9
-    until(lambda: running_instance(checkout.settings) is None, 40)
+    until(lambda: find_running_airflow(checkout.settings) is None, 40)

@@ -34,9 +34,9 @@ def table(checkout: Checkout) -> Iterator[str]:
 
 
 def version(settings: Settings) -> Any:
-    from orchestration.published import data_version
+    from orchestration.published import find_latest_data_version
 
-    found = data_version(settings, "gym", "device_day")
+    found = find_latest_data_version(settings, "gym", "device_day")
     return found and (found.version, found.rows)
 
 
@@ -92,22 +92,22 @@ def test_a_version_that_was_used_is_skipped(checkout: Checkout, triggering: list
 
 
 def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
-    from orchestration.ui.history_page import history_page
+    from orchestration.ui.history_page import render_history_page
 
     row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
     note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
-    ledger.record(checkout.settings, "gym", [row | note])
+    ledger.append_run_rows(checkout.settings, "gym", [row | note])
     for stage in ("gold", "optimize"):
-        page = history_page(checkout.settings, "gym", stage) or ""
+        page = render_history_page(checkout.settings, "gym", stage) or ""
         assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 files" in page
         assert "<td>af-1" in page and "<td>2026-01-01 00:00:00" in page
         assert "<script>" not in page and "&lt;script&gt;" in page
-    assert "gym: gold" in (history_page(checkout.settings, "gym", "gold") or "")
-    assert "<script>" not in (history_page(checkout.settings, "gym", "<script>") or "")
+    assert "gym: gold" in (render_history_page(checkout.settings, "gym", "gold") or "")
+    assert "<script>" not in (render_history_page(checkout.settings, "gym", "<script>") or "")
 
 
 def test_the_page_of_a_pipeline_without_tables(checkout: Checkout) -> None:
-    from orchestration.ui.history_page import history_page
+    from orchestration.ui.history_page import render_history_page
 
-    assert "no tables yet" in (history_page(checkout.settings, "gym", "gold") or "")
-    assert history_page(checkout.settings, "../gym", "gold") is None
+    assert "no tables yet" in (render_history_page(checkout.settings, "gym", "gold") or "")
+    assert render_history_page(checkout.settings, "../gym", "gold") is None

@@ -53,9 +53,9 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
     from orchestration.dag_run.request import RunRequest
-    from orchestration.spark_submit.operator import job_arguments
+    from orchestration.spark_submit.operator import spark_job_arguments
 
-    words = job_arguments("gym", RunRequest.of(given), given, Path("report.json"))
+    words = spark_job_arguments("gym", RunRequest.of(given), given, Path("report.json"))
     assert all(isinstance(word, str) for word in words)
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -162,7 +162,7 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
 
     folder = Path(checkout.settings.bookkeeping("gym"))
     folder.mkdir(parents=True, exist_ok=True)
-    mine = holder.describe(folder, "kept", kept_running=True)
+    mine = holder.write_lease_description(folder, "kept", kept_running=True)
     try:
         if seen == "by the job":  # of another host nobody here knows whether it lives; that the lease is refused says so
             told_elsewhere = {**json.loads((folder / "lease.json").read_text()), "host": "elsewhere"}
@@ -175,12 +175,12 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         with pytest.raises(AirflowFailException, match="Mode 'refresh' is none of that: Pipeline 'gym' is kept running"):
             operator.execute(context(mode="refresh", tables=["device_day"]))
         assert len(told(records)) - before == (2 if seen == "by the job" else 0), "no job is started to find it out"
-        holder.describe(folder, "another")
+        holder.write_lease_description(folder, "another")
         if seen == "by the job":
             with pytest.raises(AirflowException, match="another job writes this pipeline"):
                 operator.execute(context())
     finally:
-        holder.ends(folder, mine)
+        holder.write_lease_end(folder, mine)
     monkeypatch.delenv("STAND_IN_EXIT", raising=False)
     assert operator.execute(context())["stage"] == operator.stage
 
@@ -195,13 +195,13 @@ def test_nothing_is_left_to_a_process_that_keeps_one_stage_running(
 
     folder = Path(checkout.settings.bookkeeping("gym"))
     folder.mkdir(parents=True, exist_ok=True)
-    mine = holder.describe(folder, "kept", kept_running=True, stage=stage)
+    mine = holder.write_lease_description(folder, "kept", kept_running=True, stage=stage)
     try:
         told_ = rf"run kept .* in the stage '{stage}' alone\. No other stage can run until it has ended\. .* sluice stop gym"
         with pytest.raises(AirflowFailException, match=told_):
             operator.execute(context())
     finally:
-        holder.ends(folder, mine)
+        holder.write_lease_end(folder, mine)
     assert told(records) == []
 
 

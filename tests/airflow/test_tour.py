@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from sluice.cli.tour.command import tour
-from sluice.cli.tour.folders import leave_marker, starts_afresh
-from sluice.cli.tour.report import Run, print_quarantine, print_recomputes, print_rules, print_shown
-from sluice.cli.tour.truth import compare
+from sluice.cli.tour.command import clear_tour_folders, run_tour, write_tour_marker
+from sluice.cli.tour.report import (
+    TourRun,
+    print_quarantine_reasons,
+    print_recompute_verdicts,
+    print_rule_failures,
+    print_sample_rows,
+)
+from sluice.cli.tour.truth import compare_with_truth
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -47,42 +52,44 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_lake_that_no_tour_made_is_kept(settings: Settings, console: Console) -> None:
-    assert not starts_afresh(settings, console, "gym")
-    leave_marker(settings, "gym", own=False)
-    assert not starts_afresh(settings, console, "gym"), "having toured through it does not make it the tour's"
+    assert not clear_tour_folders(settings, console, "gym")
+    write_tour_marker(settings, "gym", own=False)
+    assert not clear_tour_folders(settings, console, "gym"), "having toured through it does not make it the tour's"
     assert (Path(settings.lake) / "gym" / "file").exists()
 
 
 def test_an_untouched_tour_is_emptied(settings: Settings, console: Console) -> None:
-    leave_marker(settings, "gym", own=True)
-    assert starts_afresh(settings, console, "gym")
+    write_tour_marker(settings, "gym", own=True)
+    assert clear_tour_folders(settings, console, "gym")
     assert not (Path(settings.lake) / "gym").exists() and not (settings.restricted / "gym").exists()
     assert "Emptied" in console.export_text()
 
 
 @pytest.mark.parametrize("folder", ["lake", "landing", "restricted", "truth"])
 def test_a_tour_that_somebody_used_since_is_kept(settings: Settings, console: Console, folder: str) -> None:
-    leave_marker(settings, "gym", own=True)
+    write_tour_marker(settings, "gym", own=True)
     (settings.root / folder / "gym" / "mine").write_text("x")
-    assert not starts_afresh(settings, console, "gym")
+    assert not clear_tour_folders(settings, console, "gym")
     assert (settings.root / folder / "gym" / "mine").exists()
 
 
-def run(title: str, *flows: dict[str, Any]) -> Run:
-    return Run(title, reports={"silver": {"flows": list(flows)}})
+def run(title: str, *flows: dict[str, Any]) -> TourRun:
+    return TourRun(title, reports={"silver": {"flows": list(flows)}})
 
 
 def test_rows_that_did_not_meet_a_rule_are_counted_by_table_rule_and_run(console: Console) -> None:
     first = {"flow": "heart_rate", "rules": {"positive": 1_022, "plausible": 3}, "null_rules": {"positive": 2}}
     again = {"flow": "heart_rate", "rules": {"plausible": 1}}
-    print_rules(console, [run("first days", first), run("one more day", again, {"flow": "bpm", "rules": {"positive": 1}})])
+    print_rule_failures(
+        console, [run("first days", first), run("one more day", again, {"flow": "bpm", "rules": {"positive": 1}})]
+    )
     lines = console.export_text().splitlines()
     assert [line.split() for line in lines if line.startswith(("bpm", "heart_rate"))] == [
         ["bpm", "positive", "0", "1", "0"],
         ["heart_rate", "plausible", "3", "1", "0"],
         ["heart_rate", "positive", "1,022", "0", "2"],
     ]
-    print_rules(console, [run("nothing new", {"flow": "bpm"})])
+    print_rule_failures(console, [run("nothing new", {"flow": "bpm"})])
     assert console.export_text().split()[-1] == "none"
 
 
@@ -92,7 +99,7 @@ def test_a_table_that_as_a_whole_does_not_meet_a_rule_after_the_last_run_is_name
         "one_row": {"met": True},
         "fresh": {"met": None},
     }
-    print_rules(
+    print_rule_failures(
         console, [run("first days", {"flow": "visits", "table_rules": found}), run("last", {"flow": "bpm", "table_rules": found})]
     )
     assert [line for line in console.export_text().splitlines() if "does not meet" in line] == [
@@ -101,12 +108,12 @@ def test_a_table_that_as_a_whole_does_not_meet_a_rule_after_the_last_run_is_name
 
 
 def test_what_the_maker_wants_to_be_seen_is_printed_as_it_is(console: Console) -> None:
-    print_shown(console, "One member", [{"since": date(2026, 1, 1), "until": None, "city": "Łódź [of the lake]"}])
+    print_sample_rows(console, "One member", [{"since": date(2026, 1, 1), "until": None, "city": "Łódź [of the lake]"}])
     assert "Łódź [of the lake]" in console.export_text(), "no markup"
-    print_shown(console, "One member", [])
-    print_quarantine(console, [])
+    print_sample_rows(console, "One member", [])
+    print_quarantine_reasons(console, [])
     assert console.export_text().split() == ["One", "member", "nothing", "In", "quarantine", "nothing"]
-    print_quarantine(console, [{"table": "heart_rate", "reason": "positive", "rows": 1_022, "deliveries": 3}])
+    print_quarantine_reasons(console, [{"table": "heart_rate", "reason": "positive", "rows": 1_022, "deliveries": 3}])
     assert console.export_text().splitlines()[-1].split() == ["heart_rate", "positive", "1,022", "3"]
 
 
@@ -114,12 +121,12 @@ def test_what_was_compared_with_a_recompute_is_told_for_each_table(console: Cons
     flows = [
         {"flow": name, "rows_in": 1_022, "seconds": 0.31, "note": note} for name, note in (("bpm", "equal"), ("visits", "stale"))
     ]
-    last = Run("nothing new", reports={"verify": {"flows": flows}}, seconds={"verify": 9.0})
-    print_recomputes(console, last.compared())
+    last = TourRun("nothing new", reports={"verify": {"flows": flows}}, seconds={"verify": 9.0})
+    print_recompute_verdicts(console, last.compared())
     lines = [line.split() for line in console.export_text().splitlines()]
     assert lines[-2:] == [["bpm", "1,022", "0.3", "equal"], ["visits", "1,022", "0.3", "stale"]]
     assert "2 tables compared" in last.line("verify")
-    assert "bpm: equal" in Run("a day", reports={"verify": {"flows": flows[:1]}}, seconds={"verify": 9.0}).line("verify")
+    assert "bpm: equal" in TourRun("a day", reports={"verify": {"flows": flows[:1]}}, seconds={"verify": 9.0}).line("verify")
 
 
 A: dict[str, Any] = {"device_id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC), "mean": 0.1 + 0.2, "note": None}
@@ -129,9 +136,9 @@ B: dict[str, Any] = {"device_id": 2, "at": datetime(2026, 1, 2, tzinfo=UTC), "me
 def test_equal_rows_in_any_order_and_form() -> None:
     told = [B, {**A, "at": "2026-01-01T01:00:00+01:00", "mean": 0.3}]
     found = [{**A, "at": datetime(2026, 1, 1), "another_column": 1}, B]
-    assert compare("t", told, found).equal
-    assert compare("t", [{"day": "2026-01-01"}], [{"day": date(2026, 1, 1)}]).equal
-    assert compare("t", [{"mean": 70}], [{"mean": 70.0}]).equal
+    assert compare_with_truth("t", told, found).equal
+    assert compare_with_truth("t", [{"day": "2026-01-01"}], [{"day": date(2026, 1, 1)}]).equal
+    assert compare_with_truth("t", [{"mean": 70}], [{"mean": 70.0}]).equal
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_equal_rows_in_any_order_and_form() -> None:
     ],
 )
 def test_differences_are_counted(found: list[dict[str, Any]], missing: int, surplus: int) -> None:
-    verdict = compare("t", [A, B], found)
+    verdict = compare_with_truth("t", [A, B], found)
     assert (verdict.missing, verdict.surplus) == (missing, surplus)
 
 
@@ -160,7 +167,7 @@ def toured(checkout: Checkout) -> Iterator[Settings]:
 @pytest.mark.system
 def test_tables_that_are_not_the_truth_fail_the_tour(toured: Settings, console: Console) -> None:
     with pytest.raises(SluiceError) as failure:  # the stand-in writes no tables, and says it changed one each time
-        tour(toured, console, "gym", None)
+        run_tour(toured, console, "gym", None)
     text = console.export_text()
     assert "nothing new" in text and "missing" in text
     assert "had nothing to read and changed device_day" in str(failure.value)
@@ -172,9 +179,9 @@ def test_a_failing_task_fails_the_tour_with_the_reason(
 ) -> None:
     monkeypatch.setenv("STAND_IN_EXIT", "2")
     with pytest.raises(SluiceError, match="There is no table 'hart_rate'"):
-        tour(toured, console, "gym", None)
+        run_tour(toured, console, "gym", None)
 
 
 def test_wrong_use_shows_before_airflow_starts(toured: Settings, console: Console) -> None:
     with pytest.raises(UsageError, match="takes no --from"):
-        tour(toured, console, "gym", Path("somewhere"))
+        run_tour(toured, console, "gym", Path("somewhere"))

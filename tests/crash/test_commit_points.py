@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,13 +52,13 @@ def by_day(visit: DataFrame) -> DataFrame:
 
 
 POINTS = [
-    ("sluice.flows.bronze.intake", "commits.append"),
-    ("sluice.ingest.ledger", "append"),
-    ("sluice.flows.bronze.intake", "accounting.outcomes"),
-    ("sluice.flows.bronze.intake", "accounting.count"),
-    ("sluice.quality.quarantine", "commits.replace_deliveries"),
-    ("sluice.flows.silver.fold", "merge"),
-    ("sluice.flows.gold.batch", "merge"),
+    ("sluice.flows.bronze.intake", "commits.append_rows"),
+    ("sluice.ingest.ledger", "append_delivery_ledger_rows"),
+    ("sluice.flows.bronze.intake", "accounting.build_outcome_rows"),
+    ("sluice.flows.bronze.intake", "accounting.add_outcomes_to_report"),
+    ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries"),
+    ("sluice.flows.silver.fold", "apply_merge_operations"),
+    ("sluice.flows.gold.batch", "apply_merge_operations"),
 ]
 
 
@@ -66,7 +66,9 @@ POINTS = [
 def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     """A lake after the run before the one that crashes, to be copied."""
     pipeline = Pipeline(name="visits", description="v", owner="t", layers=("pipelines.visits.bronze", __name__))
-    lake = Lakehouse(settings_at(tmp_path_factory.mktemp("visits")), spark, graph(pipeline, [visits, visit, by_day]))
+    lake = Lakehouse(
+        settings_at(tmp_path_factory.mktemp("visits")), spark, build_declaration_graph(pipeline, [visits, visit, by_day])
+    )
     lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n", at=DELIVERED)
     lake.run()
     return lake
@@ -140,7 +142,7 @@ def test_a_crash_changes_nothing(
 
 
 FIRST_RUN = [
-    (module, function, after) for module, function in (("sluice.lake.tables", "_make"), *POINTS) for after in (False, True)
+    (module, function, after) for module, function in (("sluice.lake.tables", "_build_table"), *POINTS) for after in (False, True)
 ]
 
 
@@ -174,11 +176,11 @@ def _lasting(lake: Lakehouse, name: str) -> list[str]:
 
 
 REPLAY_POINTS = [
-    ("sluice.flows.bronze.intake", "commits.append", True),
-    pytest.param("sluice.flows.bronze.intake", "accounting.outcomes", True, marks=pytest.mark.slow),
-    pytest.param("sluice.quality.quarantine", "commits.replace_deliveries", True, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.silver.refold", "merge", False, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.silver.refold", "merge", True, marks=pytest.mark.slow),
+    ("sluice.flows.bronze.intake", "commits.append_rows", True),
+    pytest.param("sluice.flows.bronze.intake", "accounting.build_outcome_rows", True, marks=pytest.mark.slow),
+    pytest.param("sluice.quality.quarantine", "commits.replace_rows_of_deliveries", True, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.refold", "apply_merge_operations", False, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.refold", "apply_merge_operations", True, marks=pytest.mark.slow),
 ]
 
 
@@ -210,7 +212,7 @@ def test_tables_that_are_gone_are_made_whole_even_by_a_run_after_one_that_crashe
     there = {name: lake.rows(name) for name in ("visit", "by_day")}
     for name in there:
         shutil.rmtree(lake.workspace().path(name))
-    crash_at(monkeypatch, "sluice.flows.writing.targets", "remember", after=False)
+    crash_at(monkeypatch, "sluice.flows.writing.targets", "record_transform_fingerprint", after=False)
     with pytest.raises(Crash):
         lake.run()
     monkeypatch.undo()

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crash
 
 POINTS = [
-    ("sluice.privacy.suppression", "add"),
-    ("sluice.erasure.ledger", "note"),
-    ("sluice.erasure.steps.rows", "merged"),
-    ("sluice.flows.gold.batch", "merge"),
-    ("sluice.ingest.landing.rewriting", "put"),
-    ("sluice.ingest.landing.rewriting", "_tell"),
-    ("sluice.erasure.steps.sweep", "everywhere"),
-    ("sluice.erasure.requests", "advance"),
-    ("sluice.upkeep.vacuum", "table"),
+    ("sluice.privacy.suppression", "suppress_subjects"),
+    ("sluice.erasure.ledger", "record_erasure_step"),
+    ("sluice.erasure.steps.rows", "delete_by_merge"),
+    ("sluice.flows.gold.batch", "apply_merge_operations"),
+    ("sluice.ingest.landing.rewriting", "replace_rewritten_files"),
+    ("sluice.ingest.landing.rewriting", "_record_rewritten_files"),
+    ("sluice.erasure.steps.sweep", "remove_leftover_files"),
+    ("sluice.erasure.requests", "advance_request_state"),
+    ("sluice.upkeep.vacuum", "vacuum_table"),
 ]
 OFTEN = {"rows.merged"}
 
@@ -65,7 +65,7 @@ def test_a_killed_erasure_ends_as_one_that_was_not(
     lake.run("propagate_deletions")  # what came after she was erased is taken out of the landing folder by the next one
     assert crashed
     assert histories.residue(lake) == []
-    assert [request.state for request in requests.all_of(settings, "house")] == [requests.PHYSICALLY]
+    assert [request.state for request in requests.list_erasure_requests(settings, "house")] == [requests.PHYSICALLY]
     assert lake.rows("note", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 7)]
     assert lake.rows("by_person") == [(histories.OTHER, 2)]
     # Once each: what was rewritten was not taken for a new delivery.

@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 from tests.crash.test_commit_points import Crash, crash_at
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest.schema import schema_log
 
 if TYPE_CHECKING:
@@ -24,23 +24,26 @@ PIPELINE = Pipeline(name="visits", description="v", owner="t", layers=("pipeline
 VISITS = Source(name="visits", widen_types=True, schema_hints="zip STRING")
 
 POINTS = [
-    ("sluice.ingest.schema.schema_log", "write", False),
-    ("sluice.ingest.schema.schema_log", "write", True),
-    ("sluice.flows.bronze.widening", "tables.replace", False),
-    ("sluice.flows.bronze.widening", "tables.replace", True),
-    ("sluice.flows.bronze.intake", "commits.append", True),
+    ("sluice.ingest.schema.schema_log", "write_schema_version", False),
+    ("sluice.ingest.schema.schema_log", "write_schema_version", True),
+    ("sluice.flows.bronze.widening", "tables.replace_table", False),
+    ("sluice.flows.bronze.widening", "tables.replace_table", True),
+    ("sluice.flows.bronze.intake", "commits.append_rows", True),
 ]
 
 
 def test_columns_grow_and_are_widened_in_one_run(settings: Settings, spark: SparkSession) -> None:
-    _check(Lakehouse(settings, spark, graph(PIPELINE, [VISITS])), None)
+    _check(Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])), None)
 
 
 @pytest.mark.parametrize(("module", "function", "after"), POINTS)
 def test_a_crash_changes_nothing(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
 ) -> None:
-    _check(Lakehouse(settings, spark, graph(PIPELINE, [VISITS])), lambda: crash_at(monkeypatch, module, function, after))
+    _check(
+        Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [VISITS])),
+        lambda: crash_at(monkeypatch, module, function, after),
+    )
 
 
 def _check(lake: Lakehouse, crash: object) -> None:
@@ -63,5 +66,5 @@ def _check(lake: Lakehouse, crash: object) -> None:
     assert lake.rows("visits_quarantine", "_delivery", "_row", "record") == [(1, 2, "no object")]
     states = [(row["state"], row["rows"], row["quarantined"]) for row in lake.outcomes()]
     assert states == [("ingested", 2, 1), ("ingested", 1, 0)]
-    whys = [version.why for version in schema_log.versions(lake.workspace().schemas("visits"))]
+    whys = [version.why for version in schema_log.read_schema_versions(lake.workspace().schemas("visits"))]
     assert whys == ["inferred from 1 delivery", "new: the field at; widened: the field who"]

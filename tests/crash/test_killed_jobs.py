@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import ROOT, Lakehouse
 
 from pipelines.gym import maker
-from sluice.cli.tour.truth import compare
-from sluice.declare.assembly.loading import load
+from sluice.cli.tour.truth import compare_with_truth
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -54,7 +54,7 @@ def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(set
     wait_for(Path(settings.checkpoints("gym", FLOWS["bronze"])), "*/offsets/0", killed)
     killed.send_signal(signal.SIGKILL)
     finish(killed)
-    gym = Lakehouse(settings, spark, load(settings, "gym"))
+    gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     gym.run("bronze")
     assert {row["state"] for row in gym.outcomes()} == {"ingested"}
     assert len({row["delivery"] for row in gym.outcomes()}) == len(gym.outcomes()) > 0
@@ -74,7 +74,7 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
         code, _, err = finish(submit(settings, stage, "--wait", "60"))
         assert code == 0, err
     for table, rows in maker.expected(settings.truth / "gym").items():
-        assert rows and compare(table, rows, ledger.rows(settings, "gym", table)).equal, table
+        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(settings, "gym", table)).equal, table
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settin
     from sluice.runs.lease import lock
 
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
-    with lock.held(settings, session.start(settings, "tests"), "gym", "the-first", 0):
+    with lock.hold_writer_lease(settings, session.start_spark_session(settings, "tests"), "gym", "the-first", 0):
         code, out, err = finish(submit(settings, "bronze"))
         assert code == 3
         (reason,) = out.splitlines()  # spark-submit puts what Python writes on standard error there too

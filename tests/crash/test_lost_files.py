@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from tests.crash import test_commit_points as declared
 
 from sluice.declare import Pipeline
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
 from sluice.lake import durability
 from sluice.privacy import suppression
@@ -38,7 +38,7 @@ BEFORE_THE_FIRST_COMMIT = (
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     pipeline = Pipeline(name="visits", description="v", owner="t", layers=("pipelines.visits.bronze", declared.__name__))
-    return Lakehouse(settings, spark, graph(pipeline, [declared.visits, declared.visit, declared.by_day]))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, [declared.visits, declared.visit, declared.by_day]))
 
 
 def begin_tables(lake: Lakehouse) -> None:
@@ -57,10 +57,10 @@ def run_stage(lake: Lakehouse, stage: str) -> dict[str, FlowReport]:
     workspace, found = lake.workspace(), []
 
     def work() -> list[FlowReport]:
-        found.extend(stages.run(workspace, stage))
+        found.extend(stages.run_pipeline_stage(workspace, stage))
         return found
 
-    job.recorded(workspace, job.Request(lake.name, stage), work)
+    job.record_stage_run(workspace, job.JobRequest(lake.name, stage), work)
     return {report.flow: report for report in found}
 
 
@@ -85,11 +85,11 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
     begin_tables(lake)
     lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
     on_disk: list[str] = []
-    real = durability.write_out
-    monkeypatch.setattr(durability, "write_out", lambda settings: on_disk.append("all") or real(settings))
+    real = durability.flush_run_output
+    monkeypatch.setattr(durability, "flush_run_output", lambda settings: on_disk.append("all") or real(settings))
     run_stage(lake, "bronze")
     run_stage(lake, LAYER)
-    suppression.create(lake.workspace())
+    suppression.create_suppression_list(lake.workspace())
     assert on_disk == ["all", "all"]
     assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("b", 1)] and days(lake) == [("2026-01-01", 5, 1)]
 
@@ -108,9 +108,9 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
             with pytest.raises(DamagedLog, match=rf"table '{table}' \(.*{last.name} is .*sluice repair visits"):
                 run_stage(lake, stage)
         if unharmed:
-            whole_logs.check_stage(lake.settings, lake.graph, unharmed)
-        (found,) = lost_commits.find_repairs(lake.settings, lake.graph)
-        lost_commits.perform_repair(lake.settings, lake.graph, found)
+            whole_logs.check_stage_logs(lake.settings, lake.graph, unharmed)
+        (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
+        lost_commits.repair_table_log(lake.settings, lake.graph, found)
     jvm: Any = lake.spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # the next run is another process
     lake.land("visits/3.csv", "who,day,minutes\nd,2026-01-03,9\n")

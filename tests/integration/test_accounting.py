@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +123,7 @@ def test_every_record_is_accounted_for_and_batching_changes_nothing(
         monkeypatch.setattr(records, "HERE", -1)
     most = 1 if how == "a file a batch" else 1000
     sources = [Source(name=name, max_files_per_trigger=most, most_bytes="40m", **options) for name, options in SOURCES.items()]  # type: ignore[arg-type]
-    lake = Lakehouse(settings, spark, graph(PIPELINE, sources))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, sources))
     files = _files(tmp_path)
     found = _ingested(lake, files, 6 if how == "in three runs" else len(files))
     outcomes = {row["file"]: row for row in lake.outcomes()}
@@ -142,7 +142,7 @@ def test_every_record_is_accounted_for_and_batching_changes_nothing(
 
 
 def test_what_does_not_fit_is_told_where_it_belongs(settings: Settings, spark: SparkSession) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [Source(name="json", schema="id BIGINT, text STRING")]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [Source(name="json", schema="id BIGINT, text STRING")]))
     lake.land("json/4 mixed.json", FILES["json/4 mixed.json"])
     lake.run()
     rows = lake.rows("json", "_row", "id", "text", "_rescued_data")

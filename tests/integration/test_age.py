@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
 from sluice.runs.status import reconciliation
-from sluice.verification.verify import verify
+from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,18 +47,18 @@ def line(number: int, who: str, days: int | None, spent: int) -> str:
 
 
 def adds_up(lake: Lakehouse) -> bool:
-    return all(account.adds_up for account in reconciliation.of(lake.settings, lake.graph))
+    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
 
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     """With old rows from a time when nobody had said how long they are kept."""
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, spending]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, spending]))
     lake.land("orders/1.jsonl", line(1, "ada", 500, 9) + line(1, "bob", 10, 5) + line(2, "ada", 399, 7) + line(3, "eve", 900, 3))
     lake.land("orders/2.jsonl", line(4, "eve", None, 2) + line(5, "eve", 450, -1) + "{ not a record\n")
     lake.run()
     assert lake.rows("order", "id", "who", "spent") == [(1, "ada", 9), (2, "ada", 7), (3, "eve", 3), (4, "eve", 2)]
-    lake.graph = graph(PIPELINE, [KEPT, order, spending])
+    lake.graph = build_declaration_graph(PIPELINE, [KEPT, order, spending])
     return lake
 
 
@@ -69,7 +69,7 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     assert shop.rows("order", "id", "who", "spent") == [(1, "bob", 5), (2, "ada", 7), (4, "eve", 2)]
     assert shop.rows("spending") == [("ada", 7), ("bob", 5), ("eve", 2)]
     assert shop.rows("order_quarantine", "_row") == [], "and what was set aside of an old record"
-    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
     versions = shop.versions()
     assert shop.run("propagate_deletions") == {} and shop.versions() == versions
 
@@ -79,13 +79,13 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     assert [row[0] for row in shop.rows("order", "id")] == [1, 2, 4, 7]
     shop.run(__name__.rpartition(".")[2], mode="refresh", tables=["order", "spending"])
     assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve"), (7, "eve")]
-    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
 
 
 def test_what_could_not_be_read_goes_by_when_it_was_set_aside(shop: Lakehouse) -> None:
     assert len(shop.rows("orders_quarantine")) == 1
     later = datetime.now(UTC) + timedelta(days=401)
-    aging.expire(shop.workspace(), lambda: [], now=later)
+    aging.delete_expired_rows(shop.workspace(), lambda: [], now=later)
     assert shop.rows("orders_quarantine") == [] and shop.rows("orders", "id") == [], "nothing is younger than 400 days then"
 
 
@@ -98,15 +98,15 @@ def test_a_run_that_was_killed_is_brought_to_its_end(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(aging.refold, "of_rows", killed)
+        patch.setattr(aging.refold, "refold_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             shop.run("propagate_deletions")
     assert len(shop.rows("orders", "id")) == 3 and (1, "ada") in shop.rows("order", "id", "who"), "bronze only"
     _as_after_a_vacuum(Path(shop.settings.lake) / "shop" / "bronze" / "orders")
-    shop.graph = graph(PIPELINE, [declared, order, spending])
+    shop.graph = build_declaration_graph(PIPELINE, [declared, order, spending])
     shop.run("propagate_deletions")
     assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve")]
-    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
     assert not list(Path(shop.settings.bookkeeping("shop", "aging")).glob("*"))
 
 

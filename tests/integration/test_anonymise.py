@@ -9,12 +9,12 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
-from sluice.erasure import anonymisation, receiving
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.erasure import other_cells, receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
-from sluice.verification.verify import verify
+from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,10 +56,10 @@ def lines(*orders: tuple[int, str, str, int]) -> str:
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, customer, sales]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    receiving.receive(lake.settings, lake.graph, [Identifier("who", "ada")])
+    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", "ada")])
     return lake
 
 
@@ -76,7 +76,7 @@ def check(lake: Lakehouse, spark: SparkSession) -> None:
     assert lake.rows("customer", "who") == [("bob",)], "whose rows are deleted are deleted, and no row of nobody comes"
     assert lake.rows("sales") == [("Rome", 111, 1)], "the sum is as it was"
     assert lake.rows("orders", "id", "who", "email") == [(1, None, None), (2, None, None), (3, "bob", "bob@x.it")]
-    assert all(finding.equal for finding in verify(lake.settings, spark, lake.graph))
+    assert all(finding.equal for finding in verify_tables(lake.settings, spark, lake.graph))
 
 
 def test_facts_stay_without_the_person_after_a_refresh_and_a_second_delivery(shop: Lakehouse, spark: SparkSession) -> None:
@@ -96,7 +96,7 @@ def test_facts_stay_without_the_person_after_a_refresh_and_a_second_delivery(sho
         .where("who = 'ada' OR email LIKE 'ada%'")
         .count()
     )
-    assert all(finding.equal for finding in verify(shop.settings, spark, shop.graph))
+    assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
     # Others' records go on as before.
     shop.land("orders/3.jsonl", lines((5, "eve", "Bari", 2)))
     shop.run()
@@ -109,7 +109,7 @@ def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(anonymisation.refold, "of_rows", killed)
+        patch.setattr(other_cells.refold, "refold_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             shop.run("propagate_deletions")
     assert "ada" in {who for (who,) in shop.rows("order", "who")}
@@ -117,5 +117,7 @@ def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, mo
     shop.run("propagate_deletions")
     check(shop, spark)
     # As it was before, but without her: what is made of her name, declared or not, does not come back.
-    restoration.restore(shop.workspace(), shop.graph.tables["order"], before, FlowReport(flow="order", layer="restore"))
+    restoration.restore_table_version(
+        shop.workspace(), shop.graph.tables["order"], before, FlowReport(flow="order", layer="restore")
+    )
     assert shop.rows("order", *COLUMNS) == WITHOUT_ADA

@@ -19,13 +19,13 @@ from sluice.declare import (
     expect_or_quarantine,
     temporary_view,
 )
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 from sluice.settings import Settings
-from sluice.verification.verify import verify
+from sluice.verification.verify import verify_tables
 
 SCHEMA = "id BIGINT, name STRING, city STRING, at BIGINT, change STRING"
 PIPELINE = Pipeline(name="club", description="A club.", owner="tests", layers=("club.bronze", __name__))
@@ -63,8 +63,8 @@ both = auto_cdc("both", reads=("first", "second"), keys="id", sequence_by=("at",
 stock = auto_cdc_from_snapshot("stock", reads="extracts", keys="item", snapshot_by="day", stored_as_scd_type=2)
 
 PEOPLE = source("people", redelivery="replace", subject="id", date_in_path="%Y-%m-%d")
-BEFORE, AFTER = (graph(PIPELINE, [PEOPLE, view, members, members_history]) for view in (member_changes, louder))
-FEEDS = graph(
+BEFORE, AFTER = (build_declaration_graph(PIPELINE, [PEOPLE, view, members, members_history]) for view in (member_changes, louder))
+FEEDS = build_declaration_graph(
     PIPELINE,
     [
         source("first", "id BIGINT, name STRING, at BIGINT, part INT"),
@@ -94,11 +94,11 @@ def history(lake: Lakehouse) -> list[tuple[Any, ...]]:
 @pytest.mark.spark
 def test_an_empty_text_that_files_are_laid_out_by_is_no_text(settings: Settings, spark: SparkSession) -> None:
     by_city = auto_cdc("by_city", **OPTIONS | {"reads": "people"}, partition_by="city")
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [PEOPLE, by_city]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [PEOPLE, by_city]))
     lake.land("people/2026-01-02.jsonl", changes((1, 1, "insert", "Al", ""), (2, 1, "insert", "Bo", "Rome")))
     lake.run(*LAYERS)
     assert lake.rows("by_city", "id", "city") == [(1, None), (2, "Rome")]
-    assert all(one.equal for one in verify(settings, spark, lake.graph) if one.table == "by_city")
+    assert all(one.equal for one in verify_tables(settings, spark, lake.graph) if one.table == "by_city")
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_what_came_late_was_taken_back_replayed_or_erased_leaves_what_the_rest_c
     assert lake.rows("members", "id", "name") == [(1, "Al"), (2, "BEN"), (4, "DI")]
     assert {(1, "Al", "Oslo", 3, None), (2, "BO", "Rome", 1, 4), (2, "BEN", "Rome", 6, None)} <= set(history(lake))
 
-    receiving.receive(settings, lake.graph, ["2"], "id")
+    receiving.receive_erasure_request(settings, lake.graph, ["2"], "id")
     lake.run("propagate_deletions")
     for name, path in lake.workspace().tables().items():
         frame = spark.read.format("delta").load(path)

@@ -262,7 +262,7 @@ def test_a_failure_is_raised_where_it_is_waited_for_and_shows_no_data(
 
     arguments = (folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
     with monkeypatch.context() as patched:
-        patched.setattr("sluice.flows.bronze.append.run", fails)
+        patched.setattr("sluice.flows.bronze.append.run_bronze_flow", fails)
         query = autoload_to_table(*arguments)
         with pytest.raises(SluiceError, match="ValueError in Sluice itself") as raised:
             query.awaitTermination()

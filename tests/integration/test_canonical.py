@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Link, Pipeline, Source, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import canonical_entries, propagation, receiving, requests, vault
 from sluice.erasure.proof import sought
 from sluice.erasure.subjects.identifiers import Identifier
@@ -46,7 +46,7 @@ LOWER = replace(PIPELINE, canonical={"email": "lower"})
 
 
 def _lake(settings: Settings, spark: SparkSession, pipeline: Pipeline) -> Lakehouse:
-    return Lakehouse(settings, spark, graph(pipeline, (members, notes, member, note), (LINK,)))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, (members, notes, member, note), (LINK,)))
 
 
 def _land(lake: Lakehouse, file: str, *emails: str) -> None:
@@ -55,9 +55,9 @@ def _land(lake: Lakehouse, file: str, *emails: str) -> None:
 
 def _erase(lake: Lakehouse, *asked: Identifier) -> None:
     for one in asked:
-        receiving.receive(lake.settings, lake.graph, [one])
+        receiving.receive_erasure_request(lake.settings, lake.graph, [one])
     workspace = lake.workspace()
-    propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
 
 
 def test_an_address_in_another_letter_case_is_the_same_persons(settings: Settings, spark: SparkSession) -> None:
@@ -65,12 +65,12 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     plain.land("members/1.json", json.dumps({"user_id": "eve", "email": "EVE@Example.org"}) + "\n")
     _land(plain, "1.json", "Anna@Example.org", "anna@example.org", "bert@example.org", "eve@example.org")
     plain.run()
-    releasing.release(settings, plain.graph, ["note"])
+    releasing.release_tables(settings, plain.graph, ["note"])
     _erase(plain, Identifier("email", "Anna@Example.org"))
     assert plain.rows("note", "email") == [("anna@example.org",), ("bert@example.org",), ("eve@example.org",)], (
         "as text, two people"
     )
-    (first,) = requests.all_of(settings, "house")
+    (first,) = requests.list_erasure_requests(settings, "house")
 
     # The form is declared later: another spelling is kept out at once, and who is there by one leaves with the next run.
     lower = _lake(settings, spark, LOWER)
@@ -78,9 +78,9 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     _land(lower, "2.json", "ANNA@example.org", "cem@example.org")
     lower.run()
     assert ("ANNA@example.org",) not in lower.rows("notes", "email") and ("cem@example.org",) in lower.rows("notes", "email")
-    again = [one for one in requests.all_of(settings, "house") if one.request != first.request]
+    again = [one for one in requests.list_erasure_requests(settings, "house") if one.request != first.request]
     assert len(again) == 1 and again[0].history[0].note.startswith(f"asked again for request {first.request}")
-    assert canonical_entries.recompute_entries(lower.workspace()) == [], "once"
+    assert canonical_entries.recompute_suppression_entries(lower.workspace()) == [], "once"
 
     # Asked by one spelling, by a link that has another, of notes that have a third.
     _erase(lower, Identifier("user_id", "eve"))
@@ -88,20 +88,20 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert lower.rows("notes", "email") == left == lower.rows("note", "email") and lower.rows("members") == []
     landed = "".join(path.read_text() for path in (settings.landing / "house").rglob("*.json")).lower()
     assert "anna" not in landed and "eve" not in landed and "bert" in landed
-    (eve,) = [one for one in requests.all_of(settings, "house") if one.domain == "user_id"]
-    known = {one.value for one in vault.read(settings, "house", eve.request) if one.domain == "email"}
+    (eve,) = [one for one in requests.list_erasure_requests(settings, "house") if one.domain == "user_id"]
+    known = {one.value for one in vault.read_vault_identifiers(settings, "house", eve.request) if one.domain == "email"}
     assert known == {"EVE@Example.org", "eve@example.org"}, "as it is written, for the scan, and in its form"
     assert [one.domain for one in eve.subjects] == ["email", "user_id"], "on the list once, whatever the spelling"
-    (release,) = releases.of(settings, "house")
+    (release,) = releases.read_pipeline_releases(settings, "house")
     assert spark.read.format("delta").load(str(release.folder / "note")).count() == 1, (
         "a release of before there was a form is made of the text"
     )
-    found = sought.of(settings, lower.graph, requests.all_of(settings, "house"))
-    assert not sought.rows(settings, lower.graph, found).of_person()
+    found = sought.collect_sought_needles(settings, lower.graph, requests.list_erasure_requests(settings, "house"))
+    assert not sought.query_sought_rows(settings, lower.graph, found).of_person()
 
     # Delivered again in any spelling: kept out, and taken out of the file.
     _land(lower, "3.json", " eVE@example.org ", "anna@EXAMPLE.org")
     lower.run()
     workspace = lower.workspace()
-    propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
     assert lower.rows("notes", "email") == left and (settings.landing / "house" / "notes" / "3.json").read_text() == ""

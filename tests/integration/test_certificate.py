@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import physical, propagation, receiving, requests, scan
 from sluice.erasure.control import canary, stores
 from sluice.erasure.proof import certificate, checking, scope
@@ -83,7 +83,7 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
     settings.__dict__["state"] = tmp_path / "state"
     layers = ("pipelines.house.bronze", __name__)
     pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain="0 seconds")
-    house = Lakehouse(settings, spark, graph(pipeline, (notes, note, by_person)))
+    house = Lakehouse(settings, spark, build_declaration_graph(pipeline, (notes, note, by_person)))
     house.land("notes/1.jsonl", FIRST)
     house.land("notes/2.jsonl.gz", gzip.compress(FIRST.replace(b"hello", b"again")))
     house.land("notes/3.jsonl", OTHERWISE)
@@ -103,24 +103,26 @@ def _leave(lake: Lakehouse) -> None:
 
 def _places(lake: Lakehouse) -> set[str]:
     """The steps that have something left to do, by where the scan finds her."""
-    wanted = needles.of([("who", HER)], {"who": ["who"]})
-    hits = scan.run(scope.roots(lake.settings, lake.graph), wanted, processes=1).hits
+    wanted = needles.build_needles([("who", HER)], {"who": ["who"]})
+    hits = scan.scan_roots(scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
     begins = {begin: step for step, some in STEPS.items() for begin in some}
     seen = {begin for begin in begins if any(hit.path.startswith(begin) and "canary" not in hit.path for hit in hits)}
     return {step for step, some in STEPS.items() if seen.issuperset(some)}
 
 
 def _erased(lake: Lakehouse) -> str:
-    request = receiving.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", HER)]).request
     workspace = lake.workspace()
-    propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
     assert "tables" in _places(lake) and "landing" not in _places(lake), "files of former versions stay until VACUUM"
-    physical.finish(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
+    physical.finish_physical_erasure(lake.workspace(), datetime.now(UTC) + timedelta(minutes=1))
     return request
 
 
 def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[request]
+    return certificate.issue_certificates(
+        lake.settings, lake.graph, [requests.read_erasure_request(lake.settings, "house", request)]
+    )[request]
 
 
 def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> None:
@@ -136,15 +138,15 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert (lake.settings.landing / "house" / "notes" / "3.jsonl").read_bytes() == OTHERWISE.splitlines()[3]
     assert _places(lake) == set()
     made = _issue(lake, request)
-    left = canary.look(lake.settings, "house", requests.one(lake.settings, "house", request))
+    left = canary.scan_request_canary(lake.settings, "house", requests.read_erasure_request(lake.settings, "house", request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)
     assert list(_by_other_means(lake)) == [] and list(_by_history(lake)) == []
     assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
-    assert requests.one(lake.settings, "house", request).state == requests.CERTIFIED
+    assert requests.read_erasure_request(lake.settings, "house", request).state == requests.CERTIFIED
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request in page
     for text in (page, made.path.read_text()):
-        assert HER not in text and canary.identifiers(lake.settings, "house", request)[0].value not in text
+        assert HER not in text and canary.read_canary_identifiers(lake.settings, "house", request)[0].value not in text
 
     # F13: what comes again brings her back into no table, and leaves the files that it came in.
     for name in ("1", "again"):
@@ -156,21 +158,21 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     # A rescan is another certificate, in the chain of the first; late rows make it fail.
     again = _issue(lake, request)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
-    assert checking.verify(lake.settings, made.path, lake.graph) == {
+    assert checking.verify_certificate(lake.settings, made.path, lake.graph) == {
         "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True, "kept": None,
         "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
-    assert checking.verify(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
+    assert checking.verify_certificate(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
     failed = _issue(lake, request)
-    assert failed.verdict == "FAIL" and requests.one(lake.settings, "house", request).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(lake.settings, "house", request).state == requests.FAILED
     assert [hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]] == ["landing"]
 
     # Whoever changes a record, or takes one out of the chain, is found out.
     record = json.loads(made.path.read_text())
     made.path.write_text(json.dumps({**record, "verdict": "FAIL"}))
-    assert checking.verify(lake.settings, made.path)["hash"] is False
-    assert checking.verify(lake.settings, again.path)["chain"] is False
+    assert checking.verify_certificate(lake.settings, made.path)["hash"] is False
+    assert checking.verify_certificate(lake.settings, again.path)["chain"] is False
 
 
 def _by_other_means(lake: Lakehouse) -> Iterator[str]:

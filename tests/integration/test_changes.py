@@ -13,7 +13,7 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.lake import tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.settings import Settings
 
 COLUMNS = "id BIGINT, day DATE, s STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, INT>, price DECIMAL(10, 2), t TIMESTAMP"
@@ -50,8 +50,8 @@ def test_changes_are_what_spark_reads_of_nested_and_partitioned_and_widened_tabl
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     path = settings.table_path("gym", "silver", "heart_rate")
-    shape = Shape(schema=tables.columns(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
-    tables.create(spark, path, shape)
+    shape = TableShape(schema=tables.parse_ddl_schema(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
+    tables.create_table(spark, path, shape)
     rows(spark, 0, 4, 1).write.format("delta").mode("append").save(path)
     target = DeltaTable.forPath(spark, path).alias("t")
     merging = target.merge(rows(spark, 3, 6, 2).alias("s"), "t.id <=> s.id")

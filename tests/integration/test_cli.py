@@ -12,7 +12,7 @@ from tests.conftest import PLACES, gym_at
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -72,7 +72,7 @@ def test_sql_reads_every_table_by_its_name(call: Call, lake: Settings) -> None:
         "(SELECT count(*) FROM gym.heart_rate) AS rates, (SELECT count(*) FROM gym.heart_rate_quarantine) AS aside FROM days"
     )
     code, out, _ = call("sql", query, "--json")
-    rows = {row["table"]: row["rows"] for row in ledger.tables(lake, "gym") if row["layer"] != "quarantine"}
+    rows = {row["table"]: row["rows"] for row in ledger.list_pipeline_tables(lake, "gym") if row["layer"] != "quarantine"}
     assert code == 0
     (row,) = as_json(out)["rows"]
     assert row["readings"] == row["rates"] == rows["heart_rate"] > 0
@@ -107,11 +107,11 @@ def test_sql_as_of_a_version_and_an_instant(call: Call) -> None:
     ],
 )
 def test_sql_only_reads(call: Call, lake: Settings, statement: str) -> None:
-    before = ledger.tables(lake, "gym")
+    before = ledger.list_pipeline_tables(lake, "gym")
     code, _, err = call("sql", statement)
     assert code == 2
     assert "is no query" in err
-    assert ledger.tables(lake, "gym") == before
+    assert ledger.list_pipeline_tables(lake, "gym") == before
 
 
 @pytest.mark.parametrize(
@@ -259,11 +259,13 @@ def after(ordered: DataFrame) -> DataFrame:
 
 
 def test_plans_finds_every_mistake_and_every_reach(spark: SparkSession, settings: Settings) -> None:
-    from sluice.runs.planning.transforms import examine
+    from sluice.runs.planning.transforms import examine_transforms
 
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("shop.bronze", __name__))
     wrong = (ordered, grouped, timed, keyless, raising)
-    found = examine(spark, settings, graph(pipeline, [rows, headers, good, *wrong, unknown, latest, total, after]))
+    found = examine_transforms(
+        spark, settings, build_declaration_graph(pipeline, [rows, headers, good, *wrong, unknown, latest, total, after])
+    )
     expected = {
         "'ordered'": "ORDER BY",
         "'grouped'": "an aggregate",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice.cli.tables.read import query
+from sluice.cli.tables.read import query_delta_table
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
@@ -92,7 +92,7 @@ def declared() -> Graph:
         """How many members' names begin so."""
         return visit.groupBy(F.substring("name", 1, 1).alias("initial")).agg(F.count("*").alias("visits"))
 
-    return graph(PIPELINE, [VISITS, ROOMS, visit, card, room, person, seats, initials])
+    return build_declaration_graph(PIPELINE, [VISITS, ROOMS, visit, card, room, person, seats, initials])
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +116,13 @@ def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
 
 def cloned(club: Lakehouse, folder: Path, kind: str = clones.COPY, *names: str) -> tuple[Lakehouse, dict[str, Any]]:
     """The lake of a clone, and what it says of itself."""
-    _, made = cloning.clone(club.settings, club.graph, str(folder), kind, names)
+    _, made = cloning.clone_tables(club.settings, club.graph, str(folder), kind, names)
     return Lakehouse(replace(club.settings, lake=str(folder)), club.spark, club.graph), made
 
 
 def test_a_copy_names_nobody_and_joins_as_before(club: Lakehouse, tmp_path: Path) -> None:
     copy, made = cloned(club, tmp_path / "dev")
-    assert made["finished"] and clones.of(copy.settings, "club") == made
+    assert made["finished"] and clones.read_clone_description(copy.settings, "club") == made
     assert set(made["tables"]) == {"rooms", "rooms_quarantine", "room", "room_quarantine", "visit", "card", "seats", "initials"}
     assert set(made["not_cloned"]) == {
         "visits",
@@ -133,7 +133,7 @@ def test_a_copy_names_nobody_and_joins_as_before(club: Lakehouse, tmp_path: Path
         "person_quarantine",
     }
     assert made["tables"]["visit"] == {
-        "version": log.version(club.workspace().path("visit")),
+        "version": log.latest_table_version(club.workspace().path("visit")),
         "left_out": ["name"],
         "stand_ins": ["person"],
     }
@@ -162,8 +162,8 @@ def test_a_copy_names_nobody_and_joins_as_before(club: Lakehouse, tmp_path: Path
 def test_a_copy_is_made_as_its_table_is(club: Lakehouse, tmp_path: Path) -> None:
     copy, _ = cloned(club, tmp_path / "dev", clones.COPY, "visit")
     path = copy.workspace().path("visit")
-    properties = log.properties(path)
-    assert log.partitions(path) == ["room"] and log.description(path) == "Who was where."
+    properties = log.read_table_properties(path)
+    assert log.read_partition_columns(path) == ["room"] and log.read_table_comment(path) == "Who was where."
     assert properties["delta.constraints.later"] == "at > 0" and properties["sluice.checks"] == "later"
     assert "delta.constraints.named" not in properties and "delta.constraints.numbered" not in properties
     assert properties["delta.deletedFileRetentionDuration"] == "interval 9 days"
@@ -182,9 +182,9 @@ def test_a_shallow_clone_has_everything_and_reads_the_files_of_its_source(club: 
     path = shallow.workspace().path("visit")
     assert (
         not [file for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts]
-        and log.description(path) == "Who was where."
+        and log.read_table_comment(path) == "Who was where."
     )
-    assert len(query(path, "SELECT * FROM t")) == 6, "without Spark, too"
+    assert len(query_delta_table(path, "SELECT * FROM t")) == 6, "without Spark, too"
     shallow.run("gold")
     assert shallow.rows("seats") == club.rows("seats")
 
@@ -193,9 +193,9 @@ def test_in_a_clone_nothing_but_views_runs(club: Lakehouse, tmp_path: Path) -> N
     copy, _ = cloned(club, tmp_path / "dev", clones.COPY, "room")
     for stage in ("bronze", "silver", "propagate_deletions"):
         with pytest.raises(UsageError, match=r"is a clone of .* Run: sluice run club --stage gold"):
-            clones.check(copy.settings, copy.graph, stage)
-    clones.check(copy.settings, copy.graph, "gold")
-    clones.check(club.settings, club.graph, "bronze")
+            clones.check_stage_in_clone(copy.settings, copy.graph, stage)
+    clones.check_stage_in_clone(copy.settings, copy.graph, "gold")
+    clones.check_stage_in_clone(club.settings, club.graph, "bronze")
 
 
 def test_what_is_no_place_for_a_clone_and_what_is_not_cloned_is_said(club: Lakehouse, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_stand_ins_tell_values_apart_and_are_of_their_type(spark: SparkSession) 
     frame = spark.createDataFrame(
         [("7", 7, 7), (" 7", 8, 8), ("", 9, 9), ("x", None, 10), (None, 11, 11)], "t STRING, b BIGINT, i INT"
     )
-    made = stand_ins.applied(frame, b"k" * 32, ("t", "b", "i"))
+    made = stand_ins.replace_with_stand_ins(frame, b"k" * 32, ("t", "b", "i"))
     assert [kind for _, kind in made.dtypes] == ["string", "bigint", "int"]
     rows = made.collect()
     assert len({row.t for row in rows}) == 5 and rows[4].t is None and rows[3].b is None
@@ -231,21 +231,21 @@ def test_stand_ins_tell_values_apart_and_are_of_their_type(spark: SparkSession) 
 
 def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        copying.stand_ins, "applied", lambda frame, key, columns: frame.withColumns({c: F.lit(1) for c in columns})
+        copying.stand_ins, "replace_with_stand_ins", lambda frame, key, columns: frame.withColumns({c: F.lit(1) for c in columns})
     )
     path = str(tmp_path / "t")
     club.spark.range(3).selectExpr("CAST(id AS INT) AS i").write.format("delta").save(path)
-    asked = copying.Asked(path, 0, f"{path}2", None, frozenset({"i"}), frozenset({"i"}))
+    asked = copying.CloneRequest(path, 0, f"{path}2", None, frozenset({"i"}), frozenset({"i"}))
     from sluice.lake.report import FlowReport
 
     with pytest.raises(SluiceError, match="'i' is INT and has 3 values; two of them got one stand-in"):
-        copying.copy(club.workspace(), asked, b"", FlowReport("t", "clone"))
+        copying.copy_table_into_clone(club.workspace(), asked, b"", FlowReport("t", "clone"))
 
 
 @pytest.mark.slow
 def test_whoever_was_erased_is_in_no_copy(club: Lakehouse, tmp_path: Path) -> None:
     cloned(club, tmp_path / "shallow", clones.SHALLOW, "room")
-    receiving.receive(club.settings, club.graph, ["901002"])
+    receiving.receive_erasure_request(club.settings, club.graph, ["901002"])
     with pytest.raises(SluiceError, match="Erasure requests of 'club' wait"):
         cloned(club, tmp_path / "dev")
     reports = club.run("propagate_deletions")

@@ -14,10 +14,10 @@ from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import asking, lifting, receiving, requests, vault, withdrawal
 from sluice.erasure.subjects import closure, settling
-from sluice.erasure.subjects.holders import Ambiguous
+from sluice.erasure.subjects.holders import AmbiguousIdentifier
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
@@ -81,7 +81,7 @@ HANDED_OUT = (
 def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     """Devices handed out; what bronze told of eve silver has no row of any more."""
     settings = settings_at(tmp_path_factory.mktemp("club"))
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS))
     _hand_out(lake, *HANDED_OUT)
     lake.run("bronze")
     _hand_out(lake, ("zoe", 4, "zoe@example.org", "2026-01-01"))  # the same key as eve's row, and comes last by its content
@@ -100,7 +100,7 @@ def _read(lake: Lakehouse, *rows: tuple[int, str | None]) -> None:
 
 
 def _closed(lake: Lakehouse, *asked: Identifier) -> set[tuple[str, str, str | None, str | None]]:
-    found = closure.close(lake.workspace(), asked)
+    found = closure.close_over_identifiers(lake.workspace(), asked)
     return {
         (one.domain, one.value, one.since and one.since[:10], one.until and one.until[:10])
         for one in found
@@ -133,7 +133,9 @@ def test_from_any_identifier_to_all_of_them(club: Lakehouse) -> None:
 
 
 def test_a_device_of_several_people_is_refused_and_one_of_nobody_is_its_own(club: Lakehouse) -> None:
-    with pytest.raises(Ambiguous, match="Identifier 1, a 'device_id', was several people's; ask again with \"at\"") as refused:
+    with pytest.raises(
+        AmbiguousIdentifier, match="Identifier 1, a 'device_id', was several people's; ask again with \"at\""
+    ) as refused:
         _closed(club, Identifier("device_id", "1"))
     assert "'1'" not in str(refused.value)
     assert _closed(club, Identifier("device_id", "99")) == {("device_id", "99", None, None)}
@@ -141,16 +143,18 @@ def test_a_device_of_several_people_is_refused_and_one_of_nobody_is_its_own(club
 
 def test_the_pseudonym_leads_to_the_person_and_back(club: Lakehouse) -> None:
     hidden = dict(club.rows("keys", "user_id", "pseudonym"))
-    found = closure.close(club.workspace(), [Identifier("pseudonym", hidden["cem"])])
+    found = closure.close_over_identifiers(club.workspace(), [Identifier("pseudonym", hidden["cem"])])
     assert {(one.domain, one.value) for one in found} == {
         ("user_id", "cem"),
         ("device_id", "3"),
         ("email", "cem@example.org"),
         ("pseudonym", hidden["cem"]),
     }
-    assert {one.value for one in closure.close(club.workspace(), [Identifier("user_id", "bo")]) if one.domain == "pseudonym"} == {
-        hidden["bo"]
-    }
+    assert {
+        one.value
+        for one in closure.close_over_identifiers(club.workspace(), [Identifier("user_id", "bo")])
+        if one.domain == "pseudonym"
+    } == {hidden["bo"]}
 
 
 def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: Lakehouse) -> None:
@@ -161,13 +165,13 @@ def test_what_bronze_told_once_counts_though_silver_has_another_row_now(club: La
 
 
 def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lakehouse) -> None:
-    asked = receiving.receive(club.settings, club.graph, [Identifier("email", "ada@example.org")])
-    made = settling.settle(club.workspace(), asked)
+    asked = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("email", "ada@example.org")])
+    made = settling.settle_erasure_request(club.workspace(), asked)
     assert {(one.domain, one.since and one.since[:10]) for one in made.subjects} >= {
         ("device_id", "2026-03-01"),
         ("user_id", None),
     }
-    kept = vault.read(club.settings, "club", asked.request)
+    kept = vault.read_vault_identifiers(club.settings, "club", asked.request)
     assert {(one.domain, one.value) for one in kept} >= {("email", "ada@example.org"), ("user_id", "ada"), ("device_id", "1")}
     path = club.settings.vault / "club" / f"{asked.request}.json"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
@@ -175,81 +179,90 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     for text in Path(club.settings.bookkeeping("club", "erasure_requests")).iterdir():
         assert "ada@" not in text.read_text() and '"ada"' not in text.read_text()
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
-    assert settling.settle(club.workspace(), made).subjects == made.subjects
-    requests.with_subjects(club.settings, "club", asked.request, [])
-    again = settling.settle(club.workspace(), requests.one(club.settings, "club", asked.request))
-    assert again.subjects == made.subjects and vault.read(club.settings, "club", asked.request) == kept
+    assert settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
+    requests.write_request_subjects(club.settings, "club", asked.request, [])
+    again = settling.settle_erasure_request(club.workspace(), requests.read_erasure_request(club.settings, "club", asked.request))
+    assert again.subjects == made.subjects and vault.read_vault_identifiers(club.settings, "club", asked.request) == kept
 
 
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
-    good = receiving.receive(club.settings, club.graph, [Identifier("user_id", "cem")])
-    ambiguous = receiving.receive(club.settings, club.graph, [Identifier("device_id", "1")])
-    lost = receiving.receive(club.settings, club.graph, [Identifier("user_id", "bo")])
-    vault.forget(club.settings, "club", lost.request)
-    settled = {one.request for one in settling.settled(club.workspace())}
+    good = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "cem")])
+    ambiguous = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("device_id", "1")])
+    lost = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "bo")])
+    vault.remove_vault_entry(club.settings, "club", lost.request)
+    settled = {one.request for one in settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
-    failed = {one.request: one for one in requests.all_of(club.settings, "club") if one.state == requests.FAILED}
+    failed = {one.request: one for one in requests.list_erasure_requests(club.settings, "club") if one.state == requests.FAILED}
     assert set(failed) == {ambiguous.request, lost.request}
     assert "several people's" in failed[ambiguous.request].history[-1].note
     assert "not in the vault" in failed[lost.request].history[-1].note
 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
-    made = settling.settle(lake.workspace(), receiving.receive(lake.settings, lake.graph, asked))
-    assert suppression.add(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
-    assert suppression.add(lake.workspace(), {made.request: made.subjects}) == 0
-    assert settling.settle(lake.workspace(), made) is made
-    assert log.properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
+    made = settling.settle_erasure_request(lake.workspace(), receiving.receive_erasure_request(lake.settings, lake.graph, asked))
+    assert suppression.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
+    assert suppression.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
+    assert settling.settle_erasure_request(lake.workspace(), made) is made
+    assert log.read_table_properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
     return made.request
 
 
 def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     said = erasure_requests(reads="handed_out", where="email = 'gone@example.org'", identifier=("user_id", "user_id"))
-    asked = Lakehouse(club.settings, club.spark, graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS, [said]))
-    assert asking.take(asked.workspace()) == [] and not asking.waits(asked.settings, asked.graph)
+    asked = Lakehouse(
+        club.settings, club.spark, build_declaration_graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS, [said])
+    )
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not asking.has_unseen_request_rows(
+        asked.settings, asked.graph
+    )
     _hand_out(club, ("fay", 9, "gone@example.org", "2026-01-01"), ("gus", 8, "gone@example.org", "2026-01-01"))
     club.run("bronze")
-    assert asking.waits(asked.settings, asked.graph)
-    made, other = asking.take(asked.workspace())
-    assert [one.value for of in (made, other) for one in vault.read(club.settings, "club", of.request)] == ["fay", "gus"]
+    assert asking.has_unseen_request_rows(asked.settings, asked.graph)
+    made, other = asking.create_requests_from_rows(asked.workspace())
+    assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.settings, "club", of.request)] == [
+        "fay",
+        "gus",
+    ]
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
     # Nothing new; then killed before it was noted what was seen.
-    assert asking.take(asked.workspace()) == []
+    assert asking.create_requests_from_rows(asked.workspace()) == []
     (Path(club.settings.bookkeeping("club", "erasure_requests")) / ".asked").unlink()
-    assert asking.take(asked.workspace()) == []
+    assert asking.create_requests_from_rows(asked.workspace()) == []
     _hand_out(club, ("gus", 8, "gone@example.org", "2026-02-01"), ("hal", 7, "gone@example.org", "2026-01-01"))
     club.run("bronze")
-    (made,) = asking.take(asked.workspace())
-    assert [one.value for one in vault.read(club.settings, "club", made.request)] == ["hal"]
+    (made,) = asking.create_requests_from_rows(asked.workspace())
+    assert [one.value for one in vault.read_vault_identifiers(club.settings, "club", made.request)] == ["hal"]
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
-    withdrawal.withdraw(club.settings, "club", made.request)
-    assert asking.waits(asked.settings, asked.graph) and due.asked_by_data(asked.settings, "club")
-    assert asking.take(asked.workspace()) == [] and not asking.waits(asked.settings, asked.graph)
+    withdrawal.withdraw_erasure_request(club.settings, "club", made.request)
+    assert asking.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(asked.settings, "club")
+    assert asking.create_requests_from_rows(asked.workspace()) == [] and not asking.has_unseen_request_rows(
+        asked.settings, asked.graph
+    )
     DeltaTable(club.workspace().path("handed_out")).delete("user_id = 'hal'")
-    assert asking.take(asked.workspace()) == []
+    assert asking.create_requests_from_rows(asked.workspace()) == []
     _hand_out(club, ("hal", 6, "gone@example.org", "2026-03-01"))
     # What its file does not say any more does not ask.
     ivy = {"user_id": "ivy", "device_id": 6, "at": "2026-04-01T00:00:00Z"}
     for email in ("gone@example.org", "ivy@example.org"):
         club.land("handed_out/ivy.json", json.dumps(ivy | {"email": email}))
         club.run("bronze")
-    (again,) = asking.take(asked.workspace())
-    assert [one.value for one in vault.read(club.settings, "club", again.request)] == ["hal"]
-    withdrawal.withdraw(club.settings, "club", again.request)
-    assert asking.take(asked.workspace()) == []
+    (again,) = asking.create_requests_from_rows(asked.workspace())
+    assert [one.value for one in vault.read_vault_identifiers(club.settings, "club", again.request)] == ["hal"]
+    withdrawal.withdraw_erasure_request(club.settings, "club", again.request)
+    assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
-    vault.keep(club.settings, "club", again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
-    requests.advance(club.settings, "club", again.request, requests.FAILED, "several people's")
+    vault.store_vault_entry(club.settings, "club", again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
+    requests.advance_request_state(club.settings, "club", again.request, requests.FAILED, "several people's")
     _hand_out(club, ("hal", 6, "gone@example.org", "2026-05-01"))
     club.run("bronze")
-    (last,) = asking.take(asked.workspace())
+    (last,) = asking.create_requests_from_rows(asked.workspace())
     assert last.request != again.request and last.withdrawn_at is None
-    withdrawal.withdraw(club.settings, "club", last.request)
+    withdrawal.withdraw_erasure_request(club.settings, "club", last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
-    assert suppression.is_empty(club.workspace())
+    assert suppression.is_suppression_list_empty(club.workspace())
     request = _suppress(club, Identifier("user_id", "ada"))
     _read(club, (1, "2026-01-15"), (1, "2026-02-15"), (1, "2026-03-15"), (2, "2026-01-01"), (3, "2026-01-15"), (1, None))
     report = club.run()["readings"]
@@ -265,25 +278,27 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Were her links gone by now, her device would pass for Cem's alone.
     for asked in (Identifier("device_id", "2"), Identifier("device_id", "2", at="2026-04-15T00:00:00Z")):
-        with pytest.raises(Ambiguous, match=f"was a person's who was erased by request {request}"):
-            closure.close(club.workspace(), [asked])
+        with pytest.raises(AmbiguousIdentifier, match=f"was a person's who was erased by request {request}"):
+            closure.close_over_identifiers(club.workspace(), [asked])
     assert ("user_id", "cem", None, None) in _closed(club, Identifier("device_id", "2", at="2026-05-02T00:00:00Z"))
 
     # What a domain was called before is found on the list, too.
-    renamed = graph(PIPELINE, [Source(name="handed_out", subject="user_id", domain="member", personal=("device_id", "email"))])
+    renamed = build_declaration_graph(
+        PIPELINE, [Source(name="handed_out", subject="user_id", domain="member", personal=("device_id", "email"))]
+    )
     named = club.spark.createDataFrame([("ada",), ("bo",)], "user_id STRING")
-    kept = suppression.without_suppressed(replace(club.workspace(), graph=renamed), named, F.col("user_id"), "member")
+    kept = suppression.exclude_suppressed_rows(replace(club.workspace(), graph=renamed), named, F.col("user_id"), "member")
     assert [row.user_id for row in kept.collect()] == ["bo"]
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
-    requests.advance(club.settings, "club", request, requests.LOGICALLY)
-    assert lifting.lift(club.settings, "club", request) > 0
+    requests.advance_request_state(club.settings, "club", request, requests.LOGICALLY)
+    assert lifting.lift_suppression(club.settings, "club", request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")
     assert (reports["readings"].suppressed, reports["handed_out"].suppressed) == (1, 0)
     everything = club.spark.read.format("delta").load(club.workspace().path("handed_out"))
-    at = suppression.only_suppressed(club.workspace(), everything, F.col("user_id"), "user_id")
+    at = suppression.select_suppressed_rows(club.workspace(), everything, F.col("user_id"), "user_id")
     assert {row.at.month for row in at.where("user_id = 'ada'").collect()} == {1, 2, 3}, "of before, by their deliveries"
 
 
@@ -292,6 +307,6 @@ def test_a_subject_in_a_payload_is_found_at_ingest_and_in_bronze(spark: SparkSes
     topics = Source(name="topics", subject="value", subject_in=told, domain="user_id")
     rows = [(bytearray(text), None, None) for text in (b'{"buyer": {"id": 7}}', b'{"seller": 7}', b"no JSON")]
     frame = spark.createDataFrame(rows, "value BINARY, _rescued_data STRING, _record STRING")
-    in_bronze = subjects.expression(graph(PIPELINE, [topics]), topics, frame.columns)
-    for whose in (records.subject_of(topics, frame.columns), F.expr(in_bronze or "")):
+    in_bronze = subjects.build_subject_expression(build_declaration_graph(PIPELINE, [topics]), topics, frame.columns)
+    for whose in (records.subject_key_column(topics, frame.columns), F.expr(in_bronze or "")):
         assert [row.whose for row in frame.select(whose.alias("whose")).collect()] == ["7", None, None]

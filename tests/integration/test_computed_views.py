@@ -12,7 +12,7 @@ from tests.conftest import PLACES, Lakehouse, settings_at
 
 from sluice.cli import main, places
 from sluice.declare import F, Pipeline, Source, materialized_view, table, view
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,9 @@ LAYER = __name__.rpartition(".")[2]
 @pytest.fixture(scope="module")
 def wards(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(
-        settings_at(tmp_path_factory.mktemp("wards")), spark, graph(GYM, [SOURCE, stay, many_beds, labelled, beds_of_label])
+        settings_at(tmp_path_factory.mktemp("wards")),
+        spark,
+        build_declaration_graph(GYM, [SOURCE, stay, many_beds, labelled, beds_of_label]),
     )
     lake.land("stays/1.csv", "id,ward,beds,told\n1,a,1,1\n2,a,2,1\n3,b,3,1\n")
     lake.run()
@@ -76,7 +78,7 @@ def call(wards: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]
     with pytest.MonkeyPatch.context() as patch:
         for name in PLACES:
             patch.setenv(f"SLUICE_{name.upper()}", str(getattr(wards.settings, name)))
-        patch.setattr(places, "load", load)
+        patch.setattr(places, "load_declaration_graph", load)
         yield run
 
 

@@ -12,8 +12,8 @@ from tests.conftest import PLACES
 from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.lake import tables
-from sluice.lake.tables import Shape
-from sluice.runs.copies.comparison import BOTH, HERE, THERE, compare
+from sluice.lake.tables import TableShape
+from sluice.runs.copies.comparison import BOTH, HERE, THERE, compare_table_states
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,22 +45,24 @@ def test_rows_are_matched_by_key_and_compared_null_safely(spark: SparkSession) -
         row(8),
         row(9, None),
     ]
-    found = compare(frame(spark, *here), frame(spark, *there), ("k",), frozenset({"p"}))
+    found = compare_table_states(frame(spark, *here), frame(spark, *there), ("k",), frozenset({"p"}))
     assert found.rows == {HERE: 1, THERE: 2, BOTH: 2} and found.equal == 5
     assert (found.columns, found.arrival) == ({"v": 1, "l": 1}, {"_delivery": 1})
     assert not found.same and {one["key"]["k"] for one in found.examples} == {1, 6, 7, 8, 9}
-    assert compare(frame(spark, *here), frame(spark, *here), ("k",), frozenset()).same
+    assert compare_table_states(frame(spark, *here), frame(spark, *here), ("k",), frozenset()).same
     moved = [row(1, delivery=2)]
-    assert compare(frame(spark, row(1)), frame(spark, *moved), ("k",), frozenset()).same, "where a row came from is no difference"
+    assert compare_table_states(frame(spark, row(1)), frame(spark, *moved), ("k",), frozenset()).same, (
+        "where a row came from is no difference"
+    )
 
 
 def test_personal_keys_are_not_shown_and_a_repeated_key_is_told(spark: SparkSession) -> None:
     two = "k INT, p STRING"
     here, there = frame(spark, (1, "a"), (1, "a"), (2, "b"), columns=two), frame(spark, (1, "a"), (3, "c"), columns=two)
-    found = compare(here, there, ("k", "p"), frozenset({"p"}))
+    found = compare_table_states(here, there, ("k", "p"), frozenset({"p"}))
     assert (found.repeated, found.rows[HERE], found.rows[THERE]) == (1, 1, 1)
     assert all(set(one["key"]) == {"k"} for one in found.examples) and len(found.examples) == 3
-    assert compare(here, there, ("p",), frozenset({"p"})).examples == ()
+    assert compare_table_states(here, there, ("p",), frozenset({"p"})).examples == ()
 
 
 def test_columns_that_one_side_has_and_other_types_are_told(spark: SparkSession) -> None:
@@ -68,11 +70,11 @@ def test_columns_that_one_side_has_and_other_types_are_told(spark: SparkSession)
         frame(spark, (1, 2, 3), columns="k INT, a INT, b INT"),
         frame(spark, (1, 2, 4), columns="k INT, a BIGINT, c INT"),
     )
-    found = compare(here, there, ("k",), frozenset())
+    found = compare_table_states(here, there, ("k",), frozenset())
     assert (found.only_here, found.only_there, dict(found.types)) == (("b",), ("c",), {"a": ("int", "bigint")})
     assert found.equal == 1 and not found.same
     with pytest.raises(UsageError, match="The key 'a' is not a column of one type on both sides"):
-        compare(here, there, ("a",), frozenset())
+        compare_table_states(here, there, ("a",), frozenset())
 
 
 @pytest.fixture
@@ -81,8 +83,10 @@ def heart_rates(spark: SparkSession, settings: Settings, monkeypatch: pytest.Mon
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     path = settings.table_path("gym", "silver", "heart_rate")
-    shape = Shape(schema=tables.columns("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=())
-    tables.create(spark, path, shape)
+    shape = TableShape(
+        schema=tables.parse_ddl_schema("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=()
+    )
+    tables.create_table(spark, path, shape)
     rows = spark.range(4711, 4714).selectExpr("id", "timestamp'2026-01-01 10:00:00'", "60D")
     rows.toDF("device_id", "time", "heartrate").write.format("delta").mode("append").save(path)
     DeltaTable.forPath(spark, path).update("device_id = 4712", {"heartrate": "61D"})

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log
 from sluice.runs.planning import transforms
@@ -49,7 +49,7 @@ def totals(schema: str | None, divisor: int = 1) -> Any:
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Shop:
-    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, [SOURCE, *declared]))
+    return lambda *declared: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [SOURCE, *declared]))
 
 
 def line(number: int | None, price: float | None, note: str = "x") -> str:
@@ -58,7 +58,7 @@ def line(number: int | None, price: float | None, note: str = "x") -> str:
 
 
 def properties(lake: Lakehouse, name: str = "order") -> dict[str, str]:
-    return log.properties(lake.workspace().path(name))
+    return log.read_table_properties(lake.workspace().path(name))
 
 
 def refuses(lake: Lakehouse, row: str) -> str:
@@ -79,7 +79,7 @@ def test_rows_that_break_the_schema_are_set_aside_and_the_table_refuses_them_by_
     assert fields["price"].metadata == {"comment": "in euro, it's with tax"}
     assert [fields[name].nullable for name in ("id", "price")] == [False, True]
     assert properties(lake)["delta.constraints.positive"] == "price > 0"
-    assert log.description(lake.workspace().path("order")) == "An order."
+    assert log.read_table_comment(lake.workspace().path("order")) == "An order."
     assert "positive" in refuses(lake, "(7, -1, 'x', 1, 1)")
     assert "id" in refuses(lake, "(NULL, 1, 'x', 1, 1)")
     before = lake.versions()
@@ -109,7 +109,7 @@ def test_rows_that_break_the_schema_are_set_aside_and_the_table_refuses_them_by_
 )
 def test_other_columns_than_declared_fail_before_any_commit(shop: Shop, transform: Any, said: list[str]) -> None:
     lake = shop(orders(transform=transform))
-    found = transforms.examine(lake.spark, lake.settings, lake.graph).mistakes
+    found = transforms.examine_transforms(lake.spark, lake.settings, lake.graph).mistakes
     lake.land("orders/1.jsonl", line(1, 5.0))
     lake.run("bronze")
     with pytest.raises(DeclarationError, match="Table 'order'") as caught:
@@ -117,8 +117,8 @@ def test_other_columns_than_declared_fail_before_any_commit(shop: Shop, transfor
     for part in said:
         assert part in str(caught.value)
         assert any(part in mistake for mistake in found), found
-    assert not log.exists(lake.workspace().path("order"))
-    assert not log.exists(lake.workspace().quarantine("order"))
+    assert not log.is_delta_table(lake.workspace().path("order"))
+    assert not log.is_delta_table(lake.workspace().quarantine("order"))
 
 
 def test_a_schema_that_comes_later_or_changes_is_given_to_the_table_that_is_there(shop: Shop) -> None:
@@ -129,7 +129,7 @@ def test_a_schema_that_comes_later_or_changes_is_given_to_the_table_that_is_ther
     lake.run()
     assert properties(lake)["delta.constraints.positive"] == "price > 0"
     assert properties(lake)["delta.constraints.not_null_id"] == "`id` IS NOT NULL", "a column cannot become NOT NULL later"
-    assert log.description(lake.workspace().path("order")) == "It's an \\ order."
+    assert log.read_table_comment(lake.workspace().path("order")) == "It's an \\ order."
     assert "positive" in refuses(lake, "(7, -1, 'x', 1, 1)")
     assert "not_null_id" in refuses(lake, "(NULL, 1, 'x', 1, 1)")
     before = lake.versions()

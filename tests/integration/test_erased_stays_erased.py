@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError
 from sluice.lake import log
@@ -39,7 +39,7 @@ def declared() -> Graph:
         """What was sold to whom."""
         return sales.select("id", "buyer", "day")
 
-    return graph(PIPELINE, [SALES, sale])
+    return build_declaration_graph(PIPELINE, [SALES, sale])
 
 
 def buyers(lake: Lakehouse, name: str = "sale") -> set[str]:
@@ -52,20 +52,20 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     stall.land("sales/1.jsonl", delivered)
     stall.run()
     path = stall.workspace().path("sale")
-    before = log.version(path)
+    before = log.latest_table_version(path)
     assert buyers(stall) == {"ann", "bob", "cleo"}
 
-    receiving.receive(settings, stall.graph, ["bob"], "buyer")
+    receiving.receive_erasure_request(settings, stall.graph, ["bob"], "buyer")
     for wanted in (
-        lambda: restoring.restore(settings, stall.graph, "sale", str(before)),
-        lambda: cloning.clone(settings, stall.graph, str(tmp_path / "early"), clones.COPY, ()),
+        lambda: restoring.run_table_restore(settings, stall.graph, "sale", str(before)),
+        lambda: cloning.clone_tables(settings, stall.graph, str(tmp_path / "early"), clones.COPY, ()),
     ):
         with pytest.raises(SluiceError, match="Erasure requests of 'stall' wait"):
             wanted()
     stall.run("propagate_deletions")
     assert buyers(stall) == buyers(stall, "sales") == {"ann", "cleo"}
 
-    restored = restoring.restore(settings, stall.graph, "sale", str(before))["flows"][0]
+    restored = restoring.run_table_restore(settings, stall.graph, "sale", str(before))["flows"][0]
     assert restored["suppressed"] == 1 and buyers(stall) == {"ann", "cleo"}, "the version of before has him"
 
     stall.land("sales/2.jsonl", delivered)
@@ -73,7 +73,7 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     stall.replay(DAY, "2026-01-06")
     assert reports["sales"].suppressed == 1 and buyers(stall) == buyers(stall, "sales") == {"ann", "cleo"}
 
-    cloning.clone(settings, stall.graph, str(tmp_path / "dev"), clones.COPY, ())
+    cloning.clone_tables(settings, stall.graph, str(tmp_path / "dev"), clones.COPY, ())
     copy = Lakehouse(replace(settings, lake=str(tmp_path / "dev")), spark, stall.graph)
     assert len(copy.rows("sale")) == len(stall.rows("sale")) > 0
     shutil.rmtree(tmp_path / "dev" / "stall" / "_sluice")

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
@@ -47,22 +47,22 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
     settings.__dict__["state"] = tmp_path / "state"  # what other runs of this checkout leave below .sluice is not this test's
     layers = ("pipelines.house.bronze", __name__)
     pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain="8 seconds")
-    house = Lakehouse(settings, spark, graph(pipeline, (notes, note, by_person)))
+    house = Lakehouse(settings, spark, build_declaration_graph(pipeline, (notes, note, by_person)))
     house.land("notes/1.jsonl", "".join(json.dumps({"who": who, "number": 1}) + "\n" for who in (HER, HIM, OTHER)))
     house.run()
     return house
 
 
 def ask(lake: Lakehouse, who: str) -> str:
-    return receiving.receive(lake.settings, lake.graph, [Identifier("who", who)]).request
+    return receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", who)]).request
 
 
 def state(lake: Lakehouse, request: str) -> str:
-    return requests.one(lake.settings, "house", request).state
+    return requests.read_erasure_request(lake.settings, "house", request).state
 
 
 def until_due(lake: Lakehouse, request: str) -> None:
-    when = requests.one(lake.settings, "house", request).physical_due_at
+    when = requests.read_erasure_request(lake.settings, "house", request).physical_due_at
     assert when is not None
     time.sleep(max(0.0, (datetime.fromisoformat(when) - datetime.now(UTC)).total_seconds()) + 1)
 
@@ -72,10 +72,10 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = ask(lake, HER)
-    erasing.run(lake.workspace())
+    erasing.carry_out_due_erasures(lake.workspace())
     assert state(lake, first) == requests.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
-    assert due.at(due.of(lake.settings, "house"), datetime.now(UTC)).later == (first,)
-    assert certificate.all_of(lake.settings, "house") == [], "there is nothing to prove yet"
+    assert due.find_due_requests(due.read_request_standings(lake.settings, "house"), datetime.now(UTC)).later == (first,)
+    assert certificate.read_certificates(lake.settings, "house") == [], "there is nothing to prove yet"
     until_due(lake, first)
 
     second = ask(lake, HIM)
@@ -83,22 +83,22 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
     def broken(*_: object, **__: object) -> None:
         raise SluiceError("a view does not follow")
 
-    monkeypatch.setattr(propagation, "propagate", broken)
-    with pytest.raises(stages.Failed) as failed:
-        erasing.run(lake.workspace())
+    monkeypatch.setattr(propagation, "propagate_deletions", broken)
+    with pytest.raises(stages.FlowsFailed) as failed:
+        erasing.carry_out_due_erasures(lake.workspace())
     assert set(failed.value.errors) == {"propagation"}
     assert (state(lake, first), state(lake, second)) == (requests.CERTIFIED, requests.RECEIVED)
     assert "PASS" in next(report.notes[0] for report in failed.value.reports if report.flow == f"erasure_{first}")
     monkeypatch.undo()
 
     # Asked for by its id it is looked at alone; a file that came meanwhile is found, and the run fails.
-    erasing.run(lake.workspace())
+    erasing.carry_out_due_erasures(lake.workspace())
     until_due(lake, second)
     (lake.settings.landing / "house" / "notes" / "note.txt").write_text(HIM)
-    with pytest.raises(stages.Failed) as found:
-        erasing.run(lake.workspace(), [second])
+    with pytest.raises(stages.FlowsFailed) as found:
+        erasing.carry_out_due_erasures(lake.workspace(), [second])
     assert "found the person" in str(found.value.errors[f"erasure_{second}"]) and HIM not in str(found.value.errors)
     assert state(lake, second) == requests.FAILED
     (lake.settings.landing / "house" / "notes" / "note.txt").unlink()
-    erasing.run(lake.workspace(), [second])
+    erasing.carry_out_due_erasures(lake.workspace(), [second])
     assert state(lake, second) == requests.CERTIFIED

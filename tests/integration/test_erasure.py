@@ -9,12 +9,12 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import pseudonym, with_pseudonym
+from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def gym(settings: Settings, spark: SparkSession) -> Lakehouse:
     """A gym with one day in all layers."""
-    lake = Lakehouse(settings, spark, load(settings, "gym"))
+    lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     _land(lake)
     lake.run()
     return lake
@@ -72,7 +72,7 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
     others = _of(gym, other)
     assert _of(gym, subject)["readings"] > 0
     before = {path: path.read_bytes() for path in sorted((gym.settings.landing / "gym" / "readings").glob("*.jsonl"))}
-    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", f" {subject} \n")])
+    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", f" {subject} \n")])
     reports = gym.run("propagate_deletions")
     assert set(_of(gym, subject).values()) == {0}
     assert _of(gym, other)["readings"] == others["readings"] and _of(gym, other)["device_day"] == 3
@@ -95,8 +95,8 @@ def test_a_subject_erased_while_silver_is_two_commits_behind_stays_out(gym: Lake
 @pytest.mark.slow
 def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: Lakehouse) -> None:
     subject, member = _of_one_member(gym)[0], gym.rows("completed_workouts", "user_id")[0][0]
-    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
-    receiving.receive(gym.settings, gym.graph, [Identifier("user_id", str(member))])
+    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
+    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("user_id", str(member))])
     gym.run("propagate_deletions")
     assert str(member) not in {key for (key,) in gym.rows("events", "key")}
     for table in ("workouts", "members_changes", "members", "members_history", "bpm", "completed_workouts", "workout_summary"):
@@ -111,7 +111,9 @@ def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: La
     assert gym.run("propagate_deletions") == {}
     assert gym.versions() == before
     for table in ("readings", "heart_rate"):
-        merge = next(c for c in log.commits(gym.workspace().path(table)) if c["note"].get("flow") == f"erasure_{table}")
+        merge = next(
+            c for c in log.read_commit_history(gym.workspace().path(table)) if c["note"].get("flow") == f"erasure_{table}"
+        )
         assert str(subject) not in str(merge["parameters"])
 
 
@@ -120,8 +122,8 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
     from sluice.erasure.steps import rows
 
     subject = _of_one_member(gym)[0]
-    receiving.receive(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
-    delete, done = rows.delete, []
+    receiving.receive_erasure_request(gym.settings, gym.graph, [Identifier("device_id", str(subject))])
+    delete, done = rows.delete_suppressed_rows, []
 
     def once(*arguments: Any, **more: Any) -> object:
         if done:
@@ -129,7 +131,7 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
         done.append(arguments)
         return delete(*arguments, **more)
 
-    monkeypatch.setattr(rows, "delete", once)
+    monkeypatch.setattr(rows, "delete_suppressed_rows", once)
     with pytest.raises(KeyboardInterrupt):
         gym.run("propagate_deletions")
     monkeypatch.undo()
@@ -140,12 +142,12 @@ def test_a_killed_propagation_is_run_again(gym: Lakehouse, monkeypatch: pytest.M
 def test_pseudonyms_are_the_same_in_python_and_in_spark(settings: Settings, spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
-    key = secrets.key(settings)
+    key = secrets.read_secret_key(settings)
     names = ["a", " 17 ", "é" * 80, "x"]
     frame = spark.createDataFrame([(name,) for name in [*names, None]], "name STRING")
-    hashed = with_pseudonym(frame, key, "device", F.col("name"), "hashed")
+    hashed = add_pseudonym_column(frame, key, "device", F.col("name"), "hashed")
     assert {row.name: row.hashed for row in hashed.collect()} == {
-        **{name: pseudonym(key, "device", name) for name in names},
+        **{name: compute_pseudonym(key, "device", name) for name in names},
         None: None,
     }
     assert key.hex() not in hashed._jdf.queryExecution().toString()

@@ -27,7 +27,7 @@ from sluice.declare import (
     table,
     windowed,
 )
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import ledger, physical, propagation, receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
@@ -130,7 +130,7 @@ def lake_at(settings: Settings, spark: SparkSession, items: Sequence[Any] = ITEM
     """With a retention of nothing, unless it is said, so that the bytes can go at once."""
     layers = ("pipelines.house.bronze", __name__)
     pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain=retain)
-    return Lakehouse(settings, spark, graph(pipeline, items, links=[LINK] if badge_of in items else []))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, items, links=[LINK] if badge_of in items else []))
 
 
 @pytest.fixture
@@ -178,16 +178,16 @@ def swiped(at: str, door: str) -> dict[str, Any]:
 
 
 def ask(lake: Lakehouse) -> str:
-    return receiving.receive(lake.settings, lake.graph, [Identifier("who", HER)]).request
+    return receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", HER)]).request
 
 
 def finish(lake: Lakehouse, without: frozenset[str] = frozenset(), after: timedelta = timedelta(minutes=1)) -> None:
-    physical.finish(lake.workspace(), datetime.now(UTC) + after, without)
+    physical.finish_physical_erasure(lake.workspace(), datetime.now(UTC) + after, without)
 
 
 def erase(lake: Lakehouse, without: frozenset[str] = frozenset()) -> None:
     """The stage, then the bytes. without: steps of both that are left out."""
-    propagation.propagate(lake.workspace(), lambda: stages._layers_above_bronze(lake.workspace()), without)
+    propagation.propagate_deletions(lake.workspace(), lambda: stages._run_layers_above_bronze(lake.workspace()), without)
     finish(lake, without)
 
 
@@ -210,7 +210,7 @@ def _decoded(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".parquet":
         return repr(pq.read_table(path).to_pylist()).encode()
-    return bytes(naming._inflated(content)) if path.suffix == ".gz" else content
+    return bytes(naming._inflate_gzip(content)) if path.suffix == ".gz" else content
 
 
 def content(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
@@ -242,15 +242,15 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert {"landing", "lake", "restricted"} <= {Path(path).relative_to(tmp_path).parts[0] for path in before}
     request = ask(lake)
     lake.run("propagate_deletions")
-    assert [one.state for one in requests.all_of(settings, "house")] == [requests.LOGICALLY]
+    assert [one.state for one in requests.list_erasure_requests(settings, "house")] == [requests.LOGICALLY]
     finish(lake)
     assert residue(lake) == []
-    assert requests.one(settings, "house", request).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(settings, "house", request).state == requests.PHYSICALLY
     assert content(lake) == content(without)
     # Flows go on, and a second time there is nothing to do.
-    versions, rows = lake.versions(), len(ledger.rows(settings, "house"))
+    versions, rows = lake.versions(), len(ledger.read_erasure_ledger(settings, "house"))
     lake.run("propagate_deletions")
-    assert lake.versions() == versions and len(ledger.rows(settings, "house")) == rows
+    assert lake.versions() == versions and len(ledger.read_erasure_ledger(settings, "house")) == rows
     for one in (lake, without):
         one.land("notes/4.jsonl", lines(said(OTHER, 9)))
         one.run()
@@ -283,7 +283,7 @@ def test_files_that_come_again_a_refresh_and_a_restore_bring_nobody_back(setting
 
 
 def restoring(lake: Lakehouse, name: str, version: int) -> None:
-    restoration.restore(lake.workspace(), lake.graph[name], version, FlowReport(flow=name, layer="restore"))  # type: ignore[arg-type]
+    restoration.restore_table_version(lake.workspace(), lake.graph[name], version, FlowReport(flow=name, layer="restore"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("vacuumed", [pytest.param(False, marks=pytest.mark.slow), True])
@@ -302,7 +302,7 @@ def test_silver_that_is_behind_or_failed_does_not_bring_her_back(
         raise SluiceError("the flow fails")
 
     if failed:
-        monkeypatch.setattr(fold, "merge", broken)
+        monkeypatch.setattr(fold, "apply_merge_operations", broken)
         with pytest.raises(SluiceError, match="the flow fails"):
             small.run("test_erasure_histories")
     ask(small)
@@ -330,13 +330,13 @@ def test_a_view_that_fails_keeps_the_request_open(small: Lakehouse, monkeypatch:
     def broken(*arguments: object, **options: object) -> None:
         raise SluiceError("the flow fails")
 
-    monkeypatch.setattr(view, "_attempt", broken)
+    monkeypatch.setattr(view, "_stream_view_changes", broken)
     with pytest.raises(SluiceError, match=r"by_person.*the flow fails"):
         small.run("propagate_deletions")
-    assert requests.one(small.settings, "house", request).state == requests.RECEIVED
+    assert requests.read_erasure_request(small.settings, "house", request).state == requests.RECEIVED
     monkeypatch.undo()
     small.run("propagate_deletions")
-    assert requests.one(small.settings, "house", request).state == requests.LOGICALLY
+    assert requests.read_erasure_request(small.settings, "house", request).state == requests.LOGICALLY
     assert HER not in str(content(small))
     # What nobody could read says of nobody whose it is, and names her: it went by that.
     finish(small)
@@ -390,7 +390,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Pat
     lake.land("calls/2.jsonl", lines(called(HER, "2026-01-02 09:00:00"), called(OTHER, "2026-02-02 09:00:00")))
     lake.land("calls/3.jsonl.gz", gzip.compress(f"{HER} was here".encode())[:-4])
     lake.run()
-    releasing.release(lake.settings, lake.graph, ["note"])
+    releasing.release_tables(lake.settings, lake.graph, ["note"])
     for name in ("note", "notes"):
         path = lake.workspace().path(name)
         spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -416,7 +416,9 @@ def copied(seeded: Path, folder: Path, spark: SparkSession) -> Lakehouse:
 
 
 def proven(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue(lake.settings, lake.graph, [requests.one(lake.settings, "house", request)])[request]
+    return certificate.issue_certificates(
+        lake.settings, lake.graph, [requests.read_erasure_request(lake.settings, "house", request)]
+    )[request]
 
 
 @pytest.mark.slow

@@ -24,12 +24,12 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
 from sluice.quality import verdicts
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
-from sluice.runs.job import Request
+from sluice.runs.job import JobRequest
 from sluice.runs.planning import transforms
 
 if TYPE_CHECKING:
@@ -61,19 +61,21 @@ def total(order: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Shop:
-    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+    return lambda *declared: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, declared))
 
 
 def recorded(lake: Lakehouse) -> dict[str, dict[str, Any]]:
     """Run the layers as jobs do, under the lease and with their record. Returns the newest row of the run ledger by flow."""
     for layer in ("bronze", SILVER):
-        request = Request(pipeline=lake.name, stage=layer)
-        job.under_lease(lake.settings, lake.graph, request, lambda workspace, layer=layer: stages.run(workspace, layer))
+        request = JobRequest(pipeline=lake.name, stage=layer)
+        job.run_under_lease(
+            lake.settings, lake.graph, request, lambda workspace, layer=layer: stages.run_pipeline_stage(workspace, layer)
+        )
     return newest(lake)
 
 
 def newest(lake: Lakehouse) -> dict[str, dict[str, Any]]:
-    return {row["flow"]: row for row in ledger.runs(lake.settings, lake.name)}
+    return {row["flow"]: row for row in ledger.read_run_ledger(lake.settings, lake.name)}
 
 
 def lines(*rows: tuple[int | None, ...]) -> str:
@@ -129,7 +131,9 @@ def test_a_refused_batch_leaves_nothing_visible_and_is_taken_whole_when_the_rule
     done = recorded(mild)["order"]
     assert [row[0] for row in mild.rows("order", "id")] == [1, 6, 7, None]
     assert (done["rows_in"], done["quarantined"], done["dropped"]) == (6, 2, 1)
-    assert done["rules_version"] == verdicts.version(mild.graph.tables["order"].expectations) != failed["rules_version"]
+    assert (
+        done["rules_version"] == verdicts.expectations_version(mild.graph.tables["order"].expectations) != failed["rules_version"]
+    )
 
 
 def test_a_views_rule_that_must_hold_stops_it_before_anything_is_visible(shop: Shop) -> None:
@@ -175,14 +179,14 @@ def test_rules_on_whole_tables_warn_are_looked_at_once_and_freshness_every_time(
     second = recorded(lake)["order"]
     assert second["version_before"] == second["version_after"]
     looked: list[str] = []
-    original = stages.table_rules.whole_table.look
+    original = stages.table_rules.whole_table.evaluate_table_rule
 
     def counted(rule: Any, whole: Any) -> Any:
         looked.append(rule.name)
         return original(rule, whole)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages.table_rules.whole_table, "look", counted)
+        patch.setattr(stages.table_rules.whole_table, "evaluate_table_rule", counted)
         third = recorded(lake)["order"]
         assert looked == ["recent"], "time passes by itself; nothing else changed"
         assert third["table_rules"] == {**found, "recent": third["table_rules"]["recent"]}
@@ -208,7 +212,7 @@ def test_a_rule_that_a_whole_table_must_meet_fails_again_until_it_is_met(shop: S
         assert "7" not in str(caught.value)
         assert newest(lake)["order"]["state"] == "failed"
         assert "total" not in newest(lake)
-    followed = stages._layers_above_bronze(lake.workspace())
+    followed = stages._run_layers_above_bronze(lake.workspace())
     assert {one.flow for one in followed} == {"order", "total"}, "an erasure is not stopped half way by it"
     assert len(lake.rows("order")) == 2, "what is in the table stays: a rule on the whole of it touches no row"
     lake.graph.tables["order"].__dict__["table_expectations"] = (replace(must.expectations[0], or_fail=False),)
@@ -231,7 +235,7 @@ def test_wrong_rules_are_found_by_check_and_by_the_job_before_it_writes(shop: Sh
         table(reads="orders", keys="id", name="order", expectations=wrong)(order),
         table(reads="customers", keys="id", name="customer")(customer),
     )
-    found = transforms.examine(lake.spark, lake.settings, lake.graph)
+    found = transforms.examine_transforms(lake.spark, lake.settings, lake.graph)
     assert found.mistakes == [
         "Table 'order', expectation 'typo': its condition names 'amuont', no column of it. Did you mean 'amount'?",
         "Table 'order', expectation 'whole': its condition uses an aggregate, which looks at more than one row. "

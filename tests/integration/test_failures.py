@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import ROOT
 
 from sluice.runs.failures import explain_failure
-from sluice.runs.job import reason
+from sluice.runs.job import describe_error_without_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ def failed(work: Callable[[], Any]) -> str:
     """The last line of what fails."""
     with pytest.raises(Exception) as failure:
         work()
-    return reason(failure.value)
+    return describe_error_without_values(failure.value)
 
 
 @pytest.fixture
@@ -92,14 +92,14 @@ def test_a_deleted_data_file_is_named_with_its_table_and_not_with_its_partition(
 def test_a_killed_driver_is_one_line(tmp_path: Path) -> None:
     body = (
         "import os, signal\n"
-        "from sluice.runs.script import parser, script\n"
+        "from sluice.runs.script import build_job_parser, run_job_script\n"
         "def work(arguments):\n"
         "    from sluice import session\n"
         "    from sluice.settings import Settings\n"
-        "    spark = session.start(Settings.current(), 'killed')\n"
+        "    spark = session.start_spark_session(Settings.current(), 'killed')\n"
         "    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)\n"
         "    spark.range(3).count()\n"
-        "script('bronze', parser('bronze', ''), work)\n"
+        "run_job_script('bronze', build_job_parser('bronze', ''), work)\n"
     )
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     variables |= {"SLUICE_LAKE": str(tmp_path / "lake"), "PYTHONPATH": str(ROOT / "include")}

@@ -13,14 +13,13 @@ from pyarrow import parquet
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import StopRequested
 from sluice.ingest.schema import schema_log
 from sluice.lake import commits
 from sluice.runs.status import reconciliation
-from sluice.runs.status.books import Books
-from sluice.runs.status.rescued_fields import rescued_fields
-from sluice.verification.verify import verify
+from sluice.runs.status.books import PipelineBooks, find_rescued_fields
+from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +59,7 @@ def at_work(settings: Settings, spark: SparkSession, **options: Any) -> Lakehous
         Source(name="cells", format="csv", header=False),
         Source(name="kept", schema_hints="_id STRING"),
     ]
-    return Lakehouse(settings, spark, graph(PIPELINE, [*sources, order, cell, named]))
+    return Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [*sources, order, cell, named]))
 
 
 def test_a_field_with_an_underscore_is_rescued_and_told_until_somebody_names_it(settings: Settings, spark: SparkSession) -> None:
@@ -86,10 +85,10 @@ def test_a_field_with_an_underscore_is_rescued_and_told_until_somebody_names_it(
         "cells": set(),
         "kept": {"_other"},
     }
-    assert all(found.equal for found in verify(lake.settings, spark, lake.graph))
+    assert all(found.equal for found in verify_tables(lake.settings, spark, lake.graph))
 
     lake = at_work(settings, spark, schema_hints="_id STRING")
-    assert [set(one["fields"]) for one in rescued_fields(Books(settings, lake.graph))] == [set(TAKEN), {"_other"}]
+    assert [set(one["fields"]) for one in find_rescued_fields(PipelineBooks(settings, lake.graph))] == [set(TAKEN), {"_other"}]
     lake.land("orders/2.jsonl", lines({"id": 3, "_id": "b", "_new": 1, "_metadata": 1}))
     (note,) = lake.run("bronze")["orders"].notes
     assert "_new" in note and "_id" not in note and "_metadata" not in note, "what was told is not told again"
@@ -97,9 +96,9 @@ def test_a_field_with_an_underscore_is_rescued_and_told_until_somebody_names_it(
 
     # A lake of before may have rows that were hidden so: nobody was erased, and the accounts do not add up.
     spark.sql(f"ALTER TABLE delta.`{lake.workspace().path('orders')}` ADD COLUMNS (_anonymised BOOLEAN)")
-    assert all(account.adds_up for account in reconciliation.of(settings, lake.graph))
+    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph))
     spark.sql(f"UPDATE delta.`{lake.workspace().path('orders')}` SET _anonymised = true WHERE id = 2")
-    (account,) = (one for one in reconciliation.of(settings, lake.graph) if one.source == "orders")
+    (account,) = (one for one in reconciliation.reconcile_deliveries(settings, lake.graph) if one.source == "orders")
     assert (account.marked, account.hidden, account.adds_up) == (1, 1, False)
 
 
@@ -120,7 +119,7 @@ BAD = packed(id=pa.array([8]), m=pa.array([[("k", {"a b": 1})]], pa.map_(pa.stri
 def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goes_on(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [Source(name="orders", format="parquet"), order]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [Source(name="orders", format="parquet"), order]))
     lake.land("orders/1", good(1))
     lake.land("orders/2", BAD)
     lake.land("orders/3", good(3, town="Rome"))
@@ -134,7 +133,7 @@ def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goe
     (aside,) = lake.rows("orders_quarantine", "_file", "content", "reasons")
     assert (aside[0], bytes(aside[1])) == ("2", BAD) and aside[2][0].startswith("its records cannot be written")
     assert report.quarantined == 1 and lake.rows("order", "id") == [(1,), (3,)]
-    written = schema_log.latest(lake.workspace().schemas("orders"))
+    written = schema_log.read_latest_schema_version(lake.workspace().schemas("orders"))
     assert written is not None and set(written.columns().names) == {"id", "town"}, "no later delivery is read into its columns"
 
     # One that comes alone as well; the next ones come.
@@ -142,10 +141,10 @@ def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goe
     assert lake.run("bronze")["orders"].quarantined == 1
     lake.land("orders/5", good(5))
     assert lake.run("bronze")["orders"].rows_out == 1
-    assert all(account.adds_up for account in reconciliation.of(settings, lake.graph))
+    assert all(account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph))
 
     # What is not their own fault sets nothing aside: a full disk, a stop, a table that is gone. All deliveries failing is no fault of one.
-    writing = commits.append
+    writing = commits.append_rows
     lake.land("orders/6", BAD)
     lake.land("orders/7", good(7))
 
@@ -169,7 +168,7 @@ def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goe
 
     for fault, raised in ((full, OSError), (stopped, StopRequested), (lost, Exception), (failing, ValueError)):
         with monkeypatch.context() as patched:
-            patched.setattr(commits, "append", fault)
+            patched.setattr(commits, "append_rows", fault)
             with pytest.raises(raised):
                 lake.run("bronze")
         assert [row["state"] for row in lake.outcomes()[5:]] == ["waiting", "waiting"], fault.__name__

@@ -10,8 +10,8 @@ from tests.conftest import PLACES, Lakehouse
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
-from sluice.lake.origins import ranges_of
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.lake.origins import merge_into_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +52,7 @@ def of_land(of_town: DataFrame) -> DataFrame:
 def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     # It bears the name of a pipeline that is there, by which the command line finds it.
     pipeline = Pipeline(name="gym", description="Sales.", owner="t", layers=("gym.bronze", __name__))
-    return Lakehouse(settings, spark, graph(pipeline, [sales, towns, sale, town, of_town, of_land]))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, [sales, towns, sale, town, of_town, of_land]))
 
 
 def history(lake: Lakehouse, name: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, Any]]:
@@ -87,5 +87,5 @@ def test_every_version_leads_to_its_deliveries(lake: Lakehouse, capsys: pytest.C
 
 
 def ranges_text(numbers: dict[Any, int], source: str) -> str:
-    ranges = ranges_of(number for (of, _), number in numbers.items() if of == source)
+    ranges = merge_into_ranges(number for (of, _), number in numbers.items() if of == source)
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ranges)

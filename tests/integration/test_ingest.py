@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ JSON = Source(
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Callable[..., Lakehouse]:
     """A lakehouse with these sources."""
-    return lambda *sources: Lakehouse(settings, spark, graph(PIPELINE, sources))
+    return lambda *sources: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, sources))
 
 
 def test_headers_drift_and_lose_nothing(shop: Callable[..., Lakehouse]) -> None:
@@ -174,14 +174,14 @@ def test_a_change_between_discovery_and_reading_is_a_delivery_of_its_own(
 
     lake = shop(CSV)
     lake.land("orders/a.csv", "id\n1\n")
-    discover = stages._discover
+    discover = stages._discover_deliveries
 
     def and_change(*arguments: Any) -> Any:
         found = discover(*arguments)
         lake.land("orders/a.csv", "id\n22\n")
         return found
 
-    monkeypatch.setattr(stages, "_discover", and_change)
+    monkeypatch.setattr(stages, "_discover_deliveries", and_change)
     lake.run()
     monkeypatch.undo()
     lake.run()
@@ -248,14 +248,14 @@ def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
     from sluice.ingest.files import opening
     from sluice.ingest.reading import blocks
 
-    real = blocks.formats.read
+    real = blocks.formats.read_file_records
 
     def failing(source: Source, path: Any, *more: Any) -> Any:
         yield from real(source, path, *more)
         if path.name == "1.json":
-            raise opening.Unreadable("the file is damaged")
+            raise opening.UnreadableFile("the file is damaged")
 
-    monkeypatch.setattr(blocks.formats, "read", failing)
+    monkeypatch.setattr(blocks.formats, "read_file_records", failing)
     lake = shop(Source(name="clicks"))
     lake.land("clicks/1.json", '{"who": 1}\n')
     lake.land("clicks/2.json", '{"who": 2}\n')

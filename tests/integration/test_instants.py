@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
-from sluice.cli.tables.read import query
+from sluice.cli.tables.read import query_delta_table
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def hour(event: DataFrame) -> DataFrame:
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     pipeline = Pipeline(name="clock", description="c", owner="t", layers=("clock.bronze", __name__))
-    return Lakehouse(settings, spark, graph(pipeline, [events, event, hour]))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, [events, event, hour]))
 
 
 def read_everywhere(lake: Lakehouse, name: str) -> dict[str, dict[int, Any]]:
@@ -62,8 +62,8 @@ def read_everywhere(lake: Lakehouse, name: str) -> dict[str, dict[int, Any]]:
     of_duckdb = duckdb.sql(f'SELECT id, epoch_us("at") FROM read_parquet({files})').fetchall()
     return {
         "spark": {row[0]: datetime.fromisoformat(row[1].rjust(19, "0")).replace(tzinfo=UTC) for row in rows},
-        "sluice show": {row["id"]: row["at"] for row in query(path, "SELECT id, at FROM t")},
-        "delta-rs": {row["id"]: row["often"][0] for row in query(path, "SELECT id, often FROM t")},
+        "sluice show": {row["id"]: row["at"] for row in query_delta_table(path, "SELECT id, at FROM t")},
+        "delta-rs": {row["id"]: row["often"][0] for row in query_delta_table(path, "SELECT id, often FROM t")},
         "polars": {row["id"]: row["at"] for row in polars.read_delta(path).select("id", "at").to_dicts()},
         "duckdb": {number: EXPECTED[2] + micros * datetime.resolution for number, micros in of_duckdb},
     }
@@ -115,5 +115,7 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
     reports = lake.run()
     assert (reports["hour"].inserted, reports["hour"].updated, reports["hour"].deleted) == (1, 0, 0), "no row was changed by it"
     assert all(
-        commit["note"].get("sluice") == 1 for commit in log.commits(path) if commit["operation"] == "WRITE" and commit["note"]
+        commit["note"].get("sluice") == 1
+        for commit in log.read_commit_history(path)
+        if commit["operation"] == "WRITE" and commit["note"]
     )

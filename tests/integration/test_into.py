@@ -9,14 +9,14 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import receiving
 from sluice.errors import UsageError
 from sluice.runs.execution import stages
 from sluice.runs.planning import plan as plans
 from sluice.runs.status import lag, reconciliation, stale
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +44,7 @@ def declared(factor: int = 1) -> Graph:
         """How many were seen last in a shop."""
         return last_seen.groupBy("shop").agg(F.count("*").alias("people"))
 
-    return graph(PIPELINE, [visits, north, last_seen, by_shop])
+    return build_declaration_graph(PIPELINE, [visits, north, last_seen, by_shop])
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_records_of_all_its_sources_are_in_the_table_and_folded_together(lake: L
         *("visits_quarantine", "north_quarantine", "last_seen_quarantine"),
     }
     assert len(lake.rows("north_quarantine")) == 1 and lake.rows("visits_quarantine") == []
-    (account,) = reconciliation.of(lake.settings, lake.graph)
+    (account,) = reconciliation.reconcile_deliveries(lake.settings, lake.graph)
     assert (account.source, account.landed, account.bronze, account.aside, account.adds_up) == ("visits", 6, 5, 1, True)
     before = lake.versions()
     assert not any(report.committed for report in lake.run(*LAYERS).values())
@@ -99,8 +99,8 @@ def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> No
     lake.graph = declared(factor=10)
     table = lake.graph.tables["last_seen"]
     first = Interval.of("2026-01-01", "2026-01-01")
-    assert [str(one) for one in stale.intervals(lake.settings, lake.graph, table)] == ["2026-01-01 to 2026-01-02"]
-    assert [str(one) for one in stale.after(lake.settings, lake.graph, table, first)] == ["2026-01-02"]
+    assert [str(one) for one in stale.find_stale_intervals(lake.settings, lake.graph, table)] == ["2026-01-01 to 2026-01-02"]
+    assert [str(one) for one in stale.forecast_stale_intervals(lake.settings, lake.graph, table, first)] == ["2026-01-02"]
     lake.land("north/2026-01-01 late.txt", "who,seen,shop\ne,18,2\n")
     reports = lake.replay("2026-01-01", "2026-01-01", ["last_seen"])
     assert (reports["north"].deliveries, reports["visits"].deliveries) == (1, 0)
@@ -108,14 +108,14 @@ def test_a_backfill_takes_the_interval_of_all_its_sources(lake: Lakehouse) -> No
 
 
 def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
-    coming = {step.table: (step.does, step.deliveries) for step in plans.of(lake.settings, lake.graph).steps}
+    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.settings, lake.graph).steps}
     assert (coming["visits"], coming["north"]) == (("ingest", 2), ("ingest", 1))
     lake.run(*LAYERS)
     lake.land("north/2026-01-03.txt", "who,seen,shop\nf,30,2\n")
-    coming = {step.table: (step.does, step.deliveries) for step in plans.of(lake.settings, lake.graph).steps}
+    coming = {step.table: (step.does, step.deliveries) for step in plans.plan_run(lake.settings, lake.graph).steps}
     assert coming == {"visits": ("nothing", 0), "north": ("ingest", 1), "last_seen": ("fold", 1), "by_shop": ("follow", 0)}
     lake.run("bronze")
-    waiting = {flow.table: flow.deliveries for flow in lag.of(Books(lake.settings, lake.graph))}
+    waiting = {flow.table: flow.deliveries for flow in lag.measure_pipeline_lag(PipelineBooks(lake.settings, lake.graph))}
     assert waiting == {"visits": 0, "north": 0, "last_seen": 1, "by_shop": 0}
 
 
@@ -123,25 +123,25 @@ def test_what_waits_is_of_all_its_sources(lake: Lakehouse) -> None:
 def test_an_erased_person_leaves_the_table_whichever_source_they_came_from(lake: Lakehouse) -> None:
     lake.land("visits/2026-01-03.txt", '{"who": "e", "seen": 3')
     lake.run(*LAYERS)
-    receiving.receive(lake.settings, lake.graph, ["b", "e"])
+    receiving.receive_erasure_request(lake.settings, lake.graph, ["b", "e"])
     reports = lake.run("propagate_deletions")
     assert reports["visits"].deleted == 2 and "north" not in reports
     assert lake.rows("visits_quarantine") == [] and len(lake.rows("north_quarantine")) == 1
     assert seen(lake) == {"a": (20, 1), "c": (16, 2)}
     lake.land("north/2026-01-04.txt", "who,seen,shop\nb,40,2\n")
     assert lake.run(*LAYERS)["north"].suppressed == 1
-    (account,) = reconciliation.of(lake.settings, lake.graph)
+    (account,) = reconciliation.reconcile_deliveries(lake.settings, lake.graph)
     assert (account.erased, account.adds_up) == (2, True)
 
 
 def test_two_sources_of_a_table_are_not_ingested_side_by_side(lake: Lakehouse) -> None:
-    levels = [[item.name for item in level] for level in stages._levels(lake.graph, "bronze")]
+    levels = [[item.name for item in level] for level in stages._group_independent_flows(lake.graph, "bronze")]
     assert levels == [["visits"], ["north"]]
 
 
 def test_a_source_that_had_a_table_of_its_own_is_not_moved_in_silence(lake: Lakehouse, spark: SparkSession) -> None:
     own = Source(name="north", format="csv", pattern="*.txt", subject="who")
-    lake.graph = graph(PIPELINE, [visits, own])
+    lake.graph = build_declaration_graph(PIPELINE, [visits, own])
     lake.run("bronze")
     lake.graph = declared()
     with pytest.raises(UsageError, match="bronze has a table 'north' with its earlier records"):

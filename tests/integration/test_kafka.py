@@ -14,12 +14,12 @@ from tests.broker import Broker
 from tests.conftest import Lakehouse
 
 from sluice.declare import KafkaSource, Pipeline
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import UsageError
 from sluice.ingest.reading import kafka as reading
 from sluice.ingest.topics import offsets
-from sluice.ingest.topics.broker import Unreachable
-from sluice.ingest.topics.offset_ranges import LostOffsets, positions
+from sluice.ingest.topics.broker import UnreachableBroker
+from sluice.ingest.topics.offset_ranges import LostOffsets, find_last_offset_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def topic() -> str:
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession) -> Callable[..., Lakehouse]:
     """A lakehouse with these sources."""
-    return lambda *sources: Lakehouse(settings, spark, graph(PIPELINE, sources))
+    return lambda *sources: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, sources))
 
 
 def source(kafka: Broker, **options: Any) -> KafkaSource:
@@ -51,12 +51,12 @@ def numbers(start: int, until: int) -> list[dict[str, Any]]:
 
 
 def files(source: KafkaSource, *known: str) -> list[list[str]]:
-    found = offsets.news(source, positions((file, "delivered", "") for file in known), NOW)
+    found = offsets.find_new_offset_ranges(source, find_last_offset_ranges((file, "delivered", "") for file in known), NOW)
     return [[one.file for one in batch] for batch in found.batches]
 
 
 def read(source: KafkaSource, file: str, start: int | None = None) -> list[dict[str, Any]]:
-    return [row for table in reading.read(source, file, start=start) for row in table.to_pylist()]
+    return [row for table in reading.read_offset_range(source, file, start=start) for row in table.to_pylist()]
 
 
 # ------------------------------------------------------------------------------------------ reading ranges, without Spark
@@ -203,27 +203,29 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(kafka: Broker, 
     kafka.create(topic)
     kafka.put(topic, numbers(0, 3))
     some = source(kafka, topics=topic)
-    known = {(one.topic, one.partition): one for batch in offsets.news(some, {}, NOW).batches for one in batch}
+    known = {(one.topic, one.partition): one for batch in offsets.find_new_offset_ranges(some, {}, NOW).batches for one in batch}
     kafka.drop(topic)
     with pytest.raises(LostOffsets, match="the broker has no such partition any more"):
-        offsets.news(some, known, NOW)
+        offsets.find_new_offset_ranges(some, known, NOW)
     kafka.create(topic)
     kafka.put(topic, numbers(100, 110))
     with pytest.raises(LostOffsets, match="the topic was made anew"):
-        offsets.news(some, known, NOW)
+        offsets.find_new_offset_ranges(some, known, NOW)
 
 
 def test_a_broker_that_does_not_answer_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setattr("sluice.ingest.topics.broker.PATIENCE", 0.5)
-    with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:1 does not answer: .* Check servers=") as error:
-        offsets.news(KafkaSource(name="events", servers="127.0.0.1:1", topics="a"), {}, NOW)
+    with pytest.raises(UnreachableBroker, match=r"Kafka at 127\.0\.0\.1:1 does not answer: .* Check servers=") as error:
+        offsets.find_new_offset_ranges(KafkaSource(name="events", servers="127.0.0.1:1", topics="a"), {}, NOW)
     assert "\n" not in str(error.value)
     assert capfd.readouterr().err == "", "the client's own words stay away"
 
 
 def test_an_option_that_the_client_does_not_know_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match=r'refuses its options: No such configuration property: "sasl\.mechnism"'):
-        offsets.news(KafkaSource(name="events", servers="127.0.0.1:1", topics="a", options={"sasl.mechnism": "PLAIN"}), {}, NOW)
+        offsets.find_new_offset_ranges(
+            KafkaSource(name="events", servers="127.0.0.1:1", topics="a", options={"sasl.mechnism": "PLAIN"}), {}, NOW
+        )
 
 
 # ------------------------------------------------------------------------------------------------ through to bronze
@@ -276,8 +278,8 @@ def test_killed_between_two_commits_no_record_comes_twice_and_none_is_missing(
     kafka.put(topic, numbers(0, 8))
     gym = lake(source(kafka, topics=topic, max_offsets_per_trigger=4))
     crashes = [
-        ("sluice.ingest.ledger", "append"),  # the first micro-batch is in the ledger, the others are not
-        ("sluice.flows.bronze.intake", "commits.append"),  # bronze has it, and no outcome says so
+        ("sluice.ingest.ledger", "append_delivery_ledger_rows"),  # the first micro-batch is in the ledger, the others are not
+        ("sluice.flows.bronze.intake", "commits.append_rows"),  # bronze has it, and no outcome says so
     ]
     for module, function in crashes:
         crashed = crash_at(monkeypatch, module, function, after=True)
@@ -304,9 +306,11 @@ def test_lost_offsets_fail_the_run_until_the_source_goes_on_and_then_are_in_the_
     kafka.create(topic)
     kafka.put(topic, numbers(0, 5))
     stays, goes_on = (lake(source(kafka, topics=topic, on_lost_offsets=on)) for on in ("fail", "take_earliest"))
-    discover = discovery.discover
+    discover = discovery.discover_deliveries
     with monkeypatch.context() as patch:
-        patch.setattr(discovery, "discover", lambda *said, **more: (discover(*said, **more), kafka.forget(topic, 0, 2))[0])
+        patch.setattr(
+            discovery, "discover_deliveries", lambda *said, **more: (discover(*said, **more), kafka.forget(topic, 0, 2))[0]
+        )
         with pytest.raises(LostOffsets, match=r"offsets 0 up to 2 are gone, the broker's earliest is 2 \(delivery 1\)"):
             stays.run()
     goes_on.run()
@@ -334,7 +338,7 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
     kafka: Broker, topic: str, lake: Callable[..., Lakehouse]
 ) -> None:
     from sluice.runs.status import lag
-    from sluice.runs.status.books import Books
+    from sluice.runs.status.books import PipelineBooks
 
     hour = 3_600_000
     kafka.create(topic)
@@ -345,12 +349,12 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
     kafka.configure(topic, "retention.ms", str(hour))
     kafka.put(topic, [{"value": b"", "timestamp": now - int(0.9 * hour)}])
     warning = f"topic '{topic}', partition 0: offset 1 is not read yet and has lived 80% of the topic's retention (1 hours)"
-    (flow,) = lag.of(Books(gym.settings, gym.graph))
+    (flow,) = lag.measure_pipeline_lag(PipelineBooks(gym.settings, gym.graph))
     assert (flow.deliveries, flow.rows) == (1, 1)
     assert flow.stuck is None
     assert [warning in said for said in flow.warnings] == [True]
     assert [warning in said for said in gym.run()["events"].notes] == [True]
-    assert lag.of(Books(gym.settings, gym.graph))[0].warnings == ()
+    assert lag.measure_pipeline_lag(PipelineBooks(gym.settings, gym.graph))[0].warnings == ()
 
 
 @pytest.mark.spark
@@ -360,7 +364,7 @@ def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Cal
     kafka.create(topic)
     kafka.put(topic, numbers(0, 6))
     gym = lake(source(kafka, topics=topic, max_offsets_per_trigger=4, may_refresh=True))
-    (step,) = plan.of(gym.settings, gym.graph).steps
+    (step,) = plan.plan_run(gym.settings, gym.graph).steps
     assert (step.does, step.deliveries, step.rows) == ("ingest", 2, 6)
     assert [file["file"] for file in step.files] == [f"{topic}/0/0-4", f"{topic}/0/4-6"]
     gym.run()
@@ -369,7 +373,7 @@ def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Cal
     gym.replay(today, today)
     assert gym.rows("events", "_delivery", "_row", "offset", "value") == before
     kafka.forget(topic, 0, 3)  # half of the first range
-    (step,) = plan.of(gym.settings, gym.graph, mode="refresh", tables=["events"]).steps
+    (step,) = plan.plan_run(gym.settings, gym.graph, mode="refresh", tables=["events"]).steps
     assert (step.does, step.deliveries) == ("read again", 1)
     report = gym.run(mode="refresh", tables=["events"])["events"]
     assert "1 deliveries read again, 1 kept whose files are gone or changed" in report.notes

@@ -18,13 +18,13 @@ from deltalake import DeltaTable
 from tests.conftest import PLACES, ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
 from sluice.runs import job, ledger
 from sluice.runs.execution import deletions, stages
 from sluice.runs.keep_running import keeping
-from sluice.runs.keep_running.keeping import Keeper, Round
+from sluice.runs.keep_running.keeping import LookReport, PipelineKeeper
 from sluice.runs.lease import holder, lock
 
 if TYPE_CHECKING:
@@ -66,20 +66,20 @@ def visited(stays: DataFrame, visits: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def wards(settings: Any, spark: SparkSession) -> Lakehouse:
-    return Lakehouse(settings, spark, graph(PIPELINE, [*SOURCES, stay, visit, ward, visited]))
+    return Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [*SOURCES, stay, visit, ward, visited]))
 
 
-def keeper_of(lake: Lakehouse, every: float = 0.0, upkeep: float = 3600.0) -> Keeper:
+def keeper_of(lake: Lakehouse, every: float = 0.0, upkeep: float = 3600.0) -> PipelineKeeper:
     workspace = lake.workspace(run="kept")
-    return Keeper(workspace, job.Request(lake.name, "", run="kept"), every, upkeep)
+    return PipelineKeeper(workspace, job.JobRequest(lake.name, "", run="kept"), every, upkeep)
 
 
-def flows(round_: Round | None) -> list[str]:
+def flows(round_: LookReport | None) -> list[str]:
     return [] if round_ is None else [flow["flow"] for report in round_.reports for flow in report["flows"]]
 
 
 def recorded(lake: Lakehouse) -> list[tuple[str, str]]:
-    return [(row["stage"], row["flow"]) for row in ledger.runs(lake.settings, lake.name)]
+    return [(row["stage"], row["flow"]) for row in ledger.read_run_ledger(lake.settings, lake.name)]
 
 
 def jobs(spark: SparkSession) -> int:
@@ -97,9 +97,11 @@ def test_what_comes_is_taken_and_what_does_not_come_costs_nothing(wards: Lakehou
     known = recorded(wards)
 
     ran: list[str] = []
-    real = stages.run
+    real = stages.run_pipeline_stage
     monkeypatch.setattr(
-        stages, "run", lambda workspace, stage, *given, **more: ran.append(stage) or real(workspace, stage, *given, **more)
+        stages,
+        "run_pipeline_stage",
+        lambda workspace, stage, *given, **more: ran.append(stage) or real(workspace, stage, *given, **more),
     )
     before, started = jobs(wards.spark), time.monotonic()
     assert [keeper.look() for _ in range(3)] == [None, None, None]
@@ -124,7 +126,7 @@ def test_who_asked_to_be_erased_leaves_while_it_is_kept_running(wards: Lakehouse
     wards.land("stays/1.csv", "patient,ward,beds\np,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive(wards.settings, wards.graph, ["p"])
+    receiving.receive_erasure_request(wards.settings, wards.graph, ["p"])
     round_ = keeper.look()
     assert round_ is not None and {report["stage"] for report in round_.reports} == {"propagate_deletions"}
     assert wards.rows("stay", "patient") == [("q",)] and wards.rows("ward") == [("b", 2)]
@@ -138,13 +140,13 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     wards.land("stays/1.csv", "patient,ward,beds\np-erased,a,1\nq,b,2\n")
     keeper = keeper_of(wards)
     keeper.look()
-    receiving.receive(wards.settings, wards.graph, ["p-erased"])
+    receiving.receive_erasure_request(wards.settings, wards.graph, ["p-erased"])
     keeper.look()
     again = wards.land("stays/2.csv", "patient,ward,beds\np-erased,a,1\nr,b,2\n")
     keeper.look()
     assert wards.rows("stay", "patient") == [("q",), ("r",)] and "p-erased" in again.read_text()
     forgotten: list[str] = []
-    monkeypatch.setattr(job, "forget", lambda settings, pipeline: forgotten.append(pipeline))
+    monkeypatch.setattr(job, "forget_expired_identifiers", lambda settings, pipeline: forgotten.append(pipeline))
     keeper._next_upkeep = 0.0
     round_ = keeper.look()
     assert round_ is not None and not round_.errors
@@ -171,7 +173,7 @@ def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wa
         assert again is not None and list(again.errors) == ["stay"]
     with pytest.raises(SluiceError, match=f"'stay' failed {keeping.FAILURES} times in a row"):
         keeper.give_up()
-    failed_rows = [row for row in ledger.runs(wards.settings, wards.name) if row["state"] == "failed"]
+    failed_rows = [row for row in ledger.read_run_ledger(wards.settings, wards.name) if row["state"] == "failed"]
     assert len(failed_rows) == keeping.FAILURES
 
 
@@ -221,9 +223,9 @@ def test_a_table_that_differs_is_told_and_keeps_nobody_waiting(wards: Lakehouse)
 
 def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_stop(wards: Lakehouse) -> None:
     settings, spark = wards.settings, wards.spark
-    with lock.held(settings, spark, "wards", "kept", 0, kept_running=True):
+    with lock.hold_writer_lease(settings, spark, "wards", "kept", 0, kept_running=True):
         started = time.monotonic()
-        with pytest.raises(LeaseHeld) as caught, lock.held(settings, spark, "wards", "another", 60):
+        with pytest.raises(LeaseHeld) as caught, lock.hold_writer_lease(settings, spark, "wards", "another", 60):
             pass
         assert time.monotonic() - started < 5
         assert f"kept running by run kept (process {os.getpid()}" in str(caught.value) and "sluice stop wards" in str(
@@ -232,10 +234,10 @@ def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_st
         request = settings.stop_request("wards", "kept")
         request.parent.mkdir(parents=True)
         request.touch()
-        with pytest.raises(LeaseHeld), lock.held(settings, spark, "wards", "another", 1.2):
+        with pytest.raises(LeaseHeld), lock.hold_writer_lease(settings, spark, "wards", "another", 1.2):
             pass
         assert time.monotonic() - started > 1.2
-    assert holder.of(settings, "wards") is None
+    assert holder.find_lease_holder(settings, "wards") is None
 
 
 BRONZE = """
@@ -323,13 +325,13 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
         assert code == 0 and "wards was stopped on request; 2 looks did something." in out, err
     finally:
         kept.kill()
-    assert holder.of(settings, "wards") is None
+    assert holder.find_lease_holder(settings, "wards") is None
     assert not list(Path(settings.bookkeeping("wards", "stop_requests")).iterdir())
     code, out, err = ended(sluice("run", "wards", "--json"))
     assert code == 0, err
     reports = json.loads(out.splitlines()[-1])["reports"]
     assert not any(report["committed"] for report in reports[:2]), "the same checkpoints: nothing is new"
-    assert sorted(row["id"] for row in ledger.rows(settings, "wards", "visit")) == [1, 2]
+    assert sorted(row["id"] for row in ledger.read_table_rows(settings, "wards", "visit")) == [1, 2]
 
 
 @pytest.mark.slow
@@ -338,7 +340,7 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
-        found = holder.of(settings, "wards")
+        found = holder.find_lease_holder(settings, "wards")
         assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
         kept.send_signal(signal.SIGINT)
         started = time.monotonic()
@@ -347,4 +349,4 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
         assert time.monotonic() - started < 15
     finally:
         kept.kill()
-    assert [row["flow"] for row in ledger.runs(settings, "wards")] == ["visits"]
+    assert [row["flow"] for row in ledger.read_run_ledger(settings, "wards")] == ["visits"]

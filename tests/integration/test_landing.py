@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import UsageError
 from sluice.flows.bronze import regaining
 from sluice.ingest import ledger
@@ -37,7 +37,7 @@ def thing(a: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Shop:
-    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+    return lambda *declared: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, declared))
 
 
 def test_odd_files_are_read_links_are_refused_and_temporary_ones_wait(shop: Shop, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
     assert states == [("2.json", "missed"), ("1.json", "ingested"), *[("2.json", "missed")] * 2, ("2.json", "ingested")]
     # Other content under the same size and time, after discovery.
     with monkeypatch.context() as meanwhile:
-        discover = stages._discover
+        discover = stages._discover_deliveries
 
         def and_change(*arguments: Any) -> Any:
             found = discover(*arguments)
@@ -155,7 +155,7 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
             return found
 
         lake.land("a/3.json", '{"id": 3}\n', at=1_700_000_000)
-        meanwhile.setattr(stages, "_discover", and_change)
+        meanwhile.setattr(stages, "_discover_deliveries", and_change)
         assert told in lake.run()["a"].notes
     lake.run()
     assert lake.rows("thing", "id") == [(1,), (2,), (4,)]

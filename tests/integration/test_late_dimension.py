@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Window, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ def by_member(of_member: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
-    return Lakehouse(settings, spark, graph(PIPELINE, [*SOURCES, heart_rate, trackers, of_member, by_member]))
+    return Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [*SOURCES, heart_rate, trackers, of_member, by_member]))
 
 
 def read(lake: Lakehouse, *readings: tuple[int, int, int]) -> None:

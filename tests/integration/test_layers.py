@@ -14,14 +14,14 @@ from tests.conftest import Lakehouse, gym_at
 
 from pipelines.gym import maker
 from pipelines.gym.members import FIRST_MEMBER
-from sluice.cli.tour.truth import compare
-from sluice.declare.assembly.loading import load
+from sluice.cli.tour.truth import compare_with_truth
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.lake import log
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
-from sluice.runs.job import Request, perform
+from sluice.runs.job import JobRequest, run_recorded_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,10 +33,10 @@ STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum
 def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, gym_of_two_days: Path) -> Lakehouse:
     """Three days of the gym, the last one by itself, taken through the seven stages as a job takes them."""
     settings = gym_at(tmp_path_factory.mktemp("gym"), gym_of_two_days)
-    lake = Lakehouse(settings, spark, load(settings, "gym"))
+    lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
     for stage in STAGES:
-        perform(settings, Request("gym", stage))
+        run_recorded_stage(settings, JobRequest("gym", stage))
     return lake
 
 
@@ -46,7 +46,7 @@ def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
     kept = {dataset.name for dataset in made if dataset.place is None} | {"device_counts"}
     assert set(expected) == kept, "all but what Sluice keeps for itself, and streams that leave out what is late"
     for table, rows in expected.items():
-        assert rows and compare(table, rows, ledger.rows(gym.settings, "gym", table)).equal, table
+        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(gym.settings, "gym", table)).equal, table
 
 
 def test_every_record_is_accounted_for(gym: Lakehouse) -> None:
@@ -90,9 +90,9 @@ def test_a_member_who_left_is_not_brought_back_by_what_was_told_too_late(gym: La
 
 
 def test_one_pseudonym_in_the_bins_and_in_the_restricted_keys(gym: Lakehouse) -> None:
-    key = secrets.key(gym.settings, PSEUDONYM_KEY)
+    key = secrets.read_secret_key(gym.settings, PSEUDONYM_KEY)
     behind = dict(gym.rows("member_keys", "pseudonym", "user_id"))
-    assert behind == {pseudonym(key, "member", str(user)): user for user in behind.values()}
+    assert behind == {compute_pseudonym(key, "member", str(user)): user for user in behind.values()}
     assert {behind[name] for (name,) in gym.rows("member_bins", "pseudonym")} == {
         user for (user,) in gym.rows("members", "user_id")
     }
@@ -101,7 +101,7 @@ def test_one_pseudonym_in_the_bins_and_in_the_restricted_keys(gym: Lakehouse) ->
 
 
 def test_rules_are_counted_by_table_and_run_and_of_what_is_null_apart(gym: Lakehouse) -> None:
-    silver = [row for row in ledger.runs(gym.settings, "gym") if row["stage"] == "silver"]
+    silver = [row for row in ledger.read_run_ledger(gym.settings, "gym") if row["stage"] == "silver"]
     counts = {(row["flow"], rule): count for row in silver for rule, count in row["rules"].items()}
     assert counts["heart_rate", "plausible_heart_rate"] > 0 and counts["heart_rate", "positive_heart_rate"] > 0
     assert all(row["null_rules"] == {} for row in silver if row["flow"] == "heart_rate")
@@ -112,7 +112,7 @@ def test_rules_are_counted_by_table_and_run_and_of_what_is_null_apart(gym: Lakeh
 
 def test_a_run_without_input_makes_no_commit_and_says_so(gym: Lakehouse) -> None:
     before = gym.versions()
-    reports = [perform(gym.settings, Request("gym", stage)) for stage in STAGES]
+    reports = [run_recorded_stage(gym.settings, JobRequest("gym", stage)) for stage in STAGES]
     assert gym.versions() == before
     assert [report["committed"] for report in reports] == [False] * len(STAGES)
     assert {flow["note"] for report in reports[:3] for flow in report["flows"]} == {"nothing new"}
@@ -130,15 +130,15 @@ def test_the_same_content_delivered_again_changes_no_file_of_silver_or_gold(gym:
 
 def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse) -> None:
     for table, path in gym.workspace().tables().items():
-        for commit in log.commits(path):
+        for commit in log.read_commit_history(path):
             assert commit["note"].get("sluice") == 1, (table, commit["version"], commit["operation"])
             assert commit["note"]["run"]
-    merge = next(c for c in log.commits(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
+    merge = next(c for c in log.read_commit_history(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
     assert merge["note"]["deliveries"] == {"count": 5, "ranges": [[19, 23]]}
 
 
 def test_optimize_sorts_by_what_is_declared(gym: Lakehouse) -> None:
-    found = [c["parameters"] for c in log.commits(gym.workspace().path("heart_rate")) if c["operation"] == "OPTIMIZE"]
+    found = [c["parameters"] for c in log.read_commit_history(gym.workspace().path("heart_rate")) if c["operation"] == "OPTIMIZE"]
     assert found and json.loads(found[0]["zOrderBy"]) == ["time"]
 
 
@@ -177,7 +177,7 @@ def test_refresh_gives_the_same_table_and_everything_below_it(gym: Lakehouse) ->
 
 
 def test_the_run_ledger_has_every_stage(gym: Lakehouse) -> None:
-    runs = ledger.runs(gym.settings, "gym")
+    runs = ledger.read_run_ledger(gym.settings, "gym")
     assert {row["stage"] for row in runs} == {"bronze", "silver", "gold", "optimize", "vacuum", "verify"}
     first = runs[0]
     assert (first["flow"], first["state"], first["mode"]) == ("readings", "done", "increment")

@@ -21,9 +21,9 @@ import pytest
 from tests.conftest import ROOT, Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table, treat
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -99,7 +99,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     for name, text in FILES.items():
         (code / name).write_text(text)
     settings = replace(settings_at(root), root=root)
-    secrets.keep(settings, treat.PSEUDONYM_KEY, KEY.encode())
+    secrets.store_secret(settings, treat.PSEUDONYM_KEY, KEY.encode())
     landing = settings.landing / "leaky" / "orders"
     landing.mkdir(parents=True)
     (landing / "1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
@@ -173,7 +173,7 @@ def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
     settings: Settings, spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, without the event log and the log lines of real jobs that the slow tests below search."""
-    secrets.keep(settings, treat.PSEUDONYM_KEY, KEY.encode())
+    secrets.store_secret(settings, treat.PSEUDONYM_KEY, KEY.encode())
     orders = Source(name="orders", schema="who STRING, device BIGINT, spent INT", subject="who", personal="device")
 
     @table(
@@ -188,11 +188,11 @@ def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
         return orders.select("who", F.col("who").alias("pseudonym"), "device", "spent")
 
     pipeline = Pipeline(name="leaky", description="Tests.", owner="tests", layers=("leaky.bronze", __name__))
-    lake = Lakehouse(settings, spark, graph(pipeline, [orders, order]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [orders, order]))
     lake.land("orders/1.jsonl", "".join(json.dumps(row) + "\n" for row in ROWS))
     lake.run()
     (ada,) = [row for row in lake.rows("order", "who", "pseudonym") if row[0] == "ada"]
-    assert ada[1] == pseudonym(KEY.encode(), "user", "ada")
+    assert ada[1] == compute_pseudonym(KEY.encode(), "user", "ada")
     seen = Seen()
     seen.look(psutil.Process())
     files = [path for path in Path(settings.lake).parent.rglob("*") if path.is_file() and settings.secrets not in path.parents]
@@ -205,10 +205,10 @@ def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
 
 @pytest.mark.slow
 def test_the_jobs_made_the_pseudonyms(ran: Ran) -> None:
-    ada = pseudonym(KEY.encode(), "user", "ada")
-    rows = {row["who"]: row for row in ledger.rows(ran.settings, "leaky", "order")}
-    assert rows["ada"]["pseudonym"] == ada and rows["ada"]["device"] == pseudonym(KEY.encode(), "device", "0")
-    assert {row["pseudonym"]: row["spent"] for row in ledger.rows(ran.settings, "leaky", "spending")}[ada] == 5
+    ada = compute_pseudonym(KEY.encode(), "user", "ada")
+    rows = {row["who"]: row for row in ledger.read_table_rows(ran.settings, "leaky", "order")}
+    assert rows["ada"]["pseudonym"] == ada and rows["ada"]["device"] == compute_pseudonym(KEY.encode(), "device", "0")
+    assert {row["pseudonym"]: row["spent"] for row in ledger.read_table_rows(ran.settings, "leaky", "spending")}[ada] == 5
 
 
 def test_the_search_finds_every_form_of_a_key() -> None:
@@ -246,7 +246,7 @@ def test_no_column_with_a_pad_is_stored(ran: Ran) -> None:
     names = {
         name
         for table in ("order", "spending", "order_quarantine")
-        for row in ledger.rows(ran.settings, "leaky", table)
+        for row in ledger.read_table_rows(ran.settings, "leaky", table)
         for name in row
     }
     assert "pseudonym" in names and not [name for name in names if "inner" in name or "outer" in name]

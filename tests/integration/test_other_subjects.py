@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import sought
 from sluice.erasure.subjects.identifiers import Identifier
@@ -61,11 +61,11 @@ def _line(sha: str, author: str, committer: object, reviewer: object, message: s
 
 def _propagate(lake: Lakehouse) -> None:
     workspace = lake.workspace()
-    propagation.propagate(workspace, lambda: stages.run(workspace, __name__.rsplit(".", 1)[-1]))
+    propagation.propagate_deletions(workspace, lambda: stages.run_pipeline_stage(workspace, __name__.rsplit(".", 1)[-1]))
 
 
 def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settings, spark: SparkSession) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [commits, commit, committers]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [commits, commit, committers]))
     lake.land(
         "commits/1.json",
         _line("1", "bo@example.org", "Ada@example.org", 7, "Thanks to ada@example.org!")
@@ -74,10 +74,12 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("bad", "bo@example.org", "ada@example.org", 8),
     )
     lake.run()
-    before = tables.read(spark, lake.workspace().path("commit"))
+    before = tables.read_table(spark, lake.workspace().path("commit"))
     old = {row.sha for row in before.collect()}
-    receiving.receive(settings, lake.graph, [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")])
-    receiving.receive(settings, lake.graph, [Identifier("login", "8")])
+    receiving.receive_erasure_request(
+        settings, lake.graph, [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")]
+    )
+    receiving.receive_erasure_request(settings, lake.graph, [Identifier("login", "8")])
     _propagate(lake)
     kept = [("1", "bo@example.org", None, 7), ("3", "bo@example.org", "bo@example.org", None)]
     assert old == {"1", "2", "3"} and lake.rows("commit", "sha", "author", "by", "reviewer") == kept
@@ -94,8 +96,8 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("3", "bo@example.org", "bo@example.org", None)
         + _line("bad", "bo@example.org", None, None)
     )
-    found = sought.of(settings, lake.graph, requests.all_of(settings, "code"))
-    assert not sought.rows(settings, lake.graph, found).of_person()
+    found = sought.collect_sought_needles(settings, lake.graph, requests.list_erasure_requests(settings, "code"))
+    assert not sought.query_sought_rows(settings, lake.graph, found).of_person()
 
     # Delivered again, also as a record that nobody can read; read again from its file; and as an earlier state had it.
     cut = '{"sha": "5", "author": "bo@example.org", "committer": "ada@example.org", "reviewer": \n'
@@ -107,7 +109,9 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
     told = spark.createDataFrame(
         [("9", "bo@example.org", "ada@example.org", 1)], "sha STRING, author STRING, committer STRING, reviewer INT"
     )
-    assert [row.committer for row in erased.without(lake.workspace(), lake.graph.tables["commit"], told).collect()] == [None]
+    assert [
+        row.committer for row in erased.drop_rows_of_erased(lake.workspace(), lake.graph.tables["commit"], told).collect()
+    ] == [None]
     ours = {row[0] for row in lake.rows("commit", "sha")}
     lake.run(mode="refresh", tables=("commit",))
     assert {row[0] for row in lake.rows("commit", "sha")} == ours and ("1", None) in lake.rows("commit", "sha", "by")

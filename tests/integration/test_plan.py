@@ -9,14 +9,14 @@ from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
 from sluice.cli.repair import own_lease
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
-from sluice.runs.job import Request, perform
+from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.runs.lease import lock
 from sluice.runs.planning import plan
-from sluice.runs.planning.plan import Plan
+from sluice.runs.planning.plan import RunPlan
 from sluice.runs.status import lag, reconciliation
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,20 +28,22 @@ CHAIN = ("readings", "heart_rate", "device_day")
 """The tables that are looked at: of the others a day may bring nothing."""
 
 
-def planned(lake: Lakehouse) -> Plan:
-    return plan.of(lake.settings, lake.graph)
+def planned(lake: Lakehouse) -> RunPlan:
+    return plan.plan_run(lake.settings, lake.graph)
 
 
 @pytest.mark.slow
 def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> None:
-    lake = Lakehouse(settings, spark, load(settings, "gym"))
+    lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
 
     def check(words: list[str]) -> None:
         """Plan, run, and compare table by table."""
         before = planned(lake)
         assert [step.does for name in CHAIN for step in before.steps if step.table == name] == words
-        flows = {flow["flow"]: flow for stage in LAYERS for flow in perform(settings, Request("gym", stage))["flows"]}
+        flows = {
+            flow["flow"]: flow for stage in LAYERS for flow in run_recorded_stage(settings, JobRequest("gym", stage))["flows"]
+        }
         for step in before.steps:
             flow = flows[step.table]
             if step.does == "nothing":
@@ -55,37 +57,37 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
             if step in before.recomputed:
                 assert step.why in flow["note"]
         assert {step.does for step in planned(lake).steps} == {"nothing"}
-        assert not any(flow.waits for flow in lag.of(Books(settings, lake.graph)))
+        assert not any(flow.waits for flow in lag.measure_pipeline_lag(PipelineBooks(settings, lake.graph)))
 
     check(["ingest", "fold anew", "recompute in full"])
     check(["nothing", "nothing", "nothing"])
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
     check(["ingest", "fold", "follow"])
-    assert [account.adds_up for account in reconciliation.of(settings, lake.graph)] == [True] * 4
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, lake.graph)] == [True] * 4
 
     # Between the stages each flow says what waits for it.
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.1)
-    (taken,) = (flow for flow in perform(settings, Request("gym", "bronze"))["flows"] if flow["flow"] == "readings")
-    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    (taken,) = (flow for flow in run_recorded_stage(settings, JobRequest("gym", "bronze"))["flows"] if flow["flow"] == "readings")
+    waiting = {flow.table: flow for flow in lag.measure_pipeline_lag(PipelineBooks(settings, lake.graph))}
     assert (waiting["heart_rate"].deliveries, waiting["heart_rate"].rows) == (taken["deliveries"], taken["rows_out"])
-    perform(settings, Request("gym", "silver"))
-    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    run_recorded_stage(settings, JobRequest("gym", "silver"))
+    waiting = {flow.table: flow for flow in lag.measure_pipeline_lag(PipelineBooks(settings, lake.graph))}
     assert (waiting["heart_rate"].deliveries, waiting["device_day"].versions) == (0, 1)
-    perform(settings, Request("gym", "optimize"))
-    waiting = {flow.table: flow for flow in lag.of(Books(settings, lake.graph))}
+    run_recorded_stage(settings, JobRequest("gym", "optimize"))
+    waiting = {flow.table: flow for flow in lag.measure_pipeline_lag(PipelineBooks(settings, lake.graph))}
     assert (waiting["heart_rate"].deliveries, waiting["device_day"].versions) == (0, 1)
 
 
 def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSession) -> None:
     with (
-        lock.held(settings, spark, "gym", "r1", 0),
+        lock.hold_writer_lease(settings, spark, "gym", "r1", 0),
         pytest.raises(LeaseHeld, match="run r1"),
-        own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
+        own_lease.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
     ):
         pass
     with (
-        own_lease.held(settings, "gym", "reset", "Reset when it has ended."),
+        own_lease.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
         pytest.raises(LeaseHeld, match="reset-"),
-        lock.held(settings, spark, "gym", "r2", 0),
+        lock.hold_writer_lease(settings, spark, "gym", "r2", 0),
     ):
         pass

@@ -13,7 +13,7 @@ from tests.conftest import PLACES, Lakehouse, settings_at
 
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention, receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import log
@@ -51,7 +51,9 @@ def line(number: int, who: str, spent: int) -> str:
 def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     """After two deliveries, an update, a record aside, an erasure, OPTIMIZE and VACUUM."""
     lake = Lakehouse(
-        settings_at(tmp_path_factory.mktemp("shop")), spark, graph(PIPELINE, [ORDERS, PEOPLE, order, person, spending])
+        settings_at(tmp_path_factory.mktemp("shop")),
+        spark,
+        build_declaration_graph(PIPELINE, [ORDERS, PEOPLE, order, person, spending]),
     )
     names = ("adalovelace", "bobsinclair", "evejohnson")
     for spent in (5, 7):
@@ -61,16 +63,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
             "".join(json.dumps({"who": w, "email": f"{w}@{spent}.org", "at": spent}) + "\n" for w in names),
         )
         lake.run()
-    receiving.receive(lake.settings, lake.graph, [Identifier("who", names[0])])
+    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", names[0])])
     lake.run("propagate_deletions", "optimize", "vacuum")
     return lake
 
 
 def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
     assert "adalovelace" not in {who for (who,) in shop.rows("order", "who")} and len(shop.rows("person")) == 4
-    assert [str(one) for one in prevention.of_lake(shop.settings, shop.graph)] == []
-    known = prevention.private(shop.settings, shop.graph)
-    tables = {path for path in known if log.exists(path)}
+    assert [str(one) for one in prevention.inspect_lake_logs(shop.settings, shop.graph)] == []
+    known = prevention.personal_columns_by_path(shop.settings, shop.graph)
+    tables = {path for path in known if log.is_delta_table(path)}
     assert len(tables) >= 9, "the check has looked at something"
     # By other means: no log has a name in clear, whatever part of it.
     for path in tables:
@@ -85,7 +87,7 @@ def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(shop.settings, name)))
-    monkeypatch.setattr(check, "load", lambda settings, name: shop.graph)
+    monkeypatch.setattr(check, "load_declaration_graph", lambda settings, name: shop.graph)
     yield
 
 
@@ -116,18 +118,20 @@ def test_a_delete_by_value_is_found_by_the_command(
 def test_a_column_that_becomes_personal_leaves_statistics_with_the_next_run(settings: Any, spark: SparkSession) -> None:
     plain = replace(ORDERS, personal=())
     loose = replace(order, personal=(), own_personal=())
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [plain, loose]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [plain, loose]))
     lake.land("orders/1.jsonl", line(1, "bobsinclair", 5))
     lake.run()
     path = lake.workspace().path("order")
-    assert "email" in str(log.properties(path)[prevention.STATISTICS]).split(",")
+    assert "email" in str(log.read_table_properties(path)[prevention.STATISTICS]).split(",")
     long = replace(PIPELINE, retain="40 days")
-    lake.graph = graph(long, [ORDERS, order])
+    lake.graph = build_declaration_graph(long, [ORDERS, order])
     lake.land("orders/2.jsonl", line(2, "evejohnson", 5))
     lake.run()
-    assert "email" not in str(log.properties(path)[prevention.STATISTICS]).split(",")
-    assert {log.properties(path)[name] for name in prevention.RETENTIONS} == {"interval 40 days"}, "and how long files stay"
-    told = "\n".join(map(str, prevention.of_lake(lake.settings, lake.graph)))
+    assert "email" not in str(log.read_table_properties(path)[prevention.STATISTICS]).split(",")
+    assert {log.read_table_properties(path)[name] for name in prevention.RETENTIONS} == {"interval 40 days"}, (
+        "and how long files stay"
+    )
+    told = "\n".join(map(str, prevention.inspect_lake_logs(lake.settings, lake.graph)))
     assert "lowest and highest values of the personal column 'email'" in told, "what was written before is told"
     versions = lake.versions()
     lake.run()

@@ -12,13 +12,13 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.lazy import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
 from sluice.runs.planning import transforms
 
@@ -73,7 +73,7 @@ Shop = Callable[..., Lakehouse]
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Shop:
-    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+    return lambda *declared: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, declared))
 
 
 def lines(*records: dict[str, Any]) -> str:
@@ -81,7 +81,7 @@ def lines(*records: dict[str, Any]) -> str:
 
 
 def of(shop: Lakehouse, who: str, domain: str = "user") -> str | None:
-    return pseudonym(secrets.key(shop.settings, treat.PSEUDONYM_KEY), domain, who)
+    return compute_pseudonym(secrets.read_secret_key(shop.settings, treat.PSEUDONYM_KEY), domain, who)
 
 
 def spent(shop: Lakehouse) -> set[tuple[Any, ...]]:
@@ -113,7 +113,7 @@ def test_what_is_stored_is_treated_and_a_view_follows_by_pseudonym(shop: Shop) -
     lake.run()
     assert lake.versions() == versions, "nothing new, nothing written"
 
-    receiving.receive(lake.settings, lake.graph, ["ada"], "who")
+    receiving.receive_erasure_request(lake.settings, lake.graph, ["ada"], "who")
     lake.run("propagate_deletions")
     assert spent(lake) == {row for row in after if row[0] != ada}
     assert {who for (who,) in lake.rows("person_keys", "who")} == {"bob", "eve"}
@@ -144,15 +144,17 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     lake.run()
     root = lake.settings.restricted
     path = root / "shop" / "test_pseudonyms" / "person_keys"
-    assert lake.workspace().path("person_keys") == str(path) and log.exists(str(path))
+    assert lake.workspace().path("person_keys") == str(path) and log.is_delta_table(str(path))
     assert root.stat().st_mode & 0o777 == 0o700
     in_lake = {str(one.relative_to(lake.settings.lake)) for one in Path(lake.settings.lake).rglob("*person_keys")}
     assert in_lake == {"shop/_sluice/checkpoints/test_pseudonyms_person_keys"}, "neither its rows nor those that it set aside"
     assert len(lake.rows("person_keys_quarantine")) == 1
-    found = {row["table"]: row for row in ledger.tables(lake.settings, "shop") if row["layer"] != "quarantine"}
+    found = {row["table"]: row for row in ledger.list_pipeline_tables(lake.settings, "shop") if row["layer"] != "quarantine"}
     assert found["person_keys"]["path"] == str(path) and found["person_keys"]["rows"] == 2
-    assert ledger.path_of(lake.settings, "shop", "person_keys") == str(path)
-    assert ledger.path_of(lake.settings, "shop", "person_keys_quarantine") == str(root / "shop" / "quarantine" / "person_keys")
+    assert ledger.find_table_path(lake.settings, "shop", "person_keys") == str(path)
+    assert ledger.find_table_path(lake.settings, "shop", "person_keys_quarantine") == str(
+        root / "shop" / "quarantine" / "person_keys"
+    )
     lake.run("optimize", "vacuum")
 
 
@@ -160,7 +162,7 @@ def test_rows_do_not_stay_where_a_table_was_before_it_was_restricted(shop: Shop,
     lake = shop(ORDERS, person_keys)
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    open_ = Lakehouse(lake.settings, spark, graph(PIPELINE, (ORDERS, replace(person_keys, restricted=False))))
+    open_ = Lakehouse(lake.settings, spark, build_declaration_graph(PIPELINE, (ORDERS, replace(person_keys, restricted=False))))
     with pytest.raises(SluiceError, match="'person_keys' is not restricted any more: its rows of before still lie in"):
         open_.run()
     lake.settings.restricted.chmod(0o755)
@@ -175,7 +177,7 @@ def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Sho
     lake.land("visits/1.jsonl", lines({"mac": "00ab12000001", "seen": 1, "age": 30}))
     lake.run()
     before = lake.rows("device")
-    secrets.remove(lake.settings, treat.PSEUDONYM_KEY)  # and another one is made by chance
+    secrets.delete_secret(lake.settings, treat.PSEUDONYM_KEY)  # and another one is made by chance
     lake.land("visits/2.jsonl", lines({"mac": "00ab12000001", "seen": 2, "age": 30}))
     with pytest.raises(SluiceError, match=r"'device' has pseudonyms that were made with another key \(secret 'pseudonym\.key'\)"):
         lake.run()
@@ -188,7 +190,9 @@ def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Sho
 
 
 def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Settings) -> None:
-    found = transforms.examine(spark, settings, graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device)))
+    found = transforms.examine_transforms(
+        spark, settings, build_declaration_graph(PIPELINE, (ORDERS, VISITS, order, person_keys, spending, device))
+    )
     assert found.mistakes == []
     assert {(row["view"], tuple(row["columns"])) for row in found.bounds} == {("spending", ())}, "no treated column bounds"
     assert not settings.secrets.exists() and not settings.restricted.exists()
@@ -201,7 +205,9 @@ def test_plans_are_looked_into_without_a_key(spark: SparkSession, settings: Sett
     def unknown(order: DataFrame) -> DataFrame:
         return order.select("who")
 
-    mistakes = transforms.examine(spark, settings, graph(PIPELINE, (ORDERS, order, wrong, unknown))).mistakes
+    mistakes = transforms.examine_transforms(
+        spark, settings, build_declaration_graph(PIPELINE, (ORDERS, order, wrong, unknown))
+    ).mistakes
     assert [one.split(";")[0] for one in mistakes] == [
         "View 'wrong': personal treats 'born', which is DATE, by treat.bin, which is for numbers",
         "View 'unknown': personal names 'whom', no column of it. Did you mean 'who'?",

@@ -10,14 +10,14 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import UsageError
-from sluice.flows.quarantine import journal, readmission, settlement
+from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
-from sluice.runs.repair.readmission import chosen, entry_of
+from sluice.runs.repair.readmission import parse_quarantine_entry, parse_quarantine_selection
 from sluice.runs.status import reconciliation
 
 if TYPE_CHECKING:
@@ -41,20 +41,22 @@ def order(orders: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Shop:
-    return lambda *declared: Lakehouse(settings, spark, graph(PIPELINE, declared))
+    return lambda *declared: Lakehouse(settings, spark, build_declaration_graph(PIPELINE, declared))
 
 
 def replay(lake: Lakehouse, name: str, *ids: str) -> FlowReport:
     """As `sluice quarantine replay` does, without the lease."""
     report = FlowReport(flow=name, layer="bronze")
-    entries = [entry_of(one)[1] for one in ids] if ids else None
-    readmission.replay(lake.workspace(), name, entries, report)
+    entries = [parse_quarantine_entry(one)[1] for one in ids] if ids else None
+    readmission.replay_quarantined_entries(lake.workspace(), name, entries, report)
     return report
 
 
 def discard(lake: Lakehouse, name: str, *ids: str) -> FlowReport:
     report = FlowReport(flow=name, layer="bronze")
-    readmission.discard(lake.workspace(), name, [entry_of(one)[1] for one in ids], "discarded by me: a test", report)
+    readmission.discard_quarantined_entries(
+        lake.workspace(), name, [parse_quarantine_entry(one)[1] for one in ids], "discarded by me: a test", report
+    )
     return report
 
 
@@ -66,7 +68,7 @@ def adds_up(lake: Lakehouse) -> bool:
     """Whether every delivery's records are where the ledger says, counted from the tables."""
     for row in lake.outcomes():
         assert row["read"] == row["rows"] + row["quarantined"] + row["suppressed"] + (row["discarded"] or 0), row
-    return all(account.adds_up for account in reconciliation.of(lake.settings, lake.graph))
+    return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
 
 
 def test_rows_that_fit_after_the_declaration_was_corrected_go_to_bronze_once(shop: Shop) -> None:
@@ -194,14 +196,14 @@ def test_rows_of_silver_are_not_discarded(shop: Shop) -> None:
 
 
 POINTS = [
-    (journal, "write", True),
-    (readmission.commits, "append", True),
-    (settlement.quarantine, "remove", True),
-    (settlement.ledger, "append", True),
-    (journal, "write", False),
-    (readmission.commits, "append", False),
-    (settlement.quarantine, "remove", False),
-    (settlement.ledger, "append", False),
+    (settlement, "write_readmission_journal", True),
+    (readmission.commits, "append_rows", True),
+    (settlement.quarantine, "remove_quarantine_entries", True),
+    (settlement.ledger, "append_delivery_ledger_rows", True),
+    (settlement, "write_readmission_journal", False),
+    (readmission.commits, "append_rows", False),
+    (settlement.quarantine, "remove_quarantine_entries", False),
+    (settlement.ledger, "append_delivery_ledger_rows", False),
 ]
 
 
@@ -231,7 +233,7 @@ def test_a_killed_replay_leaves_no_row_twice_and_none_missing(
     monkeypatch.undo()
     if then == "run":
         right.run()
-    settlement.finish(right.workspace())
+    settlement.finish_interrupted_journals(right.workspace())
     replay(right, "orders")
     right.run()
     assert right.rows("orders", "id", "_row") == [(1, 0), (2, 1)]
@@ -239,7 +241,7 @@ def test_a_killed_replay_leaves_no_row_twice_and_none_missing(
     assert right.rows("order", "id") == [(1,), (2,)]
     assert [(row["rows"], row["quarantined"]) for row in right.outcomes()] == [(2, 1)]
     assert adds_up(right)
-    assert list(journal.unfinished(right.workspace())) == []
+    assert list(settlement.read_unfinished_readmissions(right.workspace())) == []
 
 
 def crash(monkeypatch: pytest.MonkeyPatch, module: Any, function: str, after: bool) -> None:
@@ -254,15 +256,15 @@ def crash(monkeypatch: pytest.MonkeyPatch, module: Any, function: str, after: bo
 
 
 def test_ids_that_are_none_are_wrong_use() -> None:
-    declared = graph(PIPELINE, [CSV, order])
+    declared = build_declaration_graph(PIPELINE, [CSV, order])
     for ids in (["orders"], ["orders/x"], ["/1"], ["orders/1/2/3"], ["orders/-1"]):
         with pytest.raises(UsageError, match="is no id"):
-            chosen(declared, ids)
+            parse_quarantine_selection(declared, ids)
     with pytest.raises(UsageError, match="'orders'"):
-        chosen(declared, ["order_s/1"])
+        parse_quarantine_selection(declared, ["order_s/1"])
     with pytest.raises(UsageError, match="--all TABLE"):
-        chosen(declared, [])
-    assert [(one.table, one.entries) for one in chosen(declared, ["orders/1", "order/2/3", "orders/1"])] == [
+        parse_quarantine_selection(declared, [])
+    assert [(one.table, one.entries) for one in parse_quarantine_selection(declared, ["orders/1", "order/2/3", "orders/1"])] == [
         ("orders", ((1, None),)),
         ("order", ((2, 3),)),
     ]
@@ -301,8 +303,8 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     ]
     assert json.loads(found[0][5]) == {"id": 1, "who": "ann", "_rescued_data": '{"vat":7}'}
     assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
-    assert {row[7] for row in found} == {verdicts.version(lake.graph.tables["order"].expectations)}
-    receiving.receive(lake.settings, lake.graph, ["ann"], "who")
+    assert {row[7] for row in found} == {verdicts.expectations_version(lake.graph.tables["order"].expectations)}
+    receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who")
     lake.run("propagate_deletions")
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
 
@@ -335,7 +337,7 @@ def test_a_batch_that_is_tried_again_under_another_rule_leaves_no_row_on_both_si
 ) -> None:
     lake = shop(SOLD, _sold(NAMED))
     lake.land("orders/1.jsonl", '{"id": 1, "who": "ann"}\n{"id": 2, "who": "bob", "name": "x"}\n')
-    crash(monkeypatch, fold, "merge", False)
+    crash(monkeypatch, fold, "apply_merge_operations", False)
     with pytest.raises(KeyboardInterrupt):
         lake.run()
     monkeypatch.undo()

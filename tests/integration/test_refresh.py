@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 
@@ -40,7 +40,7 @@ def declared(source: Source, parts: Callable[[DataFrame], DataFrame], kind: str)
         """What there is of a kind."""
         return item.groupBy(F.substring("item", 1, 1).alias("kind")).agg(F.sum("number").alias("number"))
 
-    return graph(PIPELINE, [source, item, by_kind])
+    return build_declaration_graph(PIPELINE, [source, item, by_kind])
 
 
 def old(counts: DataFrame) -> DataFrame:
@@ -65,13 +65,15 @@ def test_a_refresh_may_change_columns_types_and_partitions_in_one_commit(lake: L
     lake.graph = declared(counts, new, "kind")
     with pytest.raises(SluiceError, match=r"'number' is int, its transform now gives double.*--mode refresh --table item"):
         lake.run(*LAYERS)
-    version = log.version(lake.workspace().path("item"))
+    version = log.latest_table_version(lake.workspace().path("item"))
     reports = lake.run(*LAYERS, mode="refresh", tables=["item"])
     assert lake.rows("item", "item", "number", "kind") == [("a1", 1.0, "a"), ("a2", 2.0, "a"), ("b2", 4.0, "b")]
     assert "mark" not in lake.spark.read.format("delta").load(lake.workspace().path("item")).columns
-    assert log.version(lake.workspace().path("item")) == (version or 0) + 2  # the table, and the note of whose code made it
-    assert log.partitions(lake.workspace().path("item")) == ["kind"]
-    properties = log.properties(lake.workspace().path("item"))
+    assert (
+        log.latest_table_version(lake.workspace().path("item")) == (version or 0) + 2
+    )  # the table, and the note of whose code made it
+    assert log.read_partition_columns(lake.workspace().path("item")) == ["kind"]
+    properties = log.read_table_properties(lake.workspace().path("item"))
     assert properties["delta.enableChangeDataFeed"] == "true" and "mark" not in properties["delta.dataSkippingStatsColumns"]
     assert lake.rows("by_kind") == [("a", 3.0), ("b", 4.0)]
     assert any("replaced" in note for note in reports["item"].notes)
@@ -114,6 +116,6 @@ def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehous
     shutil.rmtree(lake.workspace().path("counts"))
     with pytest.raises(UsageError, match=r"2 deliveries.*--mode refresh --table counts"):
         lake.run("bronze")
-    assert not log.exists(lake.workspace().path("counts"))
+    assert not log.is_delta_table(lake.workspace().path("counts"))
     lake.run("bronze", mode="refresh", tables=["counts"])
     assert len(lake.rows("counts", "item")) == 4

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
@@ -61,7 +61,7 @@ def read(release: releases.Release, name: str) -> list[dict[str, object]]:
 
 
 def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, spark: SparkSession) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, customer, towns, last_order]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, towns, last_order]))
     people = ((1, 1700001), (2, 1700001), (3, 1700002), (4, 1700003))
     told = ({"id": n, "who": who, "email": f"{who}@x.it", "age": 30, "town": "Rome"} for n, who in people)
     lake.land("orders/1.jsonl", "".join(json.dumps(one) + "\n" for one in told))
@@ -72,13 +72,13 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         ("orders", "no table that can be"),
     ):
         with pytest.raises(UsageError, match=why):
-            releasing.release(settings, lake.graph, [name])
-    first = releasing.release(settings, lake.graph, ["order", "towns"])
+            releasing.release_tables(settings, lake.graph, [name])
+    first = releasing.release_tables(settings, lake.graph, ["order", "towns"])
     rows = read(first, "order")
     assert [set(row) for row in rows] == [{"id", "who", "age", "town"}] * 4, "no e-mail, and not where a row came from"
     assert len({row["who"] for row in rows}) == 3 and {row["age"] for row in rows} == {"18-64"}
     assert read(first, "towns") == [{"town": "Rome", "people": 3}]
-    second = releasing.release(settings, lake.graph, ["order"])
+    second = releasing.release_tables(settings, lake.graph, ["order"])
     assert (first.number, second.number) == (1, 2)
     assert not {row["who"] for row in rows} & {row["who"] for row in read(second, "order")}, (
         "two releases are not joined by person"
@@ -87,11 +87,11 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
         file.stat().st_mode & 0o777 for file in first.folder.rglob("*") if file.is_file()
     } == {0o444}
 
-    receiving.receive(settings, lake.graph, [Identifier("who", "1700001")])
+    receiving.receive_erasure_request(settings, lake.graph, [Identifier("who", "1700001")])
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
-        releasing.release(settings, lake.graph, ["order"])
+        releasing.release_tables(settings, lake.graph, ["order"])
     lake.run("propagate_deletions")
-    first, second = releases.of(settings, "shop")
+    first, second = releases.read_pipeline_releases(settings, "shop")
     for release in (first, second):
         assert [row["id"] for row in read(release, "order")] == [3, 4] and release.tables["order"]["erased"][0]["rows"] == 2
         assert (
@@ -102,6 +102,6 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
     assert "withdrawn" in first.tables["towns"] and not (first.folder / "towns").exists()
     assert not [path for path in Path(settings.released).rglob("*") if path.name.endswith((".new", ".old"))]
 
-    releases.remove(second)
-    third = releasing.release(settings, lake.graph, ["towns"])
+    releases.remove_release(second)
+    third = releasing.release_tables(settings, lake.graph, ["towns"])
     assert third.number == 3 and read(third, "towns") == [{"town": "Rome", "people": 2}]

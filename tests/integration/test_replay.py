@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.runs import modes
@@ -51,7 +51,7 @@ def declared(factor: int, least: int, source: Source = sales) -> Graph:
         days = sale.select("shop", F.explode(F.sequence("day", F.date_add("day", 6))).alias("day"), "amount")
         return days.groupBy("shop", "day").agg(F.sum("amount").alias("amount"))
 
-    return graph(PIPELINE, [source, sale, week])
+    return build_declaration_graph(PIPELINE, [source, sale, week])
 
 
 OLD, NEW = declared(1, 0), declared(2, 20)
@@ -184,8 +184,8 @@ JANUARY = Interval.of("2026-01-01", "2026-01-31")
     ],
 )
 def test_what_a_mode_does_not_allow_is_said(arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
-    from sluice.declare.assembly.loading import load
+    from sluice.declare.assembly.loading import load_declaration_graph
 
-    check: Callable[..., None] = modes.check
+    check: Callable[..., None] = modes.check_run_mode
     with pytest.raises(UsageError, match=message):
-        check(load(settings_at(tmp_path), "gym"), *arguments)
+        check(load_declaration_graph(settings_at(tmp_path), "gym"), *arguments)

@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Lakehouse, settings_at
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.progress import restored
@@ -60,7 +60,7 @@ def declared(more: bool = False, factor: int = 1) -> Graph:
         return sale.groupBy(F.col("buyer").alias("who")).agg(F.count("*").alias("number"))
 
     last = auto_cdc("last", reads="sales", keys="buyer", sequence_by="at", subject="buyer", personal="city")
-    return graph(PIPELINE, [SALES, sale, spent, buyers, hidden, last])
+    return build_declaration_graph(PIPELINE, [SALES, sale, spent, buyers, hidden, last])
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def land(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:
 
 
 def restore(lake: Lakehouse, name: str, version: int | str | None) -> dict[str, Any]:
-    report: dict[str, Any] = restoring.restore(lake.settings, lake.graph, name, str(version))["flows"][0]
+    report: dict[str, Any] = restoring.run_table_restore(lake.settings, lake.graph, name, str(version))["flows"][0]
     return report
 
 
@@ -94,7 +94,7 @@ def path(lake: Lakehouse, name: str) -> str:
 
 
 def erase(lake: Lakehouse, *people: str) -> None:
-    receiving.receive(lake.settings, lake.graph, people, "buyer")
+    receiving.receive_erasure_request(lake.settings, lake.graph, people, "buyer")
     lake.run("propagate_deletions")
 
 
@@ -107,7 +107,7 @@ def fed(lake: Lakehouse, name: str, since: int) -> set[str]:
 
 
 def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lakehouse) -> None:
-    before, version = shop.rows("sale"), log.version(path(shop, "sale"))
+    before, version = shop.rows("sale"), log.latest_table_version(path(shop, "sale"))
     land(shop, (1, "ann", 11, 2), (4, "dan", 40, 2))
     shop.run()
     assert shop.rows("buyers") == [(11, 1), (20, 1), (30, 1), (40, 1)]
@@ -115,15 +115,17 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     found = restore(shop, "sale", version)
     assert shop.rows("sale") == before
     assert (found["updated"], found["deleted"], found["note"]) == (1, 1, f"restored to version {version}")
-    made = log.commits(path(shop, "sale"), 2)
+    made = log.read_commit_history(path(shop, "sale"), 2)
     assert [commit["operation"] for commit in made] == ["MERGE", "SET TBLPROPERTIES"]
     assert {commit["note"]["mode"] for commit in made} == {"restore"}
-    assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.runs(shop.settings, "shop")] == [
+    assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.settings, "shop")] == [
         ("restore", "restore", "sale")
     ]
-    mark = restored.of(path(shop, "sale"))
+    mark = restored.read_restoration_mark(path(shop, "sale"))
     assert mark is not None and mark.version == version and mark.at is not None
-    assert [note for note in plans.of(shop.settings, shop.graph).notes if f"'sale' was restored to version {version}" in note]
+    assert [
+        note for note in plans.plan_run(shop.settings, shop.graph).notes if f"'sale' was restored to version {version}" in note
+    ]
     assert restore(shop, "sale", version)["version_after"] == found["version_after"], "once more changes nothing"
 
     reports = shop.run()
@@ -136,15 +138,15 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     assert [(row[0], row[3]) for row in shop.rows("sale")] == [(1, 10), (2, 20), (3, 30), (5, 50)]
     shop.run(LAYER, mode="refresh", tables=["sale"])
     assert [(row[0], row[3]) for row in shop.rows("sale")] == [(1, 11), (2, 20), (3, 30), (4, 40), (5, 50)]
-    assert restored.of(path(shop, "sale")) is None
+    assert restored.read_restoration_mark(path(shop, "sale")) is None
     assert shop.rows("buyers") == [(11, 1), (20, 1), (30, 1), (40, 1), (50, 1)]
 
 
 @pytest.mark.slow
 def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
-    versions = {name: log.version(path(shop, name)) for name in ("sale", "spent", "buyers", "hidden", "last")}
+    versions = {name: log.latest_table_version(path(shop, name)) for name in ("sale", "spent", "buyers", "hidden", "last")}
     erase(shop, "bob")
-    since = {name: log.version(path(shop, name)) or 0 for name in versions}
+    since = {name: log.latest_table_version(path(shop, name)) or 0 for name in versions}
     land(shop, (1, "ann", 12, 2))
     shop.run()
     for name in ("sale", "spent", "last"):
@@ -164,7 +166,7 @@ def test_whoever_was_erased_since_does_not_come_back(shop: Lakehouse) -> None:
 
 @pytest.mark.slow
 def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> None:
-    version = log.version(path(shop, "spent"))
+    version = log.latest_table_version(path(shop, "spent"))
     land(shop, (2, "cleo", 20, 2))  # nothing of bob is left in silver
     shop.run()
     assert "bob" not in {row[0] for row in shop.rows("spent")}
@@ -172,18 +174,18 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
     assert "bob" in {row[0] for row in shop.rows("spent")}
     erase(shop, "bob")
     assert {row[0] for row in shop.rows("spent")} == {"ann", "cleo"}
-    assert restored.of(path(shop, "spent")) is None
+    assert restored.read_restoration_mark(path(shop, "spent")) is None
 
 
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
-    receiving.receive(shop.settings, shop.graph, ["bob"], "buyer")
+    receiving.receive_erasure_request(shop.settings, shop.graph, ["bob"], "buyer")
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         restore(shop, "sale", 0)
 
 
 @pytest.mark.slow
 def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: Lakehouse) -> None:
-    version = log.version(path(shop, "last"))
+    version = log.latest_table_version(path(shop, "last"))
     land(shop, (1, "ann", 11, 2), (2, "bob", 21, 2))
     shop.run()
     restore(shop, "last", version)
@@ -193,16 +195,16 @@ def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: L
     # A small view is recomputed as a whole, and so is not restored any more.
     assert reports["last"].recomputed == "full: small table"
     assert shop.rows("last", "buyer", "amount") == [("ann", 12), ("bob", 21), ("cleo", 30)]
-    assert restored.of(path(shop, "last")) is None
+    assert restored.read_restoration_mark(path(shop, "last")) is None
 
 
 def test_rows_of_earlier_code_are_told_to_be_so(shop: Lakehouse) -> None:
-    version = log.version(path(shop, "sale"))
+    version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared(factor=2)
     shop.run(LAYER, mode="refresh", tables=["sale"])
-    assert not stale.intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
+    assert not stale.find_stale_intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
     restore(shop, "sale", version)
-    assert stale.intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
+    assert stale.find_stale_intervals(shop.settings, shop.graph, shop.graph.tables["sale"])
 
 
 @pytest.mark.parametrize(
@@ -223,11 +225,11 @@ def test_what_is_not_restored_says_why(first: Lakehouse, name: str, to: str, err
 
 
 def test_versions_of_other_columns_and_without_their_files_are_refused(shop: Lakehouse) -> None:
-    version = log.version(path(shop, "sale"))
+    version = log.latest_table_version(path(shop, "sale"))
     shop.graph = declared(more=True)
     land(shop, (1, "ann", 11, 2))
     shop.run()
-    latest = log.version(path(shop, "sale"))
+    latest = log.latest_table_version(path(shop, "sale"))
     with pytest.raises(SluiceError, match=rf"other columns than it has now \(more\).* of now: .*{latest}\."):
         restore(shop, "sale", version)
     for file in Path(path(shop, "spent")).glob("*.parquet"):

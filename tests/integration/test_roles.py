@@ -12,9 +12,9 @@ import pytest
 from tests.conftest import PLACES, Lakehouse, settings_at
 
 from sluice.cli import main
-from sluice.cli.tables import as_role
+from sluice.cli.tables import read
 from sluice.declare import F, Pipeline, Source, auto_cdc, expect_or_quarantine, mask, role_view, table, treat
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module")
 def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
-    declared = graph(PIPELINE, [PEOPLE, member, member_keys, history, romans, patients])
+    declared = build_declaration_graph(PIPELINE, [PEOPLE, member, member_keys, history, romans, patients])
     lake = Lakehouse(settings_at(tmp_path_factory.mktemp("club")), spark, declared)
     people = (
         {"who": "ada", "email": "ada@x.it", "phone": "+39 06 1234567", "town": "Rome", "born": 1987, "at": 1},
@@ -99,7 +99,7 @@ def call(club: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     with pytest.MonkeyPatch.context() as patch:
         for name in PLACES:
             patch.setenv(f"SLUICE_{name.upper()}", str(getattr(club.settings, name)))
-        patch.setattr(as_role, "readable", declared)
+        patch.setattr(read, "load_graph_if_readable", declared)
         yield run
 
 
@@ -180,4 +180,4 @@ def test_of_restricted_tables_nothing_lies_in_the_lake(club: Lakehouse) -> None:
     assert ours, "the check has looked at something"
     for path in ours:
         assert not any(name in path.read_bytes() for name in (b"ada@", b"1234567", b"nobody")), path
-    assert prevention.of_lake(club.settings, club.graph) == []
+    assert prevention.inspect_lake_logs(club.settings, club.graph) == []

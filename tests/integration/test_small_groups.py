@@ -9,12 +9,12 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError
 from sluice.runs.planning import transforms
-from sluice.verification.verify import verify
+from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ FIRST = ((1, "ada", "Rome", 1), (2, "bob", "Rome", 2), (3, "cem", "Rome", 4), (4
 
 @pytest.mark.parametrize("recompute", ["keys", pytest.param("full", marks=pytest.mark.slow)])
 def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: SparkSession, recompute: Any) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, towns(recompute)]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, towns(recompute)]))
     lake.land("orders/1.jsonl", lines(*FIRST, (6, "dan", "Bari", 1), (7, "dan", "Bari", 1), (8, "dan", "Bari", 1)))
     lake.run()
     assert lake.rows("towns") == [("Rome", 3, 15)], "orders are not people: Bari has four of one"
@@ -61,29 +61,31 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
     lake.land("orders/3.jsonl", lines((1, "bob", "Rome", 3)))
     lake.run()
     assert lake.rows("towns") == [("Bari", 3, 115)]
-    assert verify(lake.settings, spark, lake.graph, ["towns"])[0].equal is True
-    receiving.receive(lake.settings, lake.graph, [Identifier("who", "eve")])
+    assert verify_tables(lake.settings, spark, lake.graph, ["towns"])[0].equal is True
+    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", "eve")])
     lake.run("propagate_deletions")
     assert lake.rows("towns") == []
     lake.land("orders/4.jsonl", lines((9, "eve", "Bari", 33)))  # stays out, and out of the count
     lake.run()
     assert lake.rows("towns") == []
-    assert verify(lake.settings, spark, lake.graph, ["towns"])[0].equal is True
+    assert verify_tables(lake.settings, spark, lake.graph, ["towns"])[0].equal is True
 
 
 def test_another_size_makes_the_view_anew(settings: Settings, spark: SparkSession) -> None:
-    lake = Lakehouse(settings, spark, graph(PIPELINE, [ORDERS, order, towns()]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, towns()]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
     assert [row[0] for row in lake.rows("towns")] == ["Rome"]
-    lake.graph = graph(PIPELINE, [ORDERS, order, towns(at_least=4)])
+    lake.graph = build_declaration_graph(PIPELINE, [ORDERS, order, towns(at_least=4)])
     lake.run()
     assert lake.rows("towns") == []
 
 
 def test_what_counts_people_is_a_whole_number_of_the_view(settings: Settings, spark: SparkSession) -> None:
     def mistakes(**options: Any) -> list[str]:
-        return transforms.examine(spark, settings, graph(PIPELINE, [ORDERS, order, towns(**options)])).mistakes
+        return transforms.examine_transforms(
+            spark, settings, build_declaration_graph(PIPELINE, [ORDERS, order, towns(**options)])
+        ).mistakes
 
     assert mistakes() == []
     (lacking,) = mistakes(subjects="peple")

@@ -10,7 +10,7 @@ from tests import sql_refusals
 
 from sluice.errors import UsageError
 from sluice.lake.sql_allowed import ASKING, EXPRESSIONS, FUNCTIONS, LISTING, NODES, TABLE_FUNCTIONS
-from sluice.lake.sql_judgement import check_relations, frame_of_query, judge_parsed, parse_query
+from sluice.lake.sql_judgement import analyse_query, check_query_relations, judge_parsed_plan, parse_allowed_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,8 +98,8 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def ask(session: SparkSession, text: str) -> Any:
-    query = parse_query(session, text)
-    return frame_of_query(session, query, check_relations(query, KNOWN))
+    query = parse_allowed_query(session, text)
+    return analyse_query(session, query, check_query_relations(query, KNOWN))
 
 
 def test_analytic_queries_pass(session: SparkSession) -> None:
@@ -118,11 +118,11 @@ def test_nothing_else_passes(session: SparkSession) -> None:
 
 def test_what_analysis_makes_of_a_query_is_judged_again(session: SparkSession) -> None:
     """A name that may be read, which stands for something that may not: nobody but Sluice makes views, so this one is made on purpose."""
-    query = parse_query(session, "SELECT a FROM hidden")
+    query = parse_allowed_query(session, "SELECT a FROM hidden")
     with pytest.raises(UsageError, match="'hidden' may not be read here"):
-        frame_of_query(session, query, ["hidden"])
+        analyse_query(session, query, ["hidden"])
     with pytest.raises(UsageError, match=r"'cage\.u' may not be read here"):
-        frame_of_query(session, parse_query(session, "SELECT a FROM cage.u"), ["cage.t"])
+        analyse_query(session, parse_allowed_query(session, "SELECT a FROM cage.u"), ["cage.t"])
 
 
 def test_every_class_of_a_node_and_of_an_expression_is_refused_unless_it_is_listed(session: SparkSession) -> None:
@@ -140,7 +140,7 @@ def test_every_class_of_a_node_and_of_an_expression_is_refused_unless_it_is_list
 
     def passes(name: str, within: Any) -> bool:
         try:
-            judge_parsed(session, within(unsafe.allocateInstance(jvm.java.lang.Class.forName(name, False, loader))))
+            judge_parsed_plan(session, within(unsafe.allocateInstance(jvm.java.lang.Class.forName(name, False, loader))))
         except UsageError as error:
             assert name.rpartition(".")[2].rstrip("$") in str(error)
             return False
@@ -162,11 +162,11 @@ def test_every_function_is_refused_unless_it_is_listed(session: SparkSession) ->
     assert len(functions) > 400 and set(functions) >= FUNCTIONS and set(of_tables) >= TABLE_FUNCTIONS
     for name in sorted(set(functions) - FUNCTIONS):
         with pytest.raises(UsageError, match="is not allowed here"):
-            parse_query(session, f"SELECT a FROM cage.t WHERE `{name}`()")
+            parse_allowed_query(session, f"SELECT a FROM cage.t WHERE `{name}`()")
     for name in sorted(set(of_tables) - TABLE_FUNCTIONS):
         with pytest.raises(UsageError, match="is not allowed here"):
-            parse_query(session, f"SELECT * FROM {name}()")
-    parse_query(session, f"SELECT {', '.join(f'`{name}`()' for name in sorted(FUNCTIONS))}")
+            parse_allowed_query(session, f"SELECT * FROM {name}()")
+    parse_allowed_query(session, f"SELECT {', '.join(f'`{name}`()' for name in sorted(FUNCTIONS))}")
 
 
 def test_the_page_lists_what_is_refused(session: SparkSession) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving, scan
 from sluice.erasure.scan import needles
 from sluice.errors import SluiceError, StopRequested
@@ -96,7 +96,7 @@ def worn(pulse: DataFrame, stay: DataFrame) -> DataFrame:
     return pulse.join(other, near).select("device", "at", "pulse", "patient")
 
 
-EVERY = graph(PIPELINE, [PULSES, STAYS, pulse, stay, tumbling, sliding, updated, counted, first_seen, worn])
+EVERY = build_declaration_graph(PIPELINE, [PULSES, STAYS, pulse, stay, tumbling, sliding, updated, counted, first_seen, worn])
 
 
 def instant(minute: float) -> datetime:
@@ -130,7 +130,7 @@ def _minute(value: Any) -> Any:
 
 
 def ward(settings: Settings, spark: SparkSession, *declared: Any) -> Ward:
-    wanted = graph(PIPELINE, [PULSES, STAYS, pulse, stay, *declared]) if declared else EVERY
+    wanted = build_declaration_graph(PIPELINE, [PULSES, STAYS, pulse, stay, *declared]) if declared else EVERY
     return Ward(settings, spark, wanted)
 
 
@@ -262,13 +262,13 @@ def test_a_first_batch_that_is_repeated_keeps_what_is_late(
     lake = ward(settings, spark, tumbling)
     lake.pulses(5, 31)
     lake.land("pulses/timeless.jsonl", lines([{"device": 2, "pulse": 7}]))  # of no window, so late from the first batch on
-    done = flow.late.keep
+    done = flow.late.keep_late_rows
 
     def dying(*arguments: Any) -> None:
         done(*arguments)
         raise StopRequested("killed")
 
-    monkeypatch.setattr(flow.late, "keep", dying)
+    monkeypatch.setattr(flow.late, "keep_late_rows", dying)
     with pytest.raises(StopRequested):
         lake.run()
     monkeypatch.undo()
@@ -319,13 +319,13 @@ def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: Sp
     lake.pulses(5, device=1)
     lake.pulses(6, 32, device=7_700_000_077)
     lake.run()
-    state = [scan.Root("state", settings.bookkeeping("ward", "checkpoints"))]
-    wanted = needles.of([("device", "7700000077")])
-    assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and scan.run(state, wanted, processes=1).hits
-    receiving.receive(settings, lake.graph, ["7700000077"], "device")
+    state = [scan.ScanRoot("state", settings.bookkeeping("ward", "checkpoints"))]
+    wanted = needles.build_needles([("device", "7700000077")])
+    assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and scan.scan_roots(state, wanted, processes=1).hits
+    receiving.receive_erasure_request(settings, lake.graph, ["7700000077"], "device")
     lake.run("propagate_deletions")
-    assert lake.minutes("counted") == [(1, 1)] and scan.run(state, wanted, processes=1).hits == []
-    assert scan.run(state, wanted, processes=1).unread == []
+    assert lake.minutes("counted") == [(1, 1)] and scan.scan_roots(state, wanted, processes=1).hits == []
+    assert scan.scan_roots(state, wanted, processes=1).unread == []
 
 
 @pytest.mark.slow
@@ -337,7 +337,7 @@ def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, 
     lake.pulses(7, device=77)
     lake.run()
     assert lake.minutes("counted") == [(1, 2), (77, 3)] and len(lake.rows("tumbling_late")) == 1
-    receiving.receive(settings, lake.graph, ["77"], "device")
+    receiving.receive_erasure_request(settings, lake.graph, ["77"], "device")
     lake.run("propagate_deletions")
     assert lake.minutes("counted") == [(1, 2)] and lake.minutes("tumbling") == [(0, 1, 50)]
     assert lake.rows("tumbling_late") == []
@@ -480,7 +480,7 @@ def test_a_column_that_the_state_has_not_is_told_with_the_remedy(settings: Setti
     lake = ward(settings, spark, unique)
     lake.pulses(5, 31)
     lake.run()
-    changed = Ward(settings, spark, graph(PIPELINE, [PULSES, wider, unique]), landed=lake.landed)
+    changed = Ward(settings, spark, build_declaration_graph(PIPELINE, [PULSES, wider, unique]), landed=lake.landed)
     changed.pulses(40)
     with pytest.raises(SluiceError, match=r"'unique' cannot go on: .*SCHEMA_NOT_COMPATIBLE.*--mode refresh --table unique"):
         changed.run()

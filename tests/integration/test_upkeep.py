@@ -20,7 +20,7 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import log
 
@@ -53,7 +53,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     declared = [sales, replace(sale, declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
     layers = ("shop.bronze", "shop.silver", "shop.gold")
     pipeline = Pipeline(name="shop", description="s", owner="t", layers=layers, retain="1 second")
-    return Lakehouse(settings, spark, graph(pipeline, declared))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, declared))
 
 
 def test_each_expectation_does_what_it_is_for(lake: Lakehouse) -> None:
@@ -92,7 +92,7 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
     lake.land("sales/2.csv", "id,city,amount\n4,c's,1\n")
     lake.run("bronze", "silver")
     lake.run("optimize")
-    commits = [c for c in log.commits(lake.workspace().path("sale")) if c["operation"] == "OPTIMIZE"]
+    commits = [c for c in log.read_commit_history(lake.workspace().path("sale")) if c["operation"] == "OPTIMIZE"]
     assert "c's" in str(commits[0]["parameters"]["predicate"]) and int(commits[0]["metrics"]["numRemovedFiles"]) == 2
     versions = lake.versions()
     assert lake.run("optimize")["sale"].committed is False and lake.versions() == versions

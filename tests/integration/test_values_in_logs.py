@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F
 
 from sluice import error_conditions
-from sluice.runs.job import reason
+from sluice.runs.job import describe_error_without_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,7 @@ def test_no_log_and_no_reason_holds_what_could_not_be_converted_or_breaks_a_cons
         for what, fails in failures(spark, tmp_path):
             with pytest.raises(Exception) as raised:
                 fails()
-            why = reason(raised.value)
+            why = describe_error_without_values(raised.value)
             held[what] = str(raised.value)
             assert "SSN" not in why, (what, why)
             assert "SSN" not in printed(), (what, printed())
@@ -147,19 +147,21 @@ def test_whoever_reaches_a_port_of_the_session_must_know_its_secret(spark: Spark
 def test_the_reason_names_the_condition_and_the_place_in_the_code(spark: SparkSession) -> None:
     with pytest.raises(Exception) as raised:
         spark.range(1).select(F.col("id") + F.array(F.lit(CANARY)))
-    why = reason(raised.value)
+    why = describe_error_without_values(raised.value)
     assert "DATATYPE_MISMATCH" in why and "SSN" not in why
     # Spark knows the line of Python until the JVM has compiled its calls by reflection, as it has in a session of many tests.
     assert ", at " not in why or "test_values_in_logs.py:" in why
     with pytest.raises(Exception) as raised:
         spark.range(1).select("ix")
-    assert "`ix`" in reason(raised.value) and "`id`" in reason(raised.value), "names of columns are no values"
+    assert "`ix`" in describe_error_without_values(raised.value) and "`id`" in describe_error_without_values(raised.value), (
+        "names of columns are no values"
+    )
 
 
 def test_a_word_in_brackets_is_a_condition_only_where_spark_or_delta_define_it() -> None:
-    assert error_conditions.last_condition(f"[CAST_INVALID_INPUT] The value '{CANARY}'") == "CAST_INVALID_INPUT"
+    assert error_conditions.last_error_condition(f"[CAST_INVALID_INPUT] The value '{CANARY}'") == "CAST_INVALID_INPUT"
     assert (
-        error_conditions.last_condition("[A] [UNRESOLVED_COLUMN.WITH_SUGGESTION] no [SSN.X]")
+        error_conditions.last_error_condition("[A] [UNRESOLVED_COLUMN.WITH_SUGGESTION] no [SSN.X]")
         == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
     )
-    assert error_conditions.last_condition(CANARY) is None
+    assert error_conditions.last_error_condition(CANARY) is None

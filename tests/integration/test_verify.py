@@ -27,13 +27,13 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages, verifying
 from sluice.runs.status import stale
-from sluice.runs.status.books import Books
-from sluice.verification.verify import RESTORED, Finding, names_of, verify
+from sluice.runs.status.books import PipelineBooks
+from sluice.verification.verify import RESTORED, VerificationFinding, list_verifiable_tables, verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +105,7 @@ def declared(factor: int = 1, reach: str = "2 days", whole: bool = True) -> Grap
         return most.join(sale.groupBy("shop").agg(F.count("*").alias("days")), "shop", "left")
 
     of_sales = [SOURCES[0], sale, moving, best]
-    return graph(PIPELINE, [*of_sales, *SOURCES[1:], changes, members, history, stocks] if whole else of_sales)
+    return build_declaration_graph(PIPELINE, [*of_sales, *SOURCES[1:], changes, members, history, stocks] if whole else of_sales)
 
 
 GRAPH, LATER = declared(), declared(factor=2, whole=False)
@@ -165,18 +165,18 @@ def copied(world: Lakehouse, tmp_path: Path) -> Lakehouse:
     return Lakehouse(settings_at(tmp_path), world.spark, world.graph, landed=1000)
 
 
-def found(lake: Lakehouse, *names: str) -> dict[str, Finding]:
+def found(lake: Lakehouse, *names: str) -> dict[str, VerificationFinding]:
     """The findings that are not simply equal, by table."""
-    findings = verify(lake.settings, lake.spark, lake.graph, names or None)
+    findings = verify_tables(lake.settings, lake.spark, lake.graph, names or None)
     return {one.table: one for one in findings if one.equal is not True or one.note}
 
 
-def counts(finding: Finding) -> tuple[int, int, int]:
+def counts(finding: VerificationFinding) -> tuple[int, int, int]:
     return finding.missing, finding.surplus, finding.different
 
 
 def test_every_table_is_what_a_batch_over_bronze_gives(world: Lakehouse) -> None:
-    findings = verify(world.settings, world.spark, world.graph)
+    findings = verify_tables(world.settings, world.spark, world.graph)
     assert {one.table: str(one) for one in findings if one.equal is not True} == {}
     rows = {one.table: one.rows for one in findings}
     assert rows.keys() >= {"sale", "members", "members_changes", "history", "stocks", "moving", "best"}
@@ -242,10 +242,10 @@ def test_what_is_stale_is_told_apart_from_what_is_wrong(copied: Lakehouse) -> No
     assert "over 'sale' as it is stored, which is stale" in wrong["moving"].note
     # Of some days it is known that earlier code made them. What differs on others is wrong.
     days = stale.Interval.of("2026-03-01", "2026-03-04")
-    one = verify(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    one = verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
     assert one.equal is None
     DeltaTable(later.workspace().path("sale")).delete("day = '2026-03-05' AND shop = 'south'")
-    one = verify(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    one = verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
     assert (one.equal, one.missing) == (False, 1)
     assert "1 of them not for that" in one.note
 
@@ -263,7 +263,7 @@ def test_a_restored_table_is_called_so(copied: Lakehouse) -> None:
 def test_bronze_is_what_all_is_made_of_and_a_wrong_name_is_told(world: Lakehouse) -> None:
     for name, said in (("sales", "is bronze, from which"), ("sael", "Did you mean 'sale'")):
         with pytest.raises(UsageError, match=said):
-            verify(world.settings, world.spark, GRAPH, [name])
+            verify_tables(world.settings, world.spark, GRAPH, [name])
 
 
 def test_a_reach_in_time_that_is_declared_too_short_is_found(copied: Lakehouse) -> None:
@@ -278,10 +278,10 @@ def test_a_reach_in_time_that_is_declared_too_short_is_found(copied: Lakehouse) 
 
 
 def test_what_waits_for_a_view_is_told_apart_from_what_is_wrong(copied: Lakehouse) -> None:
-    wrong = Finding("best", False, missing=1)
+    wrong = VerificationFinding("best", False, missing=1)
 
-    def told(of: Graph) -> Finding:
-        return verifying._with_what_waits(replace(copied, graph=of).workspace(), Books(copied.settings, of), wrong)
+    def told(of: Graph) -> VerificationFinding:
+        return verifying._note_pending_inputs(replace(copied, graph=of).workspace(), PipelineBooks(copied.settings, of), wrong)
 
     assert told(GRAPH) == wrong
     other = told(declared(reach="0 days", whole=False))
@@ -299,40 +299,43 @@ def test_a_view_of_bronze_is_compared_over_bronze(copied: Lakehouse) -> None:
         """What was delivered of each shop."""
         return sales.groupBy("shop").agg(F.count("*").alias("rows"))
 
-    raw = replace(copied, graph=graph(PIPELINE, [SOURCES[0], delivered]))
+    raw = replace(copied, graph=build_declaration_graph(PIPELINE, [SOURCES[0], delivered]))
     raw.run(LAYERS[1])
     assert raw.rows("delivered") and found(raw, "delivered") == {}
 
 
 def test_a_stop_is_heard_between_two_tables(copied: Lakehouse) -> None:
-    space, heard = copied.workspace(), list[Finding]()
+    space, heard = copied.workspace(), list[VerificationFinding]()
     request = space.places.stop_request(space.run)
 
-    def stop(one: Finding) -> None:
+    def stop(one: VerificationFinding) -> None:
         heard.append(one)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
 
     with pytest.raises(StopRequested):
-        verifying.run(space, ("members", "moving"), stop)
+        verifying.run_verify_stage(space, ("members", "moving"), stop)
     assert [one.table for one in heard] == ["members"]
 
 
 def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:
     def run(verified: tuple[str, ...] | None = None) -> list[str]:
-        report = job.under_lease(
-            copied.settings, GRAPH, job.Request("kiosk", "verify"), lambda space: stages.run(space, "verify", verified=verified)
+        report = job.run_under_lease(
+            copied.settings,
+            GRAPH,
+            job.JobRequest("kiosk", "verify"),
+            lambda space: stages.run_pipeline_stage(space, "verify", verified=verified),
         )
         assert not report["committed"]
         assert {flow["note"] for flow in report["flows"]} == {"equal"}
         return [flow["flow"] for flow in report["flows"]]
 
-    turns = names_of(GRAPH)
+    turns = list_verifiable_tables(GRAPH)
     assert [*run(), *run()] == turns[:2]
     assert run(("best", "moving")) == ["best", "moving"]
     DeltaTable(copied.workspace().path(turns[2])).delete()
-    with pytest.raises(verifying.Differs, match=f"'{turns[2]}' .[0-9]+ missing.* --mode refresh --table {turns[2]};"):
+    with pytest.raises(verifying.TablesDiffer, match=f"'{turns[2]}' .[0-9]+ missing.* --mode refresh --table {turns[2]};"):
         run()
-    told = [(row["flow"], row["state"]) for row in ledger.runs(copied.settings, "kiosk")]
+    told = [(row["flow"], row["state"]) for row in ledger.read_run_ledger(copied.settings, "kiosk")]
     assert told == [(name, "done") for name in (*turns[:2], "best", "moving")] + [(turns[2], "failed")]
     assert run() == [next(name for name in turns[3:] if name not in ("best", "moving"))]

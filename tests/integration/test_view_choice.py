@@ -15,17 +15,17 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.cli.running.check import _bound
+from sluice.cli.running.check import _describe_bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
-from sluice.flows.gold.in_time import InTime, merged
-from sluice.flows.progress.pins import Pins
+from sluice.flows.gold.in_time import InTime, merge_time_spans
+from sluice.flows.progress.pins import PinnedVersions
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
@@ -61,26 +61,28 @@ class Lake:
 
     def __init__(self, settings: Settings, spark: SparkSession, *views: MaterializedView[...]) -> None:
         source = Source(name="days", format="json", path="days", schema=DDL, comment="Stands for a table.")
-        self.workspace = Workspace(settings, graph(PIPELINE, [source, *views]), spark, "run")
+        self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [source, *views]), spark, "run")
         self.path = self.workspace.path("days")
-        tables.create(spark, self.path, Shape(schema=tables.columns(DDL), comment="", statistics=("d", "region")))
+        tables.create_table(
+            spark, self.path, TableShape(schema=tables.parse_ddl_schema(DDL), comment="", statistics=("d", "region"))
+        )
         for start in range(0, 40, 10):
             self.put([(region, FIRST + timedelta(days=day), 1) for region in (1, 2) for day in range(start, start + 10)])
 
     def put(self, rows: list[tuple[object, ...]]) -> None:
-        frame = tables.inline(self.workspace.session, rows, DDL).coalesce(1)
+        frame = tables.make_inline_frame(self.workspace.session, rows, DDL).coalesce(1)
         frame.write.format("delta").mode("append").save(self.path)
 
     def run(self) -> dict[str, FlowReport]:
         try:
-            return {report.flow: report for report in stages.run(self.workspace, LAYER)}
-        except stages.Failed as failed:
+            return {report.flow: report for report in stages.run_pipeline_stage(self.workspace, LAYER)}
+        except stages.FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
     def right(self) -> bool:
         """Whether every view equals its transform."""
-        days = tables.read(self.workspace.session, self.path)
-        held = {name: tables.read(self.workspace.session, self.workspace.path(name)) for name in self.workspace.graph.views}
+        days = tables.read_table(self.workspace.session, self.path)
+        held = {name: tables.read_table(self.workspace.session, self.workspace.path(name)) for name in self.workspace.graph.views}
         return all(
             sorted(map(tuple, held[one.name].collect()), key=repr)
             == sorted(map(tuple, one(days).select(*held[one.name].columns).collect()), key=repr)
@@ -149,10 +151,12 @@ def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice
 
 def test_rows_in_scope_are_chosen_after_sessions_are_made(spark: SparkSession) -> None:
     rows = [(1, datetime(2026, 3, 1, 9, minute, tzinfo=UTC)) for minute in (0, 3, 6)]
-    per = tables.inline(spark, rows, "device INT, at TIMESTAMP").groupBy("device", F.session_window("at", "5 minutes").alias("s"))
+    per = tables.make_inline_frame(spark, rows, "device INT, at TIMESTAMP").groupBy(
+        "device", F.session_window("at", "5 minutes").alias("s")
+    )
     sessions = per.count().select("device", F.col("s.start").alias("since"), "count")
     for start, limits in ((rows[0][1], {}), (rows[0][1], {"since": (("TIMESTAMP'2026-03-01 09:00:00'",) * 2,)})):
-        scope = touched.Scope({}, tables.inline(spark, [(start,)], "since TIMESTAMP"), limits, None)
+        scope = touched.ViewScope({}, tables.make_inline_frame(spark, [(start,)], "since TIMESTAMP"), limits, None)
         assert [row["count"] for row in scope.of_view(sessions, made=True).collect()] == [3]
 
 
@@ -187,11 +191,11 @@ def test_reach_in_time_leaves_files_out(
     lake.run()
     # The view in files of ten days each, as large ones are.
     path = lake.workspace.path("three_days")
-    tables.read(spark, path).repartitionByRange(4, "d").write.format("delta").mode("overwrite").save(path)
+    tables.read_table(spark, path).repartitionByRange(4, "d").write.format("delta").mode("overwrite").save(path)
     read: dict[str, list[int]] = {"of_input": [], "of_view": []}
 
     def watched(name: str) -> Callable[..., DataFrame]:
-        narrow = getattr(touched.Scope, name)
+        narrow = getattr(touched.ViewScope, name)
 
         def narrowed(*given: Any, **more: Any) -> DataFrame:
             frame: DataFrame = narrow(*given, **more)
@@ -201,7 +205,7 @@ def test_reach_in_time_leaves_files_out(
         return narrowed
 
     for name in read:
-        monkeypatch.setattr(touched.Scope, name, watched(name))
+        monkeypatch.setattr(touched.ViewScope, name, watched(name))
     lake.put([(1, FIRST + timedelta(days=35), 5)])
     assert lake.run()["three_days"].recomputed == "keys: 3 of 40 rows"
     assert read["of_input"] == [2], "of five files, the last ten days and the new one"
@@ -215,32 +219,32 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
     lake = Lake(settings, spark, replace(by_region, recompute="keys"))
     lake.run()
     lake.put([(1, FIRST, 5)])
-    pinned = log.version(lake.path)
-    of = Pins.of
+    pinned = log.latest_table_version(lake.path)
+    of = PinnedVersions.of
 
-    def meanwhile(pins: Pins, batch: int) -> Any:
+    def meanwhile(pins: PinnedVersions, batch: int) -> Any:
         """Somebody writes after the pin."""
         versions = dict(of(pins, batch))
         lake.put([(2, FIRST, 5)])
         return versions
 
     with monkeypatch.context() as patch:
-        patch.setattr(Pins, "of", meanwhile)
+        patch.setattr(PinnedVersions, "of", meanwhile)
         lake.run()
     path = lake.workspace.path("by_region")
-    commit = log.commits(path, 1)[0]
+    commit = log.read_commit_history(path, 1)[0]
     assert commit["note"]["inputs"] == {"days": pinned}
-    assert tables.read(spark, path).where("region = 2").agg(F.max("n")).first()[0] == 1, "what came after the pin waits"
+    assert tables.read_table(spark, path).where("region = 2").agg(F.max("n")).first()[0] == 1, "what came after the pin waits"
     lake.run()
-    assert log.commits(path, 1)[0]["note"]["inputs"] == {"days": log.version(lake.path)} and lake.right()
+    assert log.read_commit_history(path, 1)[0]["note"]["inputs"] == {"days": log.latest_table_version(lake.path)} and lake.right()
 
 
 def test_a_pin_is_not_used_by_a_batch_that_tells_of_later_versions(
     settings: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(settings, spark, by_region)
-    identity = log.table_id(lake.path)
-    pins = Pins(str(tmp_path), {"days": lake.path}, {"days": identity})
+    identity = log.read_table_id(lake.path)
+    pins = PinnedVersions(str(tmp_path), {"days": lake.path}, {"days": identity})
     (tmp_path / "offsets").mkdir()
 
     def ends(batch: int, version: int, index: int) -> int:
@@ -261,22 +265,22 @@ def test_commits_say_how_many_changes_there_are_at_most(settings: Settings, spar
     lake = Lake(settings, spark, by_region)
 
     def changed() -> int | None:
-        version = log.version(lake.path) or 0
-        return choice.changed(lake.workspace, {"days": (version - 1, version)})
+        version = log.latest_table_version(lake.path) or 0
+        return choice.count_changed_rows(lake.workspace, {"days": (version - 1, version)})
 
     assert changed() == 40
     DeltaTable.forPath(spark, lake.path).update("n = 1 AND region = 1 AND d < '2026-03-03'", {"n": "2"})
     assert changed() == 4, "both images"
     DeltaTable.forPath(spark, lake.path).optimize().executeCompaction()
     assert changed() == 0
-    tables.read(spark, lake.path).where("region = 1").write.format("delta").mode("overwrite").save(lake.path)
+    tables.read_table(spark, lake.path).where("region = 1").write.format("delta").mode("overwrite").save(lake.path)
     assert changed() is None, "how many went is not said"
 
 
 def test_a_value_of_all_keys_is_one_row_at_most_and_of_all_but_the_day_one_a_day(spark: SparkSession) -> None:
-    values = tables.inline(spark, [(1,), (2,)], "region INT")
-    reach = {"days": touched.Reach({"region": "region"}, InTime("d", "d", "date", "date"))}
-    scope = touched.Scope(reach, values, {}, ((10, 12), (20, 20)), distinct=2)
+    values = tables.make_inline_frame(spark, [(1,), (2,)], "region INT")
+    reach = {"days": touched.InputReach({"region": "region"}, InTime("d", "d", "date", "date"))}
+    scope = touched.ViewScope(reach, values, {}, ((10, 12), (20, 20)), distinct=2)
     assert [scope.at_most(keys) for keys in (("region",), ("region", "d"), ("region", "n"))] == [2, 8, None]
     assert replace(scope, spans=None).at_most(("region", "d")) is None
 
@@ -315,7 +319,7 @@ def test_what_a_span_of_the_view_is_made_of_lies_the_other_way(
         if of == "timestamp"
         else F.date_from_unix_date(F.col("day").cast("int"))
     )
-    rows = tables.inline(spark, [(None,), *((day,) for day in range(20))], "day BIGINT").withColumn("d", at)
+    rows = tables.make_inline_frame(spark, [(None,), *((day,) for day in range(20))], "day BIGINT").withColumn("d", at)
     found = rows.where(InTime("c", "d", kind, of, before=2, after=3).needed(spans)).collect()
     assert sorted((row.day for row in found), key=lambda day: (day is not None, day)) == days
 
@@ -325,17 +329,17 @@ def test_files_are_left_out_by_the_day_of_an_instant_though_rows_without_one_are
     spark: SparkSession, tmp_path: Path, expression: str
 ) -> None:
     for day in range(4):
-        rows = tables.inline(spark, [(day,)], "day BIGINT").select(F.timestamp_micros(F.col("day") * DAY).alias("t"))
+        rows = tables.make_inline_frame(spark, [(day,)], "day BIGINT").select(F.timestamp_micros(F.col("day") * DAY).alias("t"))
         rows.write.format("delta").mode("append").save(str(tmp_path / "t"))
     of = "timestamp" if expression == "t" else "date"
     needed = InTime("c", expression, "date", of).needed(((2, 3),))
-    assert len(tables.read(spark, str(tmp_path / "t")).where(needed).inputFiles()) == 2
+    assert len(tables.read_table(spark, str(tmp_path / "t")).where(needed).inputFiles()) == 2
 
 
 def test_spans_that_meet_are_one_and_few_remain() -> None:
-    assert merged([(5, 6), (1, 2), (3, 4), (9, 9), (6, 6)]) == ((1, 6), (9, 9))
-    assert merged([(at * at, at * at) for at in range(2, 10)], most=3) == ((4, 49), (64, 64), (81, 81))
-    assert merged([]) == ()
+    assert merge_time_spans([(5, 6), (1, 2), (3, 4), (9, 9), (6, 6)]) == ((1, 6), (9, 9))
+    assert merge_time_spans([(at * at, at * at) for at in range(2, 10)], most=3) == ((4, 49), (64, 64), (81, 81))
+    assert merge_time_spans([]) == ()
 
 
 WRONG = {
@@ -349,7 +353,7 @@ WRONG = {
 @pytest.mark.parametrize("said", WRONG)
 def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: Settings, spark: SparkSession, said: str) -> None:
     lake = Lake(settings, spark, replace(three_days, reach={"days": WRONG[said]}))
-    found = transforms.examine(spark, settings, lake.workspace.graph)
+    found = transforms.examine_transforms(spark, settings, lake.workspace.graph)
     assert len(found.mistakes) == 1 and said in found.mistakes[0]
     with pytest.raises(DeclarationError, match=said):
         lake.run()
@@ -357,7 +361,7 @@ def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: 
 
 def test_check_tells_the_reach(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, three_days, share)
-    found = transforms.examine(spark, settings, lake.workspace.graph)
-    told = {bound["view"]: _bound(bound["columns"], bound["reach"]) for bound in found.bounds}
+    found = transforms.examine_transforms(spark, settings, lake.workspace.graph)
+    told = {bound["view"]: _describe_bound(bound["columns"], bound["reach"]) for bound in found.bounds}
     assert told == {"three_days": ["d from d to d + 2 days"], "share": ["full recompute"]}
     assert found.mistakes == []

@@ -10,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, materialized_view
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import SluiceError
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -49,20 +49,20 @@ class Lake:
 
     def __init__(self, settings: Settings, spark: SparkSession, *views: MaterializedView[...]) -> None:
         source = Source(name="trackers", format="json", path="trackers", schema=DDL, comment="Stands for a table.")
-        self.workspace = Workspace(settings, graph(PIPELINE, [source, *views]), spark, "run")
+        self.workspace = Workspace(settings, build_declaration_graph(PIPELINE, [source, *views]), spark, "run")
         self.path = self.workspace.path("trackers")
-        tables.create(spark, self.path, Shape(schema=tables.columns(DDL), comment="", statistics=("device",)))
+        tables.create_table(spark, self.path, TableShape(schema=tables.parse_ddl_schema(DDL), comment="", statistics=("device",)))
 
     def put(self, *rows: tuple[object, ...], ddl: str = DDL) -> None:
-        frame = tables.inline(self.workspace.session, rows, ddl).coalesce(1)
+        frame = tables.make_inline_frame(self.workspace.session, rows, ddl).coalesce(1)
         frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
 
     def run(self, *refreshed: str) -> dict[str, FlowReport]:
         mode = "refresh" if refreshed else "increment"
         inside = Workspace(self.workspace.settings, self.workspace.graph, self.workspace.session, "run", mode)
         try:
-            return {report.flow: report for report in stages.run(inside, __name__.rsplit(".", 1)[-1], refreshed)}
-        except stages.Failed as failed:
+            return {report.flow: report for report in stages.run_pipeline_stage(inside, __name__.rsplit(".", 1)[-1], refreshed)}
+        except stages.FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
     def table(self, name: str) -> DeltaTable:

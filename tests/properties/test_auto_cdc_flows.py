@@ -18,7 +18,7 @@ from tests.properties import plain_cdc
 from tests.properties.plain_cdc import Change, Key, Values
 
 from sluice.declare import Pipeline, Source, auto_cdc
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.lake import tables
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
@@ -42,7 +42,7 @@ told = auto_cdc(
     "told", **OPTIONS, apply_as_truncates="op = 'truncate'", stored_as_scd_type=2, track_history_except_column_list=("b", "at")
 )
 feed = Source(name="feed", format="json", path="feed", pattern="*.jsonl", schema=SCHEMA, redelivery="replace", comment="It.")
-GRAPH = graph(PIPELINE, [feed, now, kept, told])
+GRAPH = build_declaration_graph(PIPELINE, [feed, now, kept, told])
 
 
 @dataclass(frozen=True)
@@ -109,12 +109,12 @@ class Lake:
     def run(self) -> None:
         for layer in ("bronze", SILVER):
             try:
-                stages.run(self.workspace, layer)
-            except stages.Failed as failed:
+                stages.run_pipeline_stage(self.workspace, layer)
+            except stages.FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        frame = tables.read(self.workspace.session, self.workspace.path(name)).select(*columns)
+        frame = tables.read_table(self.workspace.session, self.workspace.path(name)).select(*columns)
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def check(self) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sluice.declare import Source
 from sluice.ingest import formats
-from sluice.ingest.formats import cells
+from sluice.ingest.formats import delimited
 
 # What CSV has a meaning for, and what it has not, close together.
 CELLS = st.text(
@@ -61,7 +61,7 @@ def read(source: Source, text: str, schema: pa.Schema) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.csv"
         path.write_bytes(text.encode(source.encoding))
-        blocks = list(formats.read(source, path, schema, {}))
+        blocks = list(formats.read_file_records(source, path, schema, {}))
     return [row for block in blocks for row in block.rows.to_pylist()]
 
 
@@ -130,7 +130,7 @@ def test_any_chunking_of_any_text_gives_the_same_rows(text: str, cuts: list[int]
 
 def said_rows(source: Source, texts: Iterator[bytes], width: int) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    for rows in cells.of(source, texts, width):
+    for rows in delimited.parse_csv_rows(source, texts, width):
         values = [column.to_pylist() for column in rows.columns]
         assert {len(column) for column in values} == {rows.count}
         found += [(*(column[place] for column in values), rows.problems.get(place)) for place in range(rows.count)]

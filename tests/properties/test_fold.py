@@ -30,7 +30,7 @@ from tests.properties.plain_fold import (
 )
 
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest import ledger
 from sluice.lake import tables
 from sluice.lake.workspace import Workspace
@@ -69,7 +69,7 @@ def ever(appended: DataFrame) -> DataFrame:
 
 
 REPLACES = {"replaced": True, "appended": False}
-GRAPH = graph(PIPELINE, [source("replaced", "replace"), source("appended", "append"), latest, by_file, ever])
+GRAPH = build_declaration_graph(PIPELINE, [source("replaced", "replace"), source("appended", "append"), latest, by_file, ever])
 
 
 class Lake:
@@ -95,25 +95,27 @@ class Lake:
     def run(self) -> None:
         for layer in ("bronze", SILVER):
             try:
-                stages.run(self.workspace, layer)
-            except stages.Failed as failed:
+                stages.run_pipeline_stage(self.workspace, layer)
+            except stages.FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
 
     def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
-        return [tuple(row) for row in tables.read(self.workspace.session, self.workspace.path(name)).select(*columns).collect()]
+        return [
+            tuple(row) for row in tables.read_table(self.workspace.session, self.workspace.path(name)).select(*columns).collect()
+        ]
 
     def deliveries(self, name: str) -> dict[int, tuple[str, int]]:
         """Number to (file, modification time)."""
         return {
             row["delivery"]: (row["file"], int(row["modified_at"].timestamp()))
-            for row in ledger.rows(self.workspace.deliveries)
+            for row in ledger.read_delivery_ledger_rows(self.workspace.deliveries)
             if row["source"] == name and row["event"] == "delivered"
         }
 
     def aside(self, name: str, origin: str) -> Counter[tuple[object, ...]]:
         numbers = self.deliveries(origin)
         found: Counter[tuple[object, ...]] = Counter()
-        for row in tables.read(self.workspace.session, self.workspace.quarantine(name)).collect():
+        for row in tables.read_table(self.workspace.session, self.workspace.quarantine(name)).collect():
             record = json.loads(row.record)
             found[*numbers[row._delivery], tuple(record.get(column) for column in NAMES)] += 1
             assert list(row.reasons) == ["not_negative"]
@@ -174,14 +176,14 @@ def adds_up(lake: Lake, name: str, deliveries: list[Delivery]) -> None:
     """Every record of every delivery is in bronze or its quarantine, once, and the ledger says so."""
     expected = Counter((d.file, d.modified, len(d.rows), d.malformed) for d in deliveries)
     numbers = lake.deliveries(name)
-    outcomes = [row for row in ledger.rows(lake.workspace.outcomes) if row["delivery"] in numbers]
+    outcomes = [row for row in ledger.read_delivery_ledger_rows(lake.workspace.outcomes) if row["delivery"] in numbers]
     assert Counter((*numbers[o["delivery"]], o["rows"], o["quarantined"]) for o in outcomes) == expected
     bronze = lake.rows(name, "_delivery", "_row", *NAMES)
     assert len({row[:2] for row in bronze}) == len(bronze)
     assert Counter((numbers[row[0]], row[2:]) for row in bronze) == Counter(
         ((d.file, d.modified), row) for d in deliveries for row in d.rows
     )
-    aside = tables.read(lake.workspace.session, lake.workspace.quarantine(name)).select("_delivery").collect()
+    aside = tables.read_table(lake.workspace.session, lake.workspace.quarantine(name)).select("_delivery").collect()
     assert Counter(numbers[row._delivery] for row in aside) == Counter(
         (d.file, d.modified) for d in deliveries for _ in range(d.malformed)
     )

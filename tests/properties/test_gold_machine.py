@@ -31,14 +31,14 @@ from tests.properties.plain_fold import Event
 from tests.properties.plain_gold import DAYS, FIRST, Ward
 
 from sluice.declare import Pipeline
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
 from sluice.flows.progress import streams
 from sluice.lake import evaluation, log
 from sluice.runs.repair import restoring
 from sluice.settings import Settings
-from sluice.verification.verify import verify
+from sluice.verification.verify import verify_tables
 
 LAYERS = ("bronze", "ward_silver", "ward_gold")
 MODULES = ("tests.properties.bronze", ward_silver.__name__, ward_gold.__name__)
@@ -47,10 +47,10 @@ RANDOMS = st.randoms(use_true_random=True)
 Row = tuple[Any, ...]
 
 POINTS = (
-    "sluice.flows.bronze.intake:commits.append",
-    "sluice.flows.bronze.intake:accounting.outcomes",
-    "sluice.flows.silver.fold:merge",
-    "sluice.flows.gold.batch:merge",
+    "sluice.flows.bronze.intake:commits.append_rows",
+    "sluice.flows.bronze.intake:accounting.build_outcome_rows",
+    "sluice.flows.silver.fold:apply_merge_operations",
+    "sluice.flows.gold.batch:apply_merge_operations",
 )
 """Where a commit is made: before or after any of them the process may die."""
 
@@ -69,7 +69,7 @@ def declared(views: Sequence[str]) -> Graph:
     pipeline = Pipeline(name="ward", description="A ward.", owner="tests", layers=MODULES)
     wanted = ("readings", "fittings", *SILVER, *views)
     found = {**vars(ward_silver), **vars(ward_gold)}
-    return graph(pipeline, [found[name] for name in wanted])
+    return build_declaration_graph(pipeline, [found[name] for name in wanted])
 
 
 class History:
@@ -78,7 +78,7 @@ class History:
     def __init__(self, settings: Settings, spark: SparkSession, views: Sequence[str]) -> None:
         self.lake, self.views = Lakehouse(settings, spark, declared(views)), views
         self.session = spark.newSession()
-        evaluation.suit(self.session, (), rows=0)
+        evaluation.choose_evaluation_settings(self.session, (), rows=0)
         self.ward, self.told = Ward(), list[str]()
         self.clock = 1_767_225_600
         self.landed: dict[str, bytes] = {}
@@ -173,9 +173,9 @@ class History:
     def restore(self, table: str, random: Random) -> None:
         """Let a silver table be as it was at one of its versions. What it holds is then not the fold of bronze until it is made anew."""
         path = self.lake.workspace().path(table)
-        version = random.randint(1, log.version(path) or 1)
+        version = random.randint(1, log.latest_table_version(path) or 1)
         self.told.append(f"restore {table} to {version}")
-        restoring.restore(self.lake.settings, self.lake.graph, table, str(version))
+        restoring.run_table_restore(self.lake.settings, self.lake.graph, table, str(version))
         self.restored |= {table}
         self.followed = False
 
@@ -253,13 +253,13 @@ class History:
     def verify(self) -> None:
         """What `sluice verify` says after a full run."""
         self.run()
-        wrong = [found for found in verify(self.lake.settings, self.lake.spark, self.lake.graph) if found.equal is False]
+        wrong = [found for found in verify_tables(self.lake.settings, self.lake.spark, self.lake.graph) if found.equal is False]
         assert not wrong, "\n".join((*map(repr, wrong), *self.told))
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         """A table's rows, read by another engine than the one that wrote them."""
         path = self.lake.workspace().path(table)
-        return DeltaTable(path).to_pyarrow_table().to_pylist() if log.exists(path) else []
+        return DeltaTable(path).to_pyarrow_table().to_pylist() if log.is_delta_table(path) else []
 
     def _in_full(self, held: dict[str, list[dict[str, Any]]]) -> dict[str, Counter[Row]]:
         """Every view over these rows of silver: in one Spark job, as texts by name of the column."""

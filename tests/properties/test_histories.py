@@ -19,7 +19,7 @@ from tests.properties.plain_cdc import COLUMNS, Change, Extract, Interval, Key, 
 
 from sluice.declare.cdc import histories
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.flows.gold.probe import reaches
+from sluice.flows.gold.probe import find_input_reaches
 
 pytestmark = pytest.mark.spark
 
@@ -88,10 +88,10 @@ def check(
     when = truncated(spark, truncates, sequence)
     what = f"truncates {truncates}, ignore_null_updates {ignoring}"
     expected = plain_cdc.scd1(changes, truncates or (), ignoring)
-    compare(states(histories.scd1(frame, when, KEYS, TARGET, ignoring)), expected, changes, f"scd1, {what}")
+    compare(states(histories.fold_changes_scd1(frame, when, KEYS, TARGET, ignoring)), expected, changes, f"scd1, {what}")
     for tracked in tracking:
         of_model = plain_cdc.scd2(changes, truncates or (), tracked, ignoring)
-        found = intervals(histories.scd2(frame, when, KEYS, TARGET, tracked, ignoring))
+        found = intervals(histories.fold_changes_scd2(frame, when, KEYS, TARGET, tracked, ignoring))
         compare(found, of_model, changes, f"scd2, tracked {tracked}, {what}")
         sound(found, expected if tracked == COLUMNS else None)
 
@@ -141,10 +141,10 @@ def through_snapshots(spark: SparkSession, random: Random, cases: int) -> None:
     random.shuffle(extracts)
     frame = taken(spark, extracts)
     changes = plain_cdc.from_snapshots(extracts)
-    now = states(histories.from_snapshots(frame, KEYS, TARGET, "taken"))
+    now = states(histories.fold_snapshots(frame, KEYS, TARGET, "taken"))
     compare(now, plain_cdc.scd1(changes), changes, "snapshots, scd1")
     for tracked in TRACKED:
-        found = intervals(histories.from_snapshots(frame, KEYS, TARGET, "taken", tracked, 2))
+        found = intervals(histories.fold_snapshots(frame, KEYS, TARGET, "taken", tracked, 2))
         compare(found, plain_cdc.scd2(changes, (), tracked), changes, f"snapshots, tracked {tracked}")
         sound(found, now if tracked == COLUMNS else None)
 
@@ -185,17 +185,17 @@ def test_an_old_update_after_a_delete_does_not_bring_the_member_back(spark: Spar
     joined, left, late = Change((0, 0), 1, (0, 0)), Change((0, 0), 5, None), Change((0, 0), 3, (1, 1))
     for arrived in ([joined, left, late], [left, late, joined], [late, left]):
         frame = log(spark, arrived).localCheckpoint()
-        assert states(histories.scd1(frame, None, KEYS, TARGET)) == {}
-        assert states(histories.scd1(frame, None, KEYS, TARGET, ignore_null_updates=True)) == {}
-    found = intervals(histories.scd2(log(spark, [joined, left, late]), None, KEYS, TARGET, COLUMNS))
+        assert states(histories.fold_changes_scd1(frame, None, KEYS, TARGET)) == {}
+        assert states(histories.fold_changes_scd1(frame, None, KEYS, TARGET, ignore_null_updates=True)) == {}
+    found = intervals(histories.fold_changes_scd2(log(spark, [joined, left, late]), None, KEYS, TARGET, COLUMNS))
     assert found == {(0, 0): [((0, 0), 1, 3), ((1, 1), 3, 5)]}
 
 
 def target_of(kind: str, truncates: bool, ignoring: bool) -> Callable[..., DataFrame]:
     def view(changes: DataFrame, when: DataFrame | None = None) -> DataFrame:
         if kind == "scd1":
-            return histories.scd1(changes, when, KEYS, TARGET, ignoring)
-        return histories.scd2(changes, when, KEYS, TARGET, COLUMNS, ignoring)
+            return histories.fold_changes_scd1(changes, when, KEYS, TARGET, ignoring)
+        return histories.fold_changes_scd2(changes, when, KEYS, TARGET, COLUMNS, ignoring)
 
     return (lambda changes, when: view(changes, when)) if truncates else (lambda changes: view(changes))
 
@@ -209,7 +209,7 @@ def test_a_change_bears_on_its_key_and_a_truncate_on_all(spark: SparkSession, ki
         inputs["truncates"] = spark.createDataFrame([], "_sequence INT").schema
     keys = (*KEYS, "__START_AT") if kind == "scd2" else KEYS
     view = MaterializedView(name="target", function=target_of(kind, truncates, ignoring), reads=tuple(inputs), keys=keys)
-    found = {name: dict(reach.columns) for name, reach in reaches(spark, view, inputs).items()}
+    found = {name: dict(reach.columns) for name, reach in find_input_reaches(spark, view, inputs).items()}
     assert found["changes"] == {"case_id": "case_id", "k": "k"}
     assert found.get("truncates", {}) == {}
 
@@ -217,11 +217,11 @@ def test_a_change_bears_on_its_key_and_a_truncate_on_all(spark: SparkSession, ki
 @pytest.mark.parametrize("kind", [1, 2])
 def test_a_snapshot_bears_on_every_key(spark: SparkSession, kind: int) -> None:
     def target(rows: DataFrame) -> DataFrame:
-        return histories.from_snapshots(rows, KEYS, TARGET, "taken", COLUMNS, kind)
+        return histories.fold_snapshots(rows, KEYS, TARGET, "taken", COLUMNS, kind)
 
     keys = (*KEYS, "__START_AT") if kind == 2 else KEYS
     view = MaterializedView(name="target", function=target, reads=("rows",), keys=keys)
-    assert reaches(spark, view, {"rows": taken(spark, []).schema})["rows"].columns == {}
+    assert find_input_reaches(spark, view, {"rows": taken(spark, []).schema})["rows"].columns == {}
 
 
 def test_columns_keep_their_names_and_order_and_a_target_may_have_keys_only(spark: SparkSession) -> None:
@@ -229,8 +229,8 @@ def test_columns_keep_their_names_and_order_and_a_target_may_have_keys_only(spar
     odd = frame.withColumnsRenamed({"a": "a b.c", "k": "k-y"})
     keys, columns = ("case_id", "k-y"), ("a b.c", "k-y", "case_id", "b")
     for ignoring in (False, True):
-        assert rows(histories.scd1(odd, None, keys, columns, ignoring)) == [(0, 0, 0, 0)]
-        found = histories.scd2(odd, None, keys, columns, ["a b.c"], ignoring)
+        assert rows(histories.fold_changes_scd1(odd, None, keys, columns, ignoring)) == [(0, 0, 0, 0)]
+        found = histories.fold_changes_scd2(odd, None, keys, columns, ["a b.c"], ignoring)
         assert found.columns == [*columns, "__START_AT", "__END_AT"]
         assert sorted(rows(found), key=repr) == [(0, 0, 0, 0, 1, None), (0, 1, 0, 0, 1, 2)]
-        assert rows(histories.scd1(odd, None, keys, (), ignoring).select(F.col("`k-y`"))) == [(0,)]
+        assert rows(histories.fold_changes_scd1(odd, None, keys, (), ignoring).select(F.col("`k-y`"))) == [(0,)]

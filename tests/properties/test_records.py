@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from sluice.declare import Source
 from sluice.ingest.files import opening
-from sluice.ingest.formats.json_documents import Document
-from sluice.ingest.formats.json_exact import Exact
-from sluice.ingest.formats.json_fast import lines_of
-from sluice.ingest.formats.json_lines import _texts
-from sluice.ingest.formats.json_records import Records
+from sluice.ingest.formats.json_documents import JsonDocumentSplitter
+from sluice.ingest.formats.json_exact import ExactJsonReader
+from sluice.ingest.formats.json_fast import count_object_lines
+from sluice.ingest.formats.json_lines import _split_record_lines
+from sluice.ingest.formats.json_records import JsonBlockReader
 from sluice.ingest.values import types
 
 MANY = examples(deadline=None, max_examples=100)
@@ -268,7 +268,7 @@ def read(
     source: Source, schema: pa.Schema, text: bytes, path: dict[str, str] | None = None
 ) -> tuple[list[dict[str, Any]], pa.StructType]:
     """The rows by the quickest ways."""
-    parsed = Records(source, schema, path or {}).parsed(text, lines_of(text), lambda: _texts(text))
+    parsed = JsonBlockReader(source, schema, path or {}).parsed(text, count_object_lines(text), lambda: _split_record_lines(text))
     assert parsed.rows.schema.names == [*schema.names, "_rescued_data", "_problem", "_record"]
     return parsed.rows.to_pylist(maps_as_pydicts=None), parsed.news
 
@@ -276,9 +276,9 @@ def read(
 def slowly(
     source: Source, schema: pa.Schema, text: bytes, path: dict[str, str] | None = None
 ) -> tuple[list[dict[str, Any]], pa.StructType]:
-    exact = Exact(source, schema, path or {})
+    exact = ExactJsonReader(source, schema, path or {})
     news = exact.news()
-    return exact.rows(_texts(text), news).to_pylist(), news.fields()
+    return exact.rows(_split_record_lines(text), news).to_pylist(), news.fields()
 
 
 @MANY
@@ -287,8 +287,8 @@ def test_a_record_is_its_columns_and_its_rescued_data_whatever_the_schema(
     text: bytes, schema: pa.Schema, path: dict[str, str]
 ) -> None:
     rows, _ = read(Source(name="s"), schema, text, path)
-    assert len(rows) == len(_texts(text))
-    for line, row in zip(_texts(text), rows, strict=True):
+    assert len(rows) == len(_split_record_lines(text))
+    for line, row in zip(_split_record_lines(text), rows, strict=True):
         judge(line, row, path=path)
 
 
@@ -296,9 +296,9 @@ def test_a_record_is_its_columns_and_its_rescued_data_whatever_the_schema(
 @given(blocks())
 def test_a_record_is_its_columns_and_its_rescued_data_when_all_columns_are_text(text: bytes) -> None:
     source = Source(name="s", infer_types=False)
-    schema = types.grown(pa.schema([]), read(source, pa.schema([]), text)[1], source)
+    schema = types.grow_schema(pa.schema([]), read(source, pa.schema([]), text)[1], source)
     assert set(schema.types) <= {pa.string()}
-    for line, row in zip(_texts(text), read(source, schema, text)[0], strict=True):
+    for line, row in zip(_split_record_lines(text), read(source, schema, text)[0], strict=True):
         judge(line, row, as_text=True)
 
 
@@ -308,9 +308,9 @@ def test_a_record_is_its_columns_and_its_rescued_data_when_the_schema_has_grown(
     text: bytes, schema: pa.Schema, widen: bool
 ) -> None:
     source = Source(name="s", widen_types=widen)
-    grown = types.grown(schema, read(source, schema, text)[1], source)
-    assert types.grown(grown, read(source, grown, text)[1], source).names == grown.names
-    for line, row in zip(_texts(text), read(source, grown, text)[0], strict=True):
+    grown = types.grow_schema(schema, read(source, schema, text)[1], source)
+    assert types.grow_schema(grown, read(source, grown, text)[1], source).names == grown.names
+    for line, row in zip(_split_record_lines(text), read(source, grown, text)[0], strict=True):
         judge(line, row)
 
 
@@ -332,7 +332,7 @@ def test_where_blocks_end_does_not_matter(text: bytes, schema: pa.Schema, data: 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
     parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     pieces: Iterator[bytes] = iter([part for part in parts if part])
-    found = [row for block in opening.whole_lines(pieces) for row in read(source, schema, block)[0]]
+    found = [row for block in opening.cut_at_line_ends(pieces) for row in read(source, schema, block)[0]]
     assert repr(found) == repr(read(source, schema, text)[0])
 
 
@@ -343,10 +343,10 @@ def test_where_blocks_end_does_not_matter(text: bytes, schema: pa.Schema, data: 
 )
 def test_where_a_document_is_cut_does_not_matter_and_nothing_of_it_is_lost(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts).encode()
-    whole = Document()
+    whole = JsonDocumentSplitter()
     expected = [*whole.records(text), whole.end()] if text else [whole.end()]
     expected = [*expected[:-1], *expected[-1][0], expected[-1][1]]
-    document, found = Document(), []
+    document, found = JsonDocumentSplitter(), []
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=4)))
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
         found += document.records(text[start:end])

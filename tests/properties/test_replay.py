@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.settings import Settings
 
 DAYS, KEYS = 4, 3
@@ -51,7 +51,7 @@ def before() -> Graph:
         """One row a key."""
         return records.select("case", "k", "seq", "value")
 
-    return graph(PIPELINE, [*SOURCES, by_file, by_record])
+    return build_declaration_graph(PIPELINE, [*SOURCES, by_file, by_record])
 
 
 def after() -> Graph:
@@ -74,7 +74,7 @@ def after() -> Graph:
         """One row a key."""
         return changed(records)
 
-    return graph(PIPELINE, [*SOURCES, by_file, by_record])
+    return build_declaration_graph(PIPELINE, [*SOURCES, by_file, by_record])
 
 
 @dataclass(frozen=True)

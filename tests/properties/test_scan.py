@@ -50,11 +50,11 @@ def _csv(rows: Rows) -> bytes:
 
 def _parquet(rows: Rows) -> bytes:
     columns = {"person": pa.array([int(row["user_id"]) for row in rows], pa.int64()), "email": [row["email"] for row in rows]}
-    return containers.parquet_of(pa.table(columns))
+    return containers.encode_parquet(pa.table(columns))
 
 
 def _floats(rows: Rows) -> bytes:
-    return containers.parquet_of(pa.table({"user_id": pa.array([float(row["user_id"]) for row in rows], pa.float64())}))
+    return containers.encode_parquet(pa.table({"user_id": pa.array([float(row["user_id"]) for row in rows], pa.float64())}))
 
 
 def _sqlite(rows: Rows) -> bytes:
@@ -82,8 +82,8 @@ WRAPPED: Mapping[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
-    ".zip": lambda data: containers.zipped({"member": data}),
-    ".tar": lambda data: containers.tarred("member", data),
+    ".zip": lambda data: containers.pack_zip({"member": data}),
+    ".tar": lambda data: containers.pack_tar("member", data),
     ".b64": base64.b64encode,
 }
 
@@ -115,7 +115,7 @@ def _write(folder: Path, made: list[tuple[str, list[str], set[int]]]) -> dict[in
 
 
 def _sought(person: int) -> list[scan.Needle]:
-    return [replace(one, of=str(person)) for one in needles.of(PEOPLE[person], COLUMNS)]
+    return [replace(one, of=str(person)) for one in needles.build_needles(PEOPLE[person], COLUMNS)]
 
 
 @given(made=files)
@@ -123,10 +123,10 @@ def _sought(person: int) -> list[scan.Needle]:
 def test_it_finds_whoever_is_there_and_nobody_else(made: list[tuple[str, list[str], set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         there = _write(Path(folder), made)
-        roots = [scan.Root("lake", folder)]
-        together = scan.run(roots, [one for person in range(4) for one in _sought(person)], processes=1)
+        roots = [scan.ScanRoot("lake", folder)]
+        together = scan.scan_roots(roots, [one for person in range(4) for one in _sought(person)], processes=1)
         for person in range(4):
-            alone = scan.run(roots, _sought(person), processes=1)
+            alone = scan.scan_roots(roots, _sought(person), processes=1)
             mine = together.about(str(person))
             assert mine.hits == alone.hits and mine.kinds == alone.kinds and mine.unread == alone.unread
             if person not in there:
@@ -148,7 +148,9 @@ def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: li
             rows = [dict(PEOPLE[person]) for person in sorted(people)] + [dict(NOBODY)]
             write_deltalake(f"{folder}/t", pa.Table.from_pylist(rows), mode="overwrite" if over else "append")
             ever |= people
-        result = scan.run([scan.Root("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1)
+        result = scan.scan_roots(
+            [scan.ScanRoot("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1
+        )
         assert {person for person in range(4) if result.about(str(person)).of_person()} == ever
 
 
@@ -176,12 +178,12 @@ def test_whichever_letters_are_escaped_it_is_found(person: int, letters: set[int
     field, value = ("user_id", said["user_id"]) if len(said["user_id"]) < 9 else ("email", said["email"])
     text = f'{{"x": "{"x" * at}", "{field}": "{_escaped(value, letters & set(range(len(value))) or {0}, depth)}'
     content = {"cut.json": str.encode, "packed.gz": lambda text: gzip.compress(text.encode())}.get(
-        form, lambda text: containers.parquet_of(pa.table({"record": ["nothing", text, "\\n"]}))
+        form, lambda text: containers.encode_parquet(pa.table({"record": ["nothing", text, "\\n"]}))
     )(text)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / form).write_bytes(content)
         wanted = [one for number in range(4) for one in _sought(number)]
-        found = scan.run([scan.Root("lake", folder)], wanted, processes=1)
+        found = scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1)
         # At the third depth a short number has more than bytes of backslashes between it and its name.
         assert {hit.of for hit in found.of_person()} == {str(person)}, (text[-200:], found.hits)
 
@@ -205,30 +207,30 @@ def test_base64_is_found_however_its_lines_are_broken(
     letters = base64.b64encode(f"{'-' * before}{said['email']} {said['user_id']}{'-' * 9}".encode()).decode()
     text = "." * at + '"' + end.join(letters[start : start + width] for start in range(0, len(letters), width)) + '"'
     with tempfile.TemporaryDirectory() as folder:
-        content = containers.parquet_of(pa.table({"record": [text]})) if in_a_cell else text.encode()
+        content = containers.encode_parquet(pa.table({"record": [text]})) if in_a_cell else text.encode()
         (Path(folder) / ("a.parquet" if in_a_cell else "a.txt")).write_bytes(content)
-        found = scan.run([scan.Root("lake", folder)], [*_sought(0), *_sought(1)], processes=1)
+        found = scan.scan_roots([scan.ScanRoot("lake", folder)], [*_sought(0), *_sought(1)], processes=1)
         assert {hit.of for hit in found.of_person()} == {str(person)}
 
 
 def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:
     """They differ in bits of characters that hold bits of what is beside them, too; so do letters of either case."""
     identifiers = [*(("user_id", str(7_000_000_000 + n)) for n in range(4)), ("email", "Anna@example.com")]
-    wanted = needles.of(identifiers, COLUMNS)
+    wanted = needles.build_needles(identifiers, COLUMNS)
     for text in (*(value for _, value in identifiers), "anna@example.com"):
         for before in ("", "x", "xy"):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "a.txt").write_bytes(base64.b64encode(f'{before}"{text}"}}'.encode()))
-                assert scan.run([scan.Root("lake", folder)], wanted, processes=1).of_person(), (text, before)
+                assert scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1).of_person(), (text, before)
 
 
 def test_large_numbers_are_found_among_many_whatever_type_they_are_stored_in() -> None:
     asked = [("user_id", str(1_234_567_890_123_456_789 + 1_000 * n)) for n in range(20)]
-    wanted = needles.of(asked, COLUMNS)
+    wanted = needles.build_needles(asked, COLUMNS)
     stored = 1_234_567_890_123_456_789
     columns = {"f": pa.array([float(stored)]), "i": pa.array([stored], pa.int64()), "u": pa.array([stored], pa.uint64())}
     for name, column in {**columns, "other": pa.array([2**64 - 1], pa.uint64())}.items():
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "a.parquet").write_bytes(containers.parquet_of(pa.table({"user_id": column})))
-            result = scan.run([scan.Root("lake", folder)], wanted, processes=1)
+            (Path(folder) / "a.parquet").write_bytes(containers.encode_parquet(pa.table({"user_id": column})))
+            result = scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1)
             assert bool(result.of_person()) == (name != "other") and not result.unread, name

@@ -107,20 +107,20 @@ def expected(row: Row, rules: list[tuple[Expectation, Condition]]) -> tuple[list
 
 def judged(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFrame:
     """The rows of one rule set as the flows split them; a fate is the text of those halves that a row is in."""
-    quarantined = verdicts.failing(rules, Action.QUARANTINE)
+    quarantined = verdicts.has_failed_expectation(rules, Action.QUARANTINE)
     halves = {
-        "valid": verdicts.accepted(rules),
+        "valid": verdicts.is_row_accepted(rules),
         "quarantined": quarantined,
-        "dropped": verdicts.failing(rules, Action.DROP) & ~quarantined,
+        "dropped": verdicts.has_failed_expectation(rules, Action.DROP) & ~quarantined,
     }
     fates = F.concat_ws(" ", *(F.when(half, F.lit(name)) for name, half in halves.items()))
-    with_verdict = verdicts.with_verdict(frame, rules)
+    with_verdict = verdicts.add_verdict_column(frame, rules)
     return with_verdict.select(F.lit(number).alias("set"), "n", *verdicts.VERDICT, fates.alias("fate"))
 
 
 def counted(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFrame:
-    counts = [column.cast("bigint") for column in verdicts.counts(rules).values()]
-    return verdicts.with_verdict(frame, rules).agg(F.array(*counts).alias("counts")).withColumn("set", F.lit(number))
+    counts = [column.cast("bigint") for column in verdicts.verdict_count_aggregates(rules).values()]
+    return verdicts.add_verdict_column(frame, rules).agg(F.array(*counts).alias("counts")).withColumn("set", F.lit(number))
 
 
 @given(rows=rows, sets=st.lists(rule_sets(), min_size=12, max_size=12))
@@ -128,7 +128,7 @@ def counted(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFram
 def test_valid_and_quarantined_and_dropped_are_the_input(
     spark: SparkSession, rows: list[Row], sets: list[list[tuple[Expectation, Condition]]]
 ) -> None:
-    frame = tables.inline(spark, [(n, *row) for n, row in enumerate(rows)], "n INT, a INT, b INT, s STRING")
+    frame = tables.make_inline_frame(spark, [(n, *row) for n, row in enumerate(rows)], "n INT, a INT, b INT, s STRING")
     declared = [[rule for rule, _ in rules] for rules in sets]
     every = functools.reduce(DataFrame.unionByName, (judged(frame, number, rules) for number, rules in enumerate(declared)))
     found = {(row.set, row.n): (row[verdicts.FAILED_RULES], row[verdicts.NULL_RULES], row.fate) for row in every.collect()}
@@ -137,7 +137,7 @@ def test_valid_and_quarantined_and_dropped_are_the_input(
     tallies = functools.reduce(DataFrame.unionByName, (counted(frame, number, rules) for number, rules in enumerate(declared)))
     for tally in tallies.collect():
         names, mine = (
-            list(verdicts.counts(declared[tally.set])),
+            list(verdicts.verdict_count_aggregates(declared[tally.set])),
             [one for (number, _), one in wanted.items() if number == tally.set],
         )
         counts = dict(zip(names, tally.counts, strict=True))

@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.lake import tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -271,7 +271,7 @@ def graph_of(views: list[MaterializedView[...]]) -> Graph:
     tables_of_others = [
         Source(name=name, format="json", path=name, schema=ddl, comment="Stands for a table.") for name, ddl in INPUTS.items()
     ]
-    return graph(PIPELINE, [*tables_of_others, *views])
+    return build_declaration_graph(PIPELINE, [*tables_of_others, *views])
 
 
 class Inputs:
@@ -281,8 +281,8 @@ class Inputs:
         self.workspace, self.random = workspace, random
         self.rows: dict[str, dict[Row, Row]] = {}
         for name, ddl in INPUTS.items():
-            shape = Shape(schema=tables.columns(ddl), comment="", statistics=IDENTITY[name])
-            tables.create(workspace.session, workspace.path(name), shape)
+            shape = TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=IDENTITY[name])
+            tables.create_table(workspace.session, workspace.path(name), shape)
             self.rows[name] = {self._key(name, row): row for row in (self._row(name) for _ in range(14))}
             self._frame(name, list(self.rows[name].values())).write.format("delta").mode("append").save(workspace.path(name))
 
@@ -300,7 +300,7 @@ class Inputs:
 
     def _write(self, name: str, gone: list[Row], put: dict[Row, Row]) -> None:
         path, keys = self.workspace.path(name), IDENTITY[name]
-        names = tables.columns(INPUTS[name]).names
+        names = tables.parse_ddl_schema(INPUTS[name]).names
         dead = [tuple(dict(zip(keys, key, strict=True)).get(column) for column in names) for key in gone]
         marked = [(*row, True) for row in dead] + [(*row, False) for row in put.values()]
         if not marked:
@@ -315,7 +315,7 @@ class Inputs:
         return self.workspace.session.createDataFrame(rows, INPUTS[name])
 
     def _key(self, name: str, row: Row) -> Row:
-        names = tables.columns(INPUTS[name]).names
+        names = tables.parse_ddl_schema(INPUTS[name]).names
         return tuple(row[names.index(key)] for key in IDENTITY[name])
 
     def _row(self, name: str) -> Row:
@@ -344,8 +344,8 @@ def follow(settings: Settings, spark: SparkSession, random: Random, views: list[
 
 def run(workspace: Workspace) -> None:
     try:
-        stages.run(workspace, LAYER)
-    except stages.Failed as failed:
+        stages.run_pipeline_stage(workspace, LAYER)
+    except stages.FlowsFailed as failed:
         raise next(iter(failed.errors.values())) from None
 
 
@@ -355,7 +355,7 @@ def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> Non
     for view in workspace.graph.views.values():
         full = view(*(frames[name] for name in view.reads))
         frames[view.name] = full
-        found = tables.read(workspace.session, workspace.path(view.name)).select(*full.columns)
+        found = tables.read_table(workspace.session, workspace.path(view.name)).select(*full.columns)
         both = found.select(F.lit(True).alias("_kept"), "*").union(full.select(F.lit(False), "*")).collect()
         kept, expected = (Counter(tuple(row[1:]) for row in both if row[0] is side) for side in (True, False))
         steps = "\n".join(itertools.chain.from_iterable(history))

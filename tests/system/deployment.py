@@ -24,7 +24,7 @@ import psutil
 import yaml
 
 from orchestration.server.home import LOOPBACK
-from orchestration.server.supervisor import session_members
+from orchestration.server.supervisor import find_session_members
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = ("5432", "7077", "8080", "8081", "8082", "8974")
@@ -93,7 +93,7 @@ class Deployment:
             if name != "postgres":
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(10)
-            for left in session_members(process.pid):
+            for left in find_session_members(process.pid):
                 if name != "postgres":
                     with contextlib.suppress(psutil.NoSuchProcess):
                         left.kill()
@@ -106,7 +106,7 @@ class Deployment:
 
     def left(self) -> list[psutil.Process]:
         """What runs of it yet."""
-        return [left for process in self._processes.values() for left in session_members(process.pid)]
+        return [left for process in self._processes.values() for left in find_session_members(process.pid)]
 
     def _start(self, name: str, service: Mapping[str, Any]) -> None:
         command = self._postgres() if name == "postgres" else [str(part) for part in service["command"]]

@@ -16,7 +16,7 @@ import pytest
 from tests.checkout import free_port
 
 from orchestration.rest.client import Client
-from orchestration.server.home import SPARK_CONNECTION, home
+from orchestration.server.home import SPARK_CONNECTION, local_airflow_home
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, st
     made = Place(settings, root / "records.jsonl", root / "orders.json")
     if stand_in:
         _stand_in(root, patch, made)
-    folder = home(settings)
+    folder = local_airflow_home(settings)
     folder.mkdir(parents=True)
     if config:
         (folder / "airflow.cfg").write_text(config)

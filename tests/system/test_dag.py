@@ -17,7 +17,7 @@ import pytest
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
 
 from orchestration.line import airflow_line
-from orchestration.local import LOGIN, LocalAirflow, password
+from orchestration.local import LOGIN, LocalAirflow, local_airflow_password
 from orchestration.rest.client import Client
 
 pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -161,7 +161,7 @@ def visitor(here: Place, client: Client) -> Visitor:
     page = found.open(f"{client.address}/login/").read().decode()
     token = re.search(r'name="csrf_token"[^>]*value="([^"]+)"', page)
     assert token
-    form = {"username": LOGIN, "password": password(here.settings), "csrf_token": token[1]}
+    form = {"username": LOGIN, "password": local_airflow_password(here.settings), "csrf_token": token[1]}
     found.open(f"{client.address}/login/", urllib.parse.urlencode(form).encode()).close()
     return found
 

@@ -16,9 +16,9 @@ from tests.system.running import ROOT, Place, ended, place, unpause, until
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
-from orchestration.server.home import home
+from orchestration.server.home import local_airflow_home
 from pipelines.gym import maker
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
@@ -58,10 +58,10 @@ def answer(client: Client, run: str, option: str) -> None:
 def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: Place) -> None:
     maker.land(gym.settings.landing / "gym", gym.settings.truth / "gym", days=1, scale=0.15)
     for stage in LAYERS:
-        job.perform(gym.settings, job.Request("gym", stage))
-    graph = load(gym.settings, "gym")
-    member = str(ledger.rows(gym.settings, "gym", "completed_workouts")[0]["user_id"])
-    asked = receiving.receive(gym.settings, graph, [Identifier("user_id", member)]).request
+        job.run_recorded_stage(gym.settings, job.JobRequest("gym", stage))
+    graph = load_declaration_graph(gym.settings, "gym")
+    member = str(ledger.read_table_rows(gym.settings, "gym", "completed_workouts")[0]["user_id"])
+    asked = receiving.receive_erasure_request(gym.settings, graph, [Identifier("user_id", member)]).request
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")
@@ -70,13 +70,13 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
             answer(client, "rejected", "Reject")
             assert ended(client, "erasure", "rejected", 300) == "success"
             assert states(client, "rejected")["gym.erase_approved"] == "skipped"
-            assert requests.one(gym.settings, "gym", asked).state == requests.RECEIVED
+            assert requests.read_erasure_request(gym.settings, "gym", asked).state == requests.RECEIVED
             client.trigger("erasure", "approved", {"requests": [asked]})
             answer(client, "approved", "Approve")
         else:
             from sluice.runs import erasing
 
-            erasing.approve(gym.settings, "gym", [asked])
+            erasing.approve_requests(gym.settings, "gym", [asked])
             client.trigger("erasure", "approved", {"requests": [asked]})
         assert ended(client, "erasure", "approved", 900) == "success", states(client, "approved")
         # A second that the bytes had to wait may not have been over yet.
@@ -87,11 +87,11 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
         assert ended(client, "erasure", "nothing", 300) == "success"
         assert states(client, "nothing")["gym.erase"] == "skipped", "no Spark where nothing is due"
         assert refused(client, member), "an identifier is no id"
-    done = requests.one(gym.settings, "gym", asked)
+    done = requests.read_erasure_request(gym.settings, "gym", asked)
     assert done.state == requests.CERTIFIED, [vars(event) for event in done.history]
-    assert certificate.all_of(gym.settings, "gym", asked)[-1].verdict == certificate.PASS
+    assert certificate.read_certificates(gym.settings, "gym", asked)[-1].verdict == certificate.PASS
     for name in ("events", "members_history", "completed_workouts"):
-        assert member not in {str(row.get("user_id")) for row in ledger.rows(gym.settings, "gym", name)}
+        assert member not in {str(row.get("user_id")) for row in ledger.read_table_rows(gym.settings, "gym", name)}
     kept = what_airflow_keeps(gym)
     assert asked in kept, "or this looks into nothing"
     assert member not in words(kept)
@@ -108,8 +108,8 @@ def stands_in(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.skipif(airflow_line() == 2, reason="Airflow 2 has no approval step")
 def test_nobody_is_erased_before_somebody_approves(stands_in: Place) -> None:
-    graph = load(stands_in.settings, "gym")
-    asked = receiving.receive(stands_in.settings, graph, [Identifier("user_id", NOBODY)]).request
+    graph = load_declaration_graph(stands_in.settings, "gym")
+    asked = receiving.receive_erasure_request(stands_in.settings, graph, [Identifier("user_id", NOBODY)]).request
     with LocalAirflow(stands_in.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "erasure")
@@ -139,7 +139,7 @@ def refused(client: Client, member: str) -> bool:
 
 def what_airflow_keeps(gym: Place) -> str:
     """Its database, as text, and its logs."""
-    folder = home(gym.settings)
+    folder = local_airflow_home(gym.settings)
     with sqlite3.connect(folder / "airflow.db") as connection:
         database = "\n".join(connection.iterdump())
     logs = [path.read_text(errors="replace") for path in (folder / "logs").rglob("*") if path.is_file()]

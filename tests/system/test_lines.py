@@ -9,7 +9,15 @@ from collections.abc import Iterator
 import pytest
 from tests.checkout import Checkout
 
-from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, home, password, stop_running
+from orchestration.local import (
+    LOGIN,
+    Client,
+    LocalAirflow,
+    airflow_line,
+    local_airflow_home,
+    local_airflow_password,
+    stop_running_airflow,
+)
 
 pytestmark = [pytest.mark.system, pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -17,7 +25,7 @@ pytestmark = [pytest.mark.system, pytest.mark.airflow, pytest.mark.filterwarning
 @pytest.fixture
 def stopped(checkout: Checkout) -> Iterator[Checkout]:
     yield checkout
-    stop_running(checkout.settings)
+    stop_running_airflow(checkout.settings)
 
 
 def proof(client: Client, secret: str) -> str:
@@ -41,13 +49,13 @@ def refused(client: Client, header: str) -> bool:
 def test_removing_the_secrets_ends_all_that_was_given_out(stopped: Checkout) -> None:
     settings = stopped.settings
     with LocalAirflow(settings, idle_schedule=True) as first:
-        earlier = password(settings)
+        earlier = local_airflow_password(settings)
         given = proof(first.client, earlier)
         assert not refused(first.client, given)
         assert refused(first.client, "")
         assert refused(first.client, f"Basic {base64.b64encode(f'{LOGIN}:{LOGIN}'.encode()).decode()}")
-    (home(settings) / "secrets.json").unlink()
+    (local_airflow_home(settings) / "secrets.json").unlink()
     with LocalAirflow(settings, idle_schedule=True) as second:
-        assert password(settings) != earlier
+        assert local_airflow_password(settings) != earlier
         assert refused(second.client, given)
-        assert not refused(second.client, proof(second.client, password(settings)))
+        assert not refused(second.client, proof(second.client, local_airflow_password(settings)))

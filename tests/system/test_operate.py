@@ -23,9 +23,9 @@ from tests.system.pictures import Picture, taken
 from tests.system.running import ROOT, place, until
 
 from orchestration.line import airflow_line
-from orchestration.local import client, running_instance, stop_running
+from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES
-from sluice.cli.tour.truth import compare
+from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare.assembly import loading
 from sluice.settings import Settings
 
@@ -127,15 +127,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
             yield made
         finally:
             shell.end()
-            stop_running(made.settings)
+            stop_running_airflow(made.settings)
             shutil.rmtree(root, ignore_errors=True)
 
 
 def look(made: Operated) -> None:
     """Note what Airflow has once nothing goes on, and take the pictures."""
-    running = running_instance(made.settings)
+    running = find_running_airflow(made.settings)
     assert running
-    airflow = client(made.settings, running[1])
+    airflow = local_airflow_client(made.settings, running[1])
     until(lambda: not airflow.runs("gym", *OPEN_STATES), 400, "the end of the runs")
     made.runs = airflow.runs("gym")
     made.tasks = {run["dag_run_id"]: airflow.tasks("gym", run["dag_run_id"]) for run in made.runs}
@@ -276,12 +276,12 @@ def test_quarantine_and_erasure(page: Operated) -> None:
 
 
 def test_the_tables_are_the_truth_without_the_erased(page: Operated) -> None:
-    maker = loading.maker(loading.pipeline(page.settings, "gym"))
+    maker = loading.load_delivery_maker(loading.load_pipeline_declaration(page.settings, "gym"))
     expected = maker.expected(page.settings.truth / "gym")
     for name, layer in {"heart_rate": "silver", "device_day": "gold"}.items():
         rows = [row for row in expected[name] if row["device_id"] != DEVICE]
         found = DeltaTable(page.settings.table_path("gym", layer, name)).to_pyarrow_table().to_pylist()
-        assert rows and compare(name, rows, found).equal
+        assert rows and compare_with_truth(name, rows, found).equal
 
 
 @pytest.fixture

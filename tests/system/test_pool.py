@@ -22,15 +22,21 @@ import psutil
 import pytest
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
 
-from orchestration.backfill.through_airflow import Asked, Run, follow, start_per_interval, starting_in
+from orchestration.backfill.through_airflow import (
+    BackfillRequest,
+    BackfillRun,
+    data_intervals_starting_within,
+    follow_backfill_runs,
+    start_backfill_per_interval,
+)
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
-from orchestration.server.home import process_environment
+from orchestration.server.home import local_airflow_process_environment
 from pipelines.gym import maker
 from pipelines.gym.pipeline import PIPELINE
 from pipelines.gym.truth import member_bins
-from sluice.cli.tour.truth import compare
-from sluice.declare.assembly.loading import load
+from sluice.cli.tour.truth import compare_with_truth
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import receiving
 from sluice.runs import ledger
@@ -73,21 +79,25 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         unpause(client, "gym")
         run_to_end(client, "gym", seconds=400)
         land(gym, 1)
-        subject = str(ledger.rows(gym.settings, "gym", "device_day")[0]["device_id"])
-        graph = load(gym.settings, "gym")
-        worn = [row for row in ledger.rows(gym.settings, "gym", "memberships") if str(row["device_id"]) == subject]
+        subject = str(ledger.read_table_rows(gym.settings, "gym", "device_day")[0]["device_id"])
+        graph = load_declaration_graph(gym.settings, "gym")
+        worn = [row for row in ledger.read_table_rows(gym.settings, "gym", "memberships") if str(row["device_id"]) == subject]
         person = {subject, *(str(row[name]) for row in worn for name in ("user_id", "mac_address"))}
-        receiving.receive(gym.settings, graph, [subject], "device_id")
+        receiving.receive_erasure_request(gym.settings, graph, [subject], "device_id")
 
         days = Interval.of_days(maker.FIRST_DAY.date(), maker.FIRST_DAY.date() + timedelta(days=1))
-        asked = Asked("gym", days, (), tuple(starting_in(PIPELINE.schedule, days)))
-        backfill = start_per_interval(gym.settings, client, asked)
+        asked = BackfillRequest("gym", days, (), tuple(data_intervals_starting_within(PIPELINE.schedule, days)))
+        backfill = start_backfill_per_interval(gym.settings, client, asked)
         client.trigger("gym", "increment", {})
         command = [sys.executable, "-m", "sluice.cli", "run", "gym", "--stage", "propagate_deletions", "--wait", "400"]
         beside = subprocess.Popen(  # asks the pool for nothing; the lease alone keeps it apart
-            command, env=process_environment(gym.settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            env=local_airflow_process_environment(gym.settings),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
-        first, second = (run for run in follow(backfill) if isinstance(run, Run))
+        first, second = (run for run in follow_backfill_runs(backfill) if isinstance(run, BackfillRun))
         assert (first.state, second.state) == ("success", "success")
         said = beside.communicate(timeout=500)[0]
         assert beside.returncode == 0, said
@@ -98,7 +108,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
     assert {name.rpartition(" ")[0] for _, _, name in written} == {first.run, second.run, "increment"}
     for (_, end, one), (start, _, other) in itertools.pairwise(written):
         assert end <= start, f"{one} and {other} ran side by side"
-    modes = {(row["mode"], row["stage"]) for row in ledger.runs(gym.settings, "gym")}
+    modes = {(row["mode"], row["stage"]) for row in ledger.read_run_ledger(gym.settings, "gym")}
     assert ("replay", "silver") in modes
 
     # From the device the erasure went to the member, and to all that is the member's.
@@ -108,9 +118,9 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
     }
     kept["member_bins"] = member_bins(kept["members"])
     for table, rows in kept.items():
-        verdict = compare(table, rows, ledger.rows(gym.settings, "gym", table))
+        verdict = compare_with_truth(table, rows, ledger.read_table_rows(gym.settings, "gym", table))
         assert rows and verdict.equal, verdict
-    assert subject not in {str(row["device_id"]) for row in ledger.rows(gym.settings, "gym", "readings")}
+    assert subject not in {str(row["device_id"]) for row in ledger.read_table_rows(gym.settings, "gym", "readings")}
 
 
 def driver(stage: str) -> list[psutil.Process]:
@@ -161,4 +171,4 @@ def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place
 
 
 def rows_of(gym: Place, stage: str) -> list[dict[str, Any]]:
-    return [row for row in ledger.runs(gym.settings, "gym") if row["stage"] == stage]
+    return [row for row in ledger.read_run_ledger(gym.settings, "gym") if row["stage"] == stage]

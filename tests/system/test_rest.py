@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tests.checkout import ROOT, Checkout
 
-from orchestration.local import LocalAirflow, airflow_line, home, stop_running
+from orchestration.local import LocalAirflow, airflow_line, local_airflow_home, stop_running_airflow
 
 pytestmark = [pytest.mark.system, pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
@@ -51,7 +51,7 @@ def here(checkout: Checkout) -> Iterator[Path]:
         if not (root / name).exists():
             (root / name).symlink_to(target)
     yield root
-    stop_running(checkout.settings)
+    stop_running_airflow(checkout.settings)
 
 
 def run(here: Path, chosen: dict[str, str]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def test_the_page_on_airflow_2(here: Path) -> None:
 def test_a_token_ends_by_itself_after_its_lifetime(here: Path, checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_EXPIRATION_TIME", "2")
     with LocalAirflow(checkout.settings, idle_schedule=True) as airflow:
-        password = json.loads((home(checkout.settings) / "passwords.json").read_text())["admin"]
+        password = json.loads((local_airflow_home(checkout.settings) / "passwords.json").read_text())["admin"]
         answer = airflow.client.send("POST", "/auth/token", {"username": "admin", "password": password})
         token = answer["access_token"]
         claims = token.split(".")[1]

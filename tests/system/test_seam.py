@@ -20,13 +20,13 @@ import pytest
 from tests.system.running import ROOT, Place, place, run_to_end, unpause
 
 from orchestration.line import airflow_line
-from orchestration.local import LocalAirflow, running_instance
+from orchestration.local import LocalAirflow, find_running_airflow
 from orchestration.rest.client import Client
-from orchestration.server.home import SPARK_CONNECTION, home, process_environment
-from orchestration.server.supervisor import session_members
+from orchestration.server.home import SPARK_CONNECTION, local_airflow_home, local_airflow_process_environment
+from orchestration.server.supervisor import find_session_members
 from pipelines.gym import maker
 from sluice.errors import SluiceError
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -51,7 +51,7 @@ class Seen:
     listening: set[str] = field(default_factory=set)
 
     def look(self, session: int) -> None:
-        for process in session_members(session):
+        for process in find_session_members(session):
             with contextlib.suppress(psutil.Error):
                 words = process.cmdline()
                 self.command_lines.add(" ".join(words))
@@ -95,7 +95,7 @@ def client(gym: Place) -> Iterator[Client]:
 def seen(gym: Place, client: Client) -> Seen:
     """A run to its end, and one that fails and so sends an alert, watched all the time."""
     found, over = Seen(), threading.Event()
-    session = (running_instance(gym.settings) or (0, 0))[0]
+    session = (find_running_airflow(gym.settings) or (0, 0))[0]
 
     def watch() -> None:
         while not over.wait(0.1):
@@ -113,7 +113,7 @@ def seen(gym: Place, client: Client) -> Seen:
 
 
 def secrets_of(gym: Place) -> dict[str, str]:
-    kept = json.loads((home(gym.settings) / "secrets.json").read_text())
+    kept = json.loads((local_airflow_home(gym.settings) / "secrets.json").read_text())
     return CANARIES | {f"Airflow's {name}": kept[name] for name in OF_AIRFLOW}
 
 
@@ -128,7 +128,7 @@ def test_no_secret_is_in_a_command_line_or_in_spark_s_environment(gym: Place, se
 
 
 def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Client, seen: Seen) -> None:
-    folder = home(gym.settings)
+    folder = local_airflow_home(gym.settings)
     logs = [path for path in folder.rglob("*") if path.is_file() and (path.suffix == ".log" or "logs" in path.parts)]
     database = [path for path in folder.iterdir() if path.name.startswith("airflow.db")]
     told = {path: path.read_bytes() for path in (*logs, *database)}
@@ -141,8 +141,8 @@ def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Cl
 
 def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Place, seen: Seen) -> None:
     key = CANARIES["the key of pseudonyms, of Airflow's secret back end"].encode()
-    members = ledger.rows(gym.settings, "gym", "member_keys")
-    assert members and all(row["pseudonym"] == pseudonym(key, "member", str(row["user_id"])) for row in members)
+    members = ledger.read_table_rows(gym.settings, "gym", "member_keys")
+    assert members and all(row["pseudonym"] == compute_pseudonym(key, "member", str(row["user_id"])) for row in members)
     assert not (gym.settings.secrets / "pseudonym.key").exists()
     assert any("SLUICE_SECRETS_GIVEN" in told for told in seen.of_spark.values())
     assert not [
@@ -202,7 +202,7 @@ def test_a_job_refuses_them_by_itself(gym: Place, arguments: tuple[str, ...]) ->
     script = str(gym.settings.root / "spark_jobs" / "silver.py")
     done = subprocess.run(
         [sys.executable, script, *arguments],
-        env=process_environment(gym.settings),
+        env=local_airflow_process_environment(gym.settings),
         cwd=gym.settings.root,
         capture_output=True,
         text=True,

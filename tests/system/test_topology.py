@@ -19,10 +19,10 @@ from tests.system.running import ended, until
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
-from orchestration.rest.versions import client_of_this_line
+from orchestration.rest.versions import make_airflow_client
 from orchestration.server import environment_file
-from orchestration.server.home import LOGIN, address
-from orchestration.spark_submit.job_code import zipped
+from orchestration.server.home import LOGIN, local_airflow_address
+from orchestration.spark_submit.job_code import write_job_code_zip
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -43,7 +43,7 @@ def deployed() -> Iterator[Deployment]:
     folder = Path(tempfile.mkdtemp(prefix="sluice-topology-"))
     folder.chmod(0o755)
     file = folder / ".env"
-    environment_file.write(file)
+    environment_file.write_environment_file(file)
     secrets = dict(line.split("=", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
     deployment = Deployment(folder, secrets, {"gym.py": ROOT / "dags" / "gym.py"})
     try:
@@ -60,7 +60,7 @@ def deployed() -> Iterator[Deployment]:
 @pytest.fixture(scope="module")
 def airflow(deployed: Deployment) -> Client:
     password = json.loads((deployed.folder / "airflow" / "passwords.json").read_text())[LOGIN]
-    return client_of_this_line(address(deployed.ports["8080"]), LOGIN, password)
+    return make_airflow_client(local_airflow_address(deployed.ports["8080"]), LOGIN, password)
 
 
 def sluice(deployed: Deployment, *arguments: str) -> str:
@@ -73,7 +73,7 @@ def sluice(deployed: Deployment, *arguments: str) -> str:
 
 
 def master(deployed: Deployment) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{address(deployed.ports['8081'])}/json/", timeout=10) as answer:
+    with urllib.request.urlopen(f"{local_airflow_address(deployed.ports['8081'])}/json/", timeout=10) as answer:
         told: dict[str, Any] = json.load(answer)
     return told
 
@@ -90,11 +90,11 @@ def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(deployed: 
     environment = deployed.environment("scheduler")
     settings = _settings(deployed)
     command = ["spark-submit", "--master", settings.spark_master, "--properties-file", str(settings.spark_properties)]
-    command += ["--py-files", str(zipped(settings)), str(ROOT / "tests" / "system" / "where_code_is.py")]
+    command += ["--py-files", str(write_job_code_zip(settings)), str(ROOT / "tests" / "system" / "where_code_is.py")]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    archive = zipped(settings).name
+    archive = write_job_code_zip(settings).name
     assert f"/{archive}/sluice/" in told["driver"]
     assert told["master"] == settings.spark_master
     assert told["executor_memory"] == "2g"
@@ -126,7 +126,7 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(deployed: Deployment, airfl
     assert len(finished) == before + len(STAGES)
     assert {app["state"] for app in finished} == {"FINISHED"}
     said = "\n".join(airflow.log("gym", run["dag_run_id"], "bronze", 1))
-    assert f"--py-files {zipped(settings)}" in said
+    assert f"--py-files {write_job_code_zip(settings)}" in said
 
 
 def _settings(deployed: Deployment) -> Settings:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.errors import DeclarationError
 
 DECLARED: dict[str, Any] = {"name": "gym", "description": "d", "owner": "o", "layers": ("pipelines.gym.bronze",)}
@@ -37,4 +37,4 @@ def test_nothing_is_watched_unless_declared() -> None:
 
 @pytest.mark.parametrize(("text", "days"), [("36 hours", 1.5), ("1 day", 1), ("2 weeks", 14), ("1 hour", 1 / 24)])
 def test_how_long_an_interval_is(text: str, days: float) -> None:
-    assert duration(text) == timedelta(days=days)
+    assert parse_duration(text) == timedelta(days=days)

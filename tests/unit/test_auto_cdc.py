@@ -22,9 +22,9 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import Graph, graph
-from sluice.declare.assembly.loading import _declarations
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.declare.assembly.loading import _collect_declarations
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.errors import DeclarationError
 from sluice.runs import modes
@@ -53,7 +53,7 @@ def target(name: str = "members", **options: Any) -> Any:
 
 
 def of(*declared: Any, **options: Any) -> Graph:
-    return graph(replace(PIPELINE, **options), [PEOPLE, VISITORS, *declared])
+    return build_declaration_graph(replace(PIPELINE, **options), [PEOPLE, VISITORS, *declared])
 
 
 def test_a_target_is_a_view_over_a_change_log_that_lies_among_the_records_of_the_pipeline(tmp_path: Path) -> None:
@@ -171,14 +171,16 @@ def test_a_module_declares_the_targets_that_it_makes_and_no_others() -> None:
     here, elsewhere = target(), target("other")
     module = ModuleType(__name__)
     module.__dict__.update(members=here, more=[replace(elsewhere, declared_in="somewhere.else")])
-    assert _declarations(module) == [here]
+    assert _collect_declarations(module) == [here]
     assert here.module == __name__
 
 
 def test_what_decides_on_rows_changes_the_fingerprints_and_what_does_not_leaves_them() -> None:
     def marks(**options: Any) -> tuple[str, str]:
         found = of(target(**options))
-        return fingerprint(found.tables["members_changes"]), fingerprint(found.views["members"])
+        return compute_declaration_fingerprint(found.tables["members_changes"]), compute_declaration_fingerprint(
+            found.views["members"]
+        )
 
     first = marks()
     assert marks() == first
@@ -197,14 +199,14 @@ def test_a_target_goes_by_the_feeds_that_are_there_and_waits_for_the_first() -> 
     there = view.over(["members_truncates_people", "members_changes_visitors"])
     assert there is not None
     assert there.reads == ("members_changes_visitors", "members_truncates_people")
-    assert fingerprint(there) == fingerprint(view)
+    assert compute_declaration_fingerprint(there) == compute_declaration_fingerprint(view)
     assert view.over(view.reads) is view
 
 
 def test_a_target_is_made_anew_from_its_feed_and_replayed_with_its_log() -> None:
     found = of(target(), materialized_view(reads="members", keys="id", name="ages")(changes))
-    assert modes.concerned(found, "refresh", ["members"]) == {"members_changes", "members", "ages"}
-    assert modes.concerned(found, "replay", ["members"]) == {"people", "members_changes", "members"}
+    assert modes.find_concerned_tables(found, "refresh", ["members"]) == {"members_changes", "members", "ages"}
+    assert modes.find_concerned_tables(found, "replay", ["members"]) == {"people", "members_changes", "members"}
 
 
 def test_all_of_a_target_is_declared_as_tables_and_views() -> None:
@@ -227,7 +229,7 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         target("f", reads=("people", "visitors")),
         target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
     ]
-    found = transforms.examine(spark, settings, graph(PIPELINE, [people, visitors, *declared]))
+    found = transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, [people, visitors, *declared]))
     assert found.mistakes == [
         "Table 'a': keys names 'idd', no column of what it reads. Did you mean 'id'?",
         "Table 'b': sequence_by names 'att', no column of what it reads. Did you mean 'at'?",

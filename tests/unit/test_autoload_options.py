@@ -13,7 +13,7 @@ from sluice.errors import UsageError
 
 
 def source(source_format: str = "json", /, **said: Any) -> Source:
-    return options.source("visits", "in", source_format, said)
+    return options.build_autoload_source("visits", "in", source_format, said)
 
 
 def test_without_options_it_is_the_source_that_a_name_alone_declares() -> None:

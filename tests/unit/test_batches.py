@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.flows.progress import batches
-from sluice.flows.progress.batches import Range
+from sluice.flows.progress.batches import VersionRange
 from sluice.flows.progress.checkpoints import Checkpoint
 
 TABLES = {"a": "id-a", "b": "id-b"}
@@ -35,16 +35,18 @@ def _offsets(folder: Path, batch: int, watermark: int, *ends: tuple[str, int, in
 
 
 def test_which_versions_a_batch_takes(checkpoint: Checkpoint) -> None:
-    assert batches.ranges(checkpoint, 0, TABLES) == {"a": Range(None, 0), "b": Range(None, 4)}
-    assert batches.ranges(checkpoint, 1, TABLES) == {}
-    assert batches.ranges(checkpoint, 2, TABLES) == {"a": Range(1, 3)}, "an index behind a version's files: all of that version"
-    assert batches.ranges(checkpoint, 3, TABLES) == {"a": Range(4, 4), "b": Range(5, 5)}
+    assert batches.read_batch_version_ranges(checkpoint, 0, TABLES) == {"a": VersionRange(None, 0), "b": VersionRange(None, 4)}
+    assert batches.read_batch_version_ranges(checkpoint, 1, TABLES) == {}
+    assert batches.read_batch_version_ranges(checkpoint, 2, TABLES) == {"a": VersionRange(1, 3)}, (
+        "an index behind a version's files: all of that version"
+    )
+    assert batches.read_batch_version_ranges(checkpoint, 3, TABLES) == {"a": VersionRange(4, 4), "b": VersionRange(5, 5)}
 
 
 def test_what_is_late_is_so_by_the_watermark_of_the_batch_before(checkpoint: Checkpoint) -> None:
-    assert [batches.watermark_of_late(checkpoint, batch) for batch in range(4)] == [0, 0, 1000, 1000]
-    assert batches.watermark(checkpoint) == 2000
+    assert [batches.read_lateness_watermark(checkpoint, batch) for batch in range(4)] == [0, 0, 1000, 1000]
+    assert batches.read_last_watermark(checkpoint) == 2000
 
 
 def test_what_no_finished_batch_has_taken(checkpoint: Checkpoint) -> None:
-    assert batches.unread(checkpoint.path, TABLES) == {"a": 4, "b": 5}
+    assert batches.read_first_unread_versions(checkpoint.path, TABLES) == {"a": 4, "b": 5}

@@ -26,7 +26,7 @@ from deltalake import write_deltalake
 from sluice.cli.erasure import certificates
 from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving, requests, scan, vault
 from sluice.erasure.control import canary, planting, stores
 from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
@@ -37,7 +37,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.lake import releases
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +59,9 @@ def note(notes: DataFrame) -> DataFrame:
 def house(settings: Settings, tmp_path: Path) -> Graph:
     # What other runs of this checkout leave below .sluice is not this test's.
     settings.__dict__["state"] = tmp_path / "state"
-    made = graph(Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (notes, note))
+    made = build_declaration_graph(
+        Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (notes, note)
+    )
     write_deltalake(made.location(settings, "note"), pa.table({"who": ["bert"], "text": ["x"]}))
     return made
 
@@ -67,11 +69,11 @@ def house(settings: Settings, tmp_path: Path) -> Graph:
 @pytest.fixture
 def request_of_her(settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
-    monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
-    made = receiving.receive(settings, house, [Identifier("who", HER)])
+    monkeypatch.setattr(planting, "enable_deletion_vectors", lambda workspace, path: None)
+    made = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
-    canary.plant(workspace, [made])
-    requests.advance(settings, "house", made, requests.PHYSICALLY)
+    canary.plant_canary(workspace, [made])
+    requests.advance_request_state(settings, "house", made, requests.PHYSICALLY)
     return made.request
 
 
@@ -83,11 +85,11 @@ def _erase(settings: Settings, request: str, *kept: str) -> None:
 
 
 def _canary(settings: Settings, request: str) -> Path:
-    return canary.root(settings, "house", requests.one(settings, "house", request).control)
+    return canary.locate_canary_folder(settings, "house", requests.read_erasure_request(settings, "house", request).control)
 
 
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
-    return certificate.issue(settings, house, [requests.one(settings, "house", request)])[request]
+    return certificate.issue_certificates(settings, house, [requests.read_erasure_request(settings, "house", request)])[request]
 
 
 def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings, house: Graph, request_of_her: str) -> None:
@@ -95,59 +97,63 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
     assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
-    assert requests.one(settings, "house", request_of_her).state == requests.CERTIFIED
+    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.CERTIFIED
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
     assert "holds, one of the identifiers looked for, in the forms listed below" in page, "and no more than that is proved"
     for text in (page, made.path.read_text()):
-        assert HER not in text and canary.identifiers(settings, "house", request_of_her)[0].value not in text
+        assert HER not in text and canary.read_canary_identifiers(settings, "house", request_of_her)[0].value not in text
 
     again = _issue(settings, house, request_of_her)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
-    assert checking.verify(settings, made.path, house) == {
+    assert checking.verify_certificate(settings, made.path, house) == {
         "certificate": made.path.name, "hash": True, "seal": True, "page": True, "chain": True, "head": True, "kept": None,
         "issued": "PASS", "verdict": "PASS", "differs": [],
     }  # fmt: skip
     late = settings.landing / "house" / "notes" / "late.jsonl.gz"
     late.parent.mkdir(parents=True)
     late.write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
-    report = checking.verify(settings, made.path, house)
+    report = checking.verify_certificate(settings, made.path, house)
     assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
     failed = _issue(settings, house, request_of_her)
-    assert failed.verdict == "FAIL" and requests.one(settings, "house", request_of_her).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(settings, "house", request_of_her).state == requests.FAILED
     assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
 
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
-    assert checking.verify(settings, made.path)["hash"] is False
-    assert checking.verify(settings, again.path)["chain"] is False
+    assert checking.verify_certificate(settings, made.path)["hash"] is False
+    assert checking.verify_certificate(settings, again.path)["chain"] is False
 
 
 def test_who_is_certified_late_is_looked_for_again_all_the_same(settings: Settings, house: Graph, request_of_her: str) -> None:
     _erase(settings, request_of_her)
     soon = (datetime.now(UTC) + timedelta(days=2)).isoformat()
-    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    vault.store_vault_entry(
+        settings, "house", request_of_her, vault.read_vault_identifiers(settings, "house", request_of_her), soon
+    )
     made = _issue(settings, house, request_of_her)
-    until = str(vault.expires_at(settings, "house", request_of_her))
+    until = str(vault.read_vault_expiry(settings, "house", request_of_her))
     assert made.verdict == "PASS" and datetime.fromisoformat(until) > datetime.now(UTC) + timedelta(days=40)
     assert made.record["exceptions"][0]["until"] == until, "the certificate says so"
-    vault.keep(settings, "house", request_of_her, vault.read(settings, "house", request_of_her), soon)
+    vault.store_vault_entry(
+        settings, "house", request_of_her, vault.read_vault_identifiers(settings, "house", request_of_her), soon
+    )
     _issue(settings, house, request_of_her)
-    assert vault.expires_at(settings, "house", request_of_her) == soon, "only the first one is followed by a second look"
+    assert vault.read_vault_expiry(settings, "house", request_of_her) == soon, "only the first one is followed by a second look"
 
 
 def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
     settings: Settings, house: Graph, request_of_her: str
 ) -> None:
     _erase(settings, request_of_her)
-    key = secrets.key(settings)
+    key = secrets.read_secret_key(settings)
     told = {"tables": {"note": {"pseudonyms": {"who": "who"}}}}
     for person, verdict in (("bert-meier-0815", "PASS"), (HER, "FAIL")):
-        begun = releases.begin(settings, "house", told)
+        begun = releases.begin_release(settings, "house", told)
         release = replace(begun, said=told)
-        releases.keep(release)
-        listed = str(pseudonym(key, "who", person))
-        write_deltalake(str(release.folder / "note"), pa.table({"who": [pseudonym(key, release.domain, listed)]}))
+        releases.write_release_manifest(release)
+        listed = str(compute_pseudonym(key, "who", person))
+        write_deltalake(str(release.folder / "note"), pa.table({"who": [compute_pseudonym(key, release.domain, listed)]}))
         made = _issue(settings, house, request_of_her)
         assert made.verdict == verdict
     assert {(hit["root"], hit["kind"]) for hit in made.record["stamps"]["physical"]["hits"]} == {("released", "of a release")}
@@ -160,33 +166,33 @@ def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Setting
     late.write_text(json.dumps({"who": HER}))
     first, last = (_issue(settings, house, request_of_her) for _ in range(2))
     assert (last.verdict, last.path.stem) == ("FAIL", f"{request_of_her}-2")
-    fine = checking.verify(settings, last.path)
+    fine = checking.verify_certificate(settings, last.path)
     assert [fine[name] for name in ("hash", "seal", "page", "chain", "head")] == [True] * 5
 
     # Whoever changes the last one can make its hash anew, but not its seal; a copy beside the chain is not in it.
     forged = {**last.record, "verdict": "PASS"}
-    forged["hash"] = chain.hash_of(forged)
+    forged["hash"] = chain.compute_record_hash(forged)
     copied = first.path.parent.parent / "copy.json"
     copied.write_text(json.dumps(forged))
-    report = checking.verify(settings, copied)
+    report = checking.verify_certificate(settings, copied)
     assert (report["hash"], report["seal"], report["page"], report["chain"]) == (True, False, False, False)
 
     page = last.path.with_suffix(".html")
     page.write_text(page.read_text().replace("FAIL", "PASS"))
-    assert checking.verify(settings, last.path)["page"] is False
+    assert checking.verify_certificate(settings, last.path)["page"] is False
     last.path.unlink()
-    report = checking.verify(settings, first.path)
+    report = checking.verify_certificate(settings, first.path)
     assert (report["seal"], report["chain"], report["head"]) == (True, True, False)
     assert _issue(settings, house, request_of_her).path.name == last.path.name
-    secrets.find(settings, "certificate.key").unlink()  # type: ignore[union-attr]
+    secrets.find_secret(settings, "certificate.key").unlink()  # type: ignore[union-attr]
     with pytest.raises(UsageError, match=r"The secret 'certificate\.key' is not in"):
-        checking.verify(settings, first.path)
+        checking.verify_certificate(settings, first.path)
 
 
 def _first_format(record: dict[str, Any], key: bytes | None) -> dict[str, Any]:
     """A record as it was issued before there were signatures: sealed by an HMAC with a key, or not at all."""
     old = {name: value for name, value in record.items() if name not in ("page", "signature")} | {"format": 1}
-    old["hash"] = chain.hash_of(old)
+    old["hash"] = chain.compute_record_hash(old)
     if key is not None:
         page = record["page"]
         old |= {"page": page, "seal": hmac.new(key, f"{old['hash']}\n{page}".encode(), hashlib.sha256).hexdigest()}
@@ -206,7 +212,7 @@ def test_no_certificate_without_its_seal_holds_and_none_is_shown(
     late.write_text(json.dumps({"who": HER}))
     made = _issue(settings, house, request_of_her)
     assert made.verdict == "FAIL"
-    shown = checking.latest_verified(settings, "house", request_of_her)
+    shown = checking.read_verified_certificate(settings, "house", request_of_her)
     assert shown is not None and shown.record["hash"] == made.record["hash"]
     page, parts = made.path.with_suffix(".html").read_text(), ("hash", "seal", "page", "chain", "head")
 
@@ -221,28 +227,28 @@ def test_no_certificate_without_its_seal_holds_and_none_is_shown(
         {**better, "format": True},
     ]
     for record in forged:
-        record["hash"] = chain.hash_of(record)
+        record["hash"] = chain.compute_record_hash(record)
         made.path.write_text(json.dumps(record))
-        report = checking.verify(settings, made.path, house)
+        report = checking.verify_certificate(settings, made.path, house)
         assert report["seal"] is False and report["issued"] is None and report["verdict"] is None, (
             "nothing of it is told, nor scanned for"
         )
         with pytest.raises(SluiceError, match=r"is not shown.*seal"):
-            checking.latest_verified(settings, "house", request_of_her)
+            checking.read_verified_certificate(settings, "house", request_of_her)
         # What a forged record tells of the control is not believed either.
-        assert certificate._before(settings, "house", request_of_her) is None
+        assert certificate._find_earlier_control_counts(settings, "house", request_of_her) is None
 
     # Of before there were signatures: sealed with the key it holds, and without its key it was issued by nobody.
-    key = secrets.key(settings, "certificate.key")
+    key = secrets.read_secret_key(settings, "certificate.key")
     made.path.write_text(json.dumps(_first_format(made.record, key)))
     made.path.with_suffix(".html").write_text(page)
-    assert [checking.verify(settings, made.path)[part] for part in parts] == [True] * 5
+    assert [checking.verify_certificate(settings, made.path)[part] for part in parts] == [True] * 5
     made.path.write_text(json.dumps(_first_format(made.record, None)))
-    secrets.find(settings, "certificate.key").unlink()  # type: ignore[union-attr]
-    report = checking.verify(settings, made.path)
+    secrets.find_secret(settings, "certificate.key").unlink()  # type: ignore[union-attr]
+    report = checking.verify_certificate(settings, made.path)
     assert [report[part] for part in parts] == [True, None, None, True, True] and not checking.is_as_issued(report)
     with pytest.raises(SluiceError, match="before certificates were sealed"):
-        checking.latest_verified(settings, "house", request_of_her)
+        checking.read_verified_certificate(settings, "house", request_of_her)
 
 
 def test_an_auditor_checks_certificates_and_can_make_none(
@@ -250,12 +256,12 @@ def test_an_auditor_checks_certificates_and_can_make_none(
 ) -> None:
     first, last = (_issue(settings, house, request_of_her) for _ in range(2))
     pem = tmp_path / "certificate.pem"
-    pem.write_text(signatures.public_key_text(settings))
+    pem.write_text(signatures.export_public_key(settings))
     copies = tmp_path / "copies"
     shutil.copytree(first.path.parent, copies)
-    public, head = signatures.read_public_key(pem), chain.read_head(chain.head_text(last.record))
+    public, head = signatures.read_public_key(pem), chain.parse_chain_head(chain.format_chain_head(last.record))
     elsewhere = replace(settings, lake=str(tmp_path / "none"), secrets=tmp_path / "no secrets")
-    report = checking.verify(elsewhere, copies / first.path.name, None, public, head)
+    report = checking.verify_certificate(elsewhere, copies / first.path.name, None, public, head)
     assert checking.is_as_issued(report) and (report["seal"], report["head"], report["kept"]) == (True, None, True)
     assert not (tmp_path / "no secrets").exists(), "no key is made by looking"
 
@@ -268,38 +274,38 @@ def test_an_auditor_checks_certificates_and_can_make_none(
 
     # A chain that is cut at its end: only who has kept its head can tell, or whose requests tell of it.
     (copies / last.path.name).unlink()
-    assert checking.is_as_issued(checking.verify(elsewhere, copies / first.path.name, None, public))
-    report = checking.verify(elsewhere, copies / first.path.name, None, public, head)
+    assert checking.is_as_issued(checking.verify_certificate(elsewhere, copies / first.path.name, None, public))
+    report = checking.verify_certificate(elsewhere, copies / first.path.name, None, public, head)
     assert report["kept"] is False and not checking.is_as_issued(report)
 
     # A later one that was changed is found out from an earlier one, too.
     changed = {**last.record, "verdict": "PASS"} | {"hash": last.record["hash"]}
-    (copies / last.path.name).write_text(json.dumps({**changed, "hash": chain.hash_of(changed)}))
-    assert checking.verify(elsewhere, copies / first.path.name, None, public)["head"] is False
+    (copies / last.path.name).write_text(json.dumps({**changed, "hash": chain.compute_record_hash(changed)}))
+    assert checking.verify_certificate(elsewhere, copies / first.path.name, None, public)["head"] is False
     assert subprocess.run(by_hand, capture_output=True, check=False).returncode == 1
     last.path.write_text((copies / last.path.name).read_text())
     _note_of_certificate_cut(settings, request_of_her)
-    assert checking.verify(settings, first.path)["head"] is False
+    assert checking.verify_certificate(settings, first.path)["head"] is False
 
     pem.write_text("no key")
     with pytest.raises(UsageError, match=r"no public key in PEM.*sluice erase public-key"):
         signatures.read_public_key(pem)
     with pytest.raises(UsageError, match="--head takes what was printed"):
-        chain.read_head("7:abc")
+        chain.parse_chain_head("7:abc")
 
 
 def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one_is_no_pass(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(certificates.Settings, "current", lambda: settings)
-    monkeypatch.setattr(certificates, "pipeline_names", lambda _: ["house"])
-    monkeypatch.setattr(certificates, "known_pipeline", lambda _, name: name)
-    monkeypatch.setattr(certificates, "load", lambda *_: house)
-    monkeypatch.setattr(own_lease, "held", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(certificates, "list_pipeline_names", lambda _: ["house"])
+    monkeypatch.setattr(certificates, "require_known_pipeline", lambda _, name: name)
+    monkeypatch.setattr(certificates, "load_declaration_graph", lambda *_: house)
+    monkeypatch.setattr(own_lease, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
     with pytest.raises(SluiceError, match="says FAIL") as failed:
         certificates.certificate(request_of_her, new=True)  # the control is there still
     assert failed.value.exit_code == 1
-    (made,) = certificate.all_of(settings, "house", request_of_her)
+    (made,) = certificate.read_certificates(settings, "house", request_of_her)
     printed = capsys.readouterr().out
     assert "FAIL" in printed and f"Head of the chain, to be kept elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
     certificates.certificate(request_of_her)
@@ -317,9 +323,9 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
 def test_a_scan_before_the_erasure_is_over_does_not_end_it(
     settings: Settings, house: Graph, request_of_her: str, state: requests.State
 ) -> None:
-    requests.advance(settings, "house", request_of_her, state)
+    requests.advance_request_state(settings, "house", request_of_her, state)
     made = _issue(settings, house, request_of_her)
-    now = requests.one(settings, "house", request_of_her)
+    now = requests.read_erasure_request(settings, "house", request_of_her)
     assert (made.verdict, now.state, now.history[-1].state) == ("FAIL", state, "scanned")
 
 
@@ -328,7 +334,7 @@ def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(set
     folder.mkdir(parents=True, exist_ok=True)
     text = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     other = [sys.executable, "-c", text, str(folder / "lease.lock")]
-    with own_lease.held(settings, "gym", "certificate", "Wait."):
+    with own_lease.hold_lease_without_spark(settings, "gym", "certificate", "Wait."):
         (folder / "lease.lock").read_bytes()
         assert subprocess.run(other, capture_output=True, check=False).returncode == 1
     assert subprocess.run(other, capture_output=True, check=False).returncode == 0
@@ -337,7 +343,7 @@ def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(set
 def test_no_path_that_is_a_hit_is_printed() -> None:
     hit = scan.Hit("lake", f"of/{HER}", "names", "", "who", "raw", False, 1)
     result = scan.ScanResult([hit], [scan.Unread("lake", f"of/{HER}/a.bin", "why"), scan.Unread("lake", "b.bin", "why")])
-    told = certificates._as_json(result, 1, [])
+    told = certificates._scan_as_json(result, 1, [])
     assert HER not in repr(told) and [one["file"] for one in told["unread"]] == ["(its name is a hit)", "b.bin"]
 
 
@@ -363,11 +369,11 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
     monkeypatch.setitem(opening._STREAMS, "gzip", lambda stream: iter(()))
     blind = _issue(settings, house, request_of_her)
     assert blind.verdict == "INCONCLUSIVE" and "archive, gzip" in blind.record["control"]["why"]
-    assert requests.one(settings, "house", request_of_her).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.PHYSICALLY
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
-    request = receiving.receive(settings, house, [Identifier("who", HER)]).request
+    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
     unplanted = _issue(settings, house, request)
     assert (unplanted.verdict, unplanted.record["control"]["why"]) == (
         "INCONCLUSIVE",
@@ -378,7 +384,7 @@ def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(setting
     odd.write_bytes(bytes(range(256)))
     unread = _issue(settings, house, request)
     assert [one["reason"] for one in unread.record["stamps"]["physical"]["unread"]] == ["no decoder knows this kind of file"]
-    assert unread.record["undeclared"] == [{"root": "lake", "path": stamps.hashing(settings, "house")("left/odd.bin")}]
+    assert unread.record["undeclared"] == [{"root": "lake", "path": stamps.make_path_hasher(settings, "house")("left/odd.bin")}]
 
 
 def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_to_be_there(
@@ -395,7 +401,7 @@ def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_
     passed = _issue(settings, said, request_of_her)
     assert passed.verdict == "PASS" and passed.record["undeclared"] == []
     assert "'lake/by_hand', which is no table of the pipeline's and said to be there" in repr(passed.record["exceptions"])
-    assert checking.verify(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
+    assert checking.verify_certificate(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
     with pytest.raises(DeclarationError, match="also_here takes paths below its folders"):
         replace(house.pipeline, also_here="vault/x")
 
@@ -413,7 +419,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     ]
     theirs += [landing / "_archive/notes" / name for name in ("1.jsonl", "7.1.jsonl")]
     strange = {"landing": ["notes/readme.txt", "others/1.jsonl", "_archive/old/1.jsonl"], "released": ["by_hand/x", "1/extra/x"]}
-    releases.begin(settings, "house", {})
+    releases.begin_release(settings, "house", {})
     roots = {"landing": landing, "released": released}
     for path in (*theirs, *(roots[root] / name for root, names in strange.items() for name in names)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -421,7 +427,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     (landing / "notes" / "_SUCCESS").touch()
     long_ago = time.time() - 16 * 60
     os.utime(landing / "notes" / "1.jsonl", (long_ago, long_ago))
-    found = {(one.root, one.path) for one in undeclared.found(settings, made)}
+    found = {(one.root, one.path) for one in undeclared.find_undeclared_paths(settings, made)}
     assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
         ("released", "by_hand"),
         ("released", "1/extra"),
@@ -431,7 +437,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     assert _issue(settings, said, request_of_her).verdict == "PASS"
     # Nobody goes on writing a part of a file that has not grown for long.
     os.utime(landing / "notes" / "2.jsonl.part", (long_ago, long_ago))
-    assert [one.path for one in undeclared.found(settings, said)] == ["notes/2.jsonl.part"]
+    assert [one.path for one in undeclared.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
@@ -439,7 +445,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
 ) -> None:
     _erase(settings, request_of_her)
     deliveries = settings.bookkeeping("house", "deliveries")
-    ledger.append_numbered(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.DELIVERED}]], 0, "run")
+    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.DELIVERED}]], 0, "run")
     made = _issue(settings, house, request_of_her)
     unread = made.record["stamps"]["physical"]["unread"]
     assert made.verdict == "INCONCLUSIVE" and [one["root"] for one in unread] == ["landing"]
@@ -447,7 +453,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     for folder in ("others", "notes"):
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
-    ledger.append_numbered(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.GONE}]], 1, "run")
+    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.GONE}]], 1, "run")
     also = replace(house.pipeline, also_here=("landing/others",))
     assert _issue(settings, replace(house, pipeline=also), request_of_her).verdict == "PASS"
 
@@ -456,8 +462,11 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _erase(settings, request_of_her)
-    others = [receiving.receive(settings, house, [Identifier("who", name)]) for name in ("cleo-meier-77", "dora-meier-78")]
-    note = requests.note
+    others = [
+        receiving.receive_erasure_request(settings, house, [Identifier("who", name)])
+        for name in ("cleo-meier-77", "dora-meier-78")
+    ]
+    note = requests.add_request_event
 
     def broken(*of: Any) -> None:
         if of[2] == others[0].request:
@@ -465,27 +474,29 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
         note(*of)
 
     # Her certificate is written already when noting that fails: the next one must follow it in the chain.
-    monkeypatch.setattr(certificate.requests, "note", broken)
-    asked = [others[0], others[1], requests.one(settings, "house", request_of_her)]
-    with pytest.raises(certificate.NotIssued, match="its file is broken") as some:
-        certificate.issue(settings, house, asked)
+    monkeypatch.setattr(certificate.requests, "add_request_event", broken)
+    asked = [others[0], others[1], requests.read_erasure_request(settings, "house", request_of_her)]
+    with pytest.raises(certificate.CertificatesNotIssued, match="its file is broken") as some:
+        certificate.issue_certificates(settings, house, asked)
     assert set(some.value.made) == {others[1].request, request_of_her} and set(some.value.errors) == {others[0].request}
     assert some.value.made[request_of_her].verdict == "PASS"
-    assert checking.verify(settings, some.value.made[request_of_her].path, house)["chain"] is True
+    assert checking.verify_certificate(settings, some.value.made[request_of_her].path, house)["chain"] is True
     assert [one.record["number"] for one in some.value.made.values()] == [2, 3]
 
 
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    requests.advance(settings, "house", request_of_her, requests.LOGICALLY, physical_due_at=later)
+    requests.advance_request_state(settings, "house", request_of_her, requests.LOGICALLY, physical_due_at=later)
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "PASS", "DUE")
-    assert requests.one(settings, "house", request_of_her).state == requests.LOGICALLY
+    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.LOGICALLY
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
-    request = receiving.receive(settings, house, [Identifier("who", HER)]).request
-    vault.add(settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")])
+    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
+    vault.add_vault_identifiers(
+        settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
+    )
     write_deltalake(
         house.location(settings, "note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
     )
@@ -495,8 +506,10 @@ def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, hous
 
 def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Graph, request_of_her: str) -> None:
     _erase(settings, request_of_her)
-    made_up = [one for one in vault.read(settings, "house", request_of_her) if one.domain != "who"]
-    vault.replace(settings, "house", request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up])
+    made_up = [one for one in vault.read_vault_identifiers(settings, "house", request_of_her) if one.domain != "who"]
+    vault.replace_vault_identifiers(
+        settings, "house", request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up]
+    )
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE")
     assert (
@@ -506,11 +519,11 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 
 
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
-    request = receiving.receive(settings, house, [Identifier("who", HER)])
+    request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
-    vault.add(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
-    assert (sought.of(settings, house, [request])).shared == {request.request: 0}
-    (entry,) = requests.subjects_of(settings, house, [Identifier("who", "badge-00a7f3")])
+    vault.add_vault_identifiers(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
+    assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
+    (entry,) = requests.pseudonymise_subjects(settings, house, [Identifier("who", "badge-00a7f3")])
     row = {
         "domain": ["who"],
         "pseudonym": [entry.pseudonym],
@@ -519,9 +532,9 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     }
     path = settings.bookkeeping("house", "suppression")
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
-    assert (sought.of(settings, house, [request])).shared == {request.request: 0}
+    assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
-    found = sought.of(settings, house, [request])
+    found = sought.collect_sought_needles(settings, house, [request])
     assert found.shared == {request.request: 1}
     march = round(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1e6)
     assert [one.times for one in found.person if one.times] == [((None, march),)]
@@ -531,12 +544,14 @@ def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_know
     coded = Source(
         name="coded", format="csv", path="in/coded", delimiter="|", header=False, schema="n STRING, who STRING", subject="who"
     )
-    made = graph(Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (coded,))
+    made = build_declaration_graph(
+        Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (coded,)
+    )
     archived = settings.landing / "house" / "_archive" / "in" / "coded" / "b"
     archived.parent.mkdir(parents=True)
     archived.write_text("1|4711\n")
-    wanted = sought.Sought(needles.of([("who", "4711")], {"who": {"who"}}), [], 0)
-    assert [hit.path for hit in sought.looked(settings, made, wanted).hits] == ["_archive/in/coded/b"]
+    wanted = sought.SoughtNeedles(needles.build_needles([("who", "4711")], {"who": {"who"}}), [], 0)
+    assert [hit.path for hit in sought.scan_all_roots(settings, made, wanted).hits] == ["_archive/in/coded/b"]
 
 
 @pytest.mark.parametrize("kind", ["instant", "date", "text"])
@@ -546,9 +561,9 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     _erase(settings, request_of_her)
     seen = Source(name="seen", schema="badge STRING, at TIMESTAMP", subject="badge", subject_at="at")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
-    made = graph(house.pipeline, (notes, note, seen), links=(who,))
+    made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
     until = datetime(2026, 2, 1, tzinfo=UTC)
-    vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, until.isoformat())])
+    vault.add_vault_identifiers(settings, "house", request_of_her, [Identifier("badge", "17", None, until.isoformat())])
     path = made.location(settings, "seen")
     for late, verdict in ((True, "PASS"), (False, "FAIL")):
         told = until if late else until - timedelta(days=1)
@@ -558,7 +573,9 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
             "text": [told.isoformat()],
         }[kind]
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
-        issued = certificate.issue(settings, made, [requests.one(settings, "house", request_of_her)])[request_of_her]
+        issued = certificate.issue_certificates(
+            settings, made, [requests.read_erasure_request(settings, "house", request_of_her)]
+        )[request_of_her]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
 
@@ -566,20 +583,20 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
 def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bert = receiving.receive(settings, house, [Identifier("who", BERT)])
+    bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
-    both = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
-    theirs = canary.plant(workspace, both)
-    assert [one.control for one in canary.plant(workspace, theirs)] == [one.control for one in theirs]
-    requests.advance(settings, "house", bert, requests.PHYSICALLY)
+    both = [requests.read_erasure_request(settings, "house", one) for one in (request_of_her, bert.request)]
+    theirs = canary.plant_canary(workspace, both)
+    assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
+    requests.advance_request_state(settings, "house", bert, requests.PHYSICALLY)
     for request in theirs:
         _erase(settings, request.request)
     write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
-    asked = [requests.one(settings, "house", one.request) for one in theirs]
+    asked = [requests.read_erasure_request(settings, "house", one.request) for one in theirs]
     scans = []
-    run = scan.run
-    monkeypatch.setattr(scan, "run", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
-    hers, his = certificate.issue(settings, house, asked).values()
+    run = scan.scan_roots
+    monkeypatch.setattr(scan, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
+    hers, his = certificate.issue_certificates(settings, house, asked).values()
     assert [name for name in scans if name != "canary"] == ["lake"]
     assert (hers.verdict, his.verdict, his.logical) == ("PASS", "FAIL", "FAIL")
     assert his.record["previous"] == hers.record["hash"]
@@ -590,44 +607,49 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 def test_requests_that_are_carried_out_together_have_one_canary(
     settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planting, "with_vectors", lambda workspace, path: None)
+    monkeypatch.setattr(planting, "enable_deletion_vectors", lambda workspace, path: None)
     workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
-    asked = [receiving.receive(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
-    planted = canary.plant(workspace, asked)
-    assert len({one.control for one in planted}) == 1 and len(list(canary.root(settings, "house", "").iterdir())) == 1
-    assert len({tuple(canary.identifiers(settings, "house", one.request)) for one in asked}) == 1
+    asked = [receiving.receive_erasure_request(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
+    planted = canary.plant_canary(workspace, asked)
+    assert (
+        len({one.control for one in planted}) == 1
+        and len(list(canary.locate_canary_folder(settings, "house", "").iterdir())) == 1
+    )
+    assert len({tuple(canary.read_canary_identifiers(settings, "house", one.request)) for one in asked}) == 1
     # One of them was erased alone meanwhile: the other does not inherit what was erased before it.
-    requests.advance(settings, "house", asked[0], requests.LOGICALLY)
-    (alone,) = canary.plant(workspace, [requests.one(settings, "house", asked[1].request)])
+    requests.advance_request_state(settings, "house", asked[0], requests.LOGICALLY)
+    (alone,) = canary.plant_canary(workspace, [requests.read_erasure_request(settings, "house", asked[1].request)])
     assert alone.control != planted[1].control and _canary(settings, asked[0].request).exists()
-    requests.advance(settings, "house", asked[0], requests.RECEIVED)
-    planted = canary.plant(workspace, [requests.with_control(settings, "house", one.request, alone.control) for one in asked])
+    requests.advance_request_state(settings, "house", asked[0], requests.RECEIVED)
+    planted = canary.plant_canary(
+        workspace, [requests.write_request_canary(settings, "house", one.request, alone.control) for one in asked]
+    )
     assert {one.control for one in planted} == {alone.control}
     # Killed while it planted: what is not whole goes, and another is planted.
     (_canary(settings, asked[0].request) / canary.PLANTED).unlink()
-    again = canary.plant(workspace, planted)
-    assert again[0].control != planted[0].control and len(list(canary.root(settings, "house", "").iterdir())) == 1
+    again = canary.plant_canary(workspace, planted)
+    assert again[0].control != planted[0].control and len(list(canary.locate_canary_folder(settings, "house", "").iterdir())) == 1
     for request in asked:
-        requests.advance(settings, "house", request, requests.PHYSICALLY)
+        requests.advance_request_state(settings, "house", request, requests.PHYSICALLY)
     _erase(settings, asked[0].request)
     made = _issue(settings, house, asked[0].request)
     assert made.verdict == "PASS" and _canary(settings, asked[0].request).exists()
-    left = canary.root(settings, "house", "now-0")
+    left = canary.locate_canary_folder(settings, "house", "now-0")
     left.mkdir()
     assert _issue(settings, house, asked[1].request).verdict == "PASS"
     assert not _canary(settings, asked[1].request).exists() and left.exists(), "somebody may be looking for it just now"
     os.utime(left, (0, 0))
-    canary.tidy(settings, "house")
+    canary.remove_stale_canaries(settings, "house")
     assert not left.exists()
 
 
 def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Settings, house: Graph, request_of_her: str) -> None:
-    bert = receiving.receive(settings, house, [Identifier("who", BERT)])
+    bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
     seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
-    made = graph(house.pipeline, (notes, note, seen), links=(who,))
-    vault.add(settings, "house", request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")])
+    made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
+    vault.add_vault_identifiers(settings, "house", request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")])
     write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
-    asked = [requests.one(settings, "house", one) for one in (request_of_her, bert.request)]
-    hers, his = certificate.issue(settings, made, asked).values()
+    asked = [requests.read_erasure_request(settings, "house", one) for one in (request_of_her, bert.request)]
+    hers, his = certificate.issue_certificates(settings, made, asked).values()
     assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

@@ -10,7 +10,7 @@ from tests.conftest import settings_at
 
 from sluice.errors import LakeTooNew, UsageError
 from sluice.flows.progress import checkpoints
-from sluice.flows.progress.checkpoints import Checkpoint, current
+from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.runs.lease import lake_format
 
 LINE = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"isStartingVersion":false}'
@@ -36,9 +36,9 @@ def _write(checkpoint: Checkpoint, kind: str, batch: int, content: str) -> None:
 
 
 def test_a_flow_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
     finish(first)
-    again = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
+    again = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
     assert (first.rebased, again.rebased) == ("first run", None)
     assert (first.path, first.identity) == (again.path, again.identity)
 
@@ -54,83 +54,83 @@ def test_a_flow_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 def test_what_breaks_continuity_gives_a_fresh_checkpoint(
     tmp_path: Path, inputs: dict[str, str], fingerprint: str, reason: str
 ) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
-    fresh = current(str(tmp_path / "flow"), "gold_day", inputs, fingerprint)
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code")
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", inputs, fingerprint)
     assert fresh.rebased == reason
     assert fresh.identity != first.identity and not Path(first.path).exists()
 
 
 def test_a_lost_checkpoint_is_noticed_and_has_another_identity(tmp_path: Path) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     shutil.rmtree(first.path)
-    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity
 
 
 def test_a_checkpoint_of_another_flow_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     with pytest.raises(UsageError, match=r"belongs to the flow 'gold_day', not to 'gold_week'\. Move it away"):
-        current(str(tmp_path / "flow"), "gold_week", {"a": "1"})
+        open_checkpoint(str(tmp_path / "flow"), "gold_week", {"a": "1"})
 
 
 def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
     place = Path(settings.bookkeeping("gym")) / "lake.json"
     place.parent.mkdir(parents=True)
-    lake_format.check(settings, "gym")
-    lake_format.mark(settings, "gym")
-    lake_format.check(settings, "gym")
+    lake_format.check_lake_format(settings, "gym")
+    lake_format.write_lake_format(settings, "gym")
+    lake_format.check_lake_format(settings, "gym")
     place.write_text('{"format": 99}')
     with pytest.raises(LakeTooNew, match="has format 99"):
-        lake_format.check(settings, "gym")
+        lake_format.check_lake_format(settings, "gym")
 
 
 def test_a_full_first_batch_that_was_not_finished_is_full_again(tmp_path: Path) -> None:
-    finish(current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code"))
-    killed = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
+    finish(open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "code"))
+    killed = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
     begin(killed)
-    again = current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
+    again = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other")
     assert (again.identity, again.rebased) == (killed.identity, "its transform changed")
     finish(again)
-    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other").rebased is None
+    assert open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}, "other").rebased is None
 
 
 def test_why_it_would_start_anew_is_told_and_nothing_is_made(tmp_path: Path) -> None:
-    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) == "first run"
+    assert checkpoints.reason_to_rebase(str(tmp_path / "flow"), "gold_day", {"a": "1"}) == "first run"
     assert list(tmp_path.iterdir()) == []
-    finish(current(str(tmp_path / "flow"), "gold_day", {"a": "1"}))
-    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
-    assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "2"}) == "its input 'a' was made anew"
+    finish(open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}))
+    assert checkpoints.reason_to_rebase(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
+    assert checkpoints.reason_to_rebase(str(tmp_path / "flow"), "gold_day", {"a": "2"}) == "its input 'a' was made anew"
 
 
 def test_after_a_reset_a_flow_starts_anew_and_says_why(tmp_path: Path) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first)
-    checkpoints.reset(str(tmp_path / "flow"), "gold_day")
+    checkpoints.reset_checkpoint(str(tmp_path / "flow"), "gold_day")
     assert not Path(first.path).exists()
-    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was reset" and fresh.identity != first.identity
 
 
 def test_a_copy_of_a_checkpoint_and_a_link_to_it_are_refused(tmp_path: Path) -> None:
-    current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+    open_checkpoint(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
     shutil.copytree(tmp_path / "gold_day", tmp_path / "gold_copy")
     with pytest.raises(UsageError, match=r"are one and the same.*Move away the one that is a copy"):
-        current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+        open_checkpoint(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
     shutil.rmtree(tmp_path / "gold_copy")
     (tmp_path / "gold_link").symlink_to(tmp_path / "gold_day")
     with pytest.raises(UsageError, match="are one and the same"):
-        current(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
+        open_checkpoint(str(tmp_path / "gold_day"), "gold_day", {"a": "1"})
 
 
 def test_positions_in_a_table_that_is_no_input_are_refused(tmp_path: Path) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first)
     offsets = Path(first.path) / "offsets"
-    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
+    assert open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
     (offsets / "0").write_text("v1\n{}\n" + LINE % "9")
     with pytest.raises(UsageError, match=r"positions in the Delta table 9, which is no input .* Move .* away"):
-        current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+        open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
 
 
 SPOILT = {
@@ -150,16 +150,16 @@ HOW = {
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("file", SPOILT)
 def test_files_of_spark_that_are_lost_or_cut_are_named_and_the_flow_starts_anew(tmp_path: Path, file: str, how: str) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first, batches=3)
-    assert current(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
+    assert open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"}).rebased is None
     HOW[how](Path(first.path) / SPOILT[file])
     if (file, how) == ("the last commit", "missing"):  # a batch that was not done, which comes again
-        assert checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
+        assert checkpoints.reason_to_rebase(str(tmp_path / "flow"), "gold_day", {"a": "1"}) is None
         return
     why = f"its checkpoint is damaged: {first.identity}/{SPOILT[file]} is "
-    assert (checkpoints.reason(str(tmp_path / "flow"), "gold_day", {"a": "1"}) or "").startswith(why)
-    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    assert (checkpoints.reason_to_rebase(str(tmp_path / "flow"), "gold_day", {"a": "1"}) or "").startswith(why)
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert (fresh.rebased or "").startswith(why) and fresh.identity != first.identity
 
 
@@ -167,19 +167,19 @@ def test_files_of_spark_that_are_lost_or_cut_are_named_and_the_flow_starts_anew(
 def test_folders_of_spark_that_are_lost_make_the_flow_start_anew_under_another_identity(
     tmp_path: Path, gone: tuple[str, ...]
 ) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first, batches=3)
     for name in gone:
         place = Path(first.path) / name
         place.unlink() if place.is_file() else shutil.rmtree(place)
-    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased and fresh.identity != first.identity
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\x00"])
 def test_a_flow_whose_own_file_is_garbled_starts_anew(tmp_path: Path, content: str) -> None:
-    first = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first)
     (tmp_path / "flow" / "flow.json").write_text(content)
-    fresh = current(str(tmp_path / "flow"), "gold_day", {"a": "1"})
+    fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity

@@ -14,7 +14,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED
 from sluice.ingest.landing import cleaning
-from sluice.ingest.landing.cleaning import Cleaned
+from sluice.ingest.landing.cleaning import CleaningResult
 
 
 class Landing:
@@ -35,18 +35,18 @@ class Landing:
 
     def discover(self, source: Source) -> list[tuple[str, str]]:
         before = {row["delivery"] for row in self.rows()}
-        discovery.discover([source], self.landing, self.deliveries, "run")
+        discovery.discover_deliveries([source], self.landing, self.deliveries, "run")
         return [(row["event"], row["file"]) for row in self.rows() if row["delivery"] not in before]
 
     def rows(self) -> list[dict[str, Any]]:
-        return sorted(ledger.rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+        return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def judge(self, number: int, state: str = ledger.INGESTED, days: float = 10) -> None:
-        ledger.create(self.outcomes, ledger.OUTCOMES)
+        ledger.create_delivery_ledger_table(self.outcomes, ledger.OUTCOMES)
         (row,) = (row for row in self.rows() if row["delivery"] == number)
         kept = {name: row[name] for name in ("delivery", "source", "file")}
         at = datetime.now(UTC) - timedelta(days=days)
-        ledger.append(self.outcomes, [{**kept, "state": state, "recorded_at": at}], ledger.OUTCOMES, "run")
+        ledger.append_delivery_ledger_rows(self.outcomes, [{**kept, "state": state, "recorded_at": at}], ledger.OUTCOMES, "run")
 
     def ingest(self, source: Source, file: str, content: str = "{}\n", days: float = 10) -> Path:
         """Land a file, discover it, and have it ingested."""
@@ -55,8 +55,8 @@ class Landing:
         self.judge(self.rows()[-1]["delivery"], days=days)
         return path
 
-    def clean(self, source: Source) -> Cleaned:
-        return cleaning.clean(source, self.landing, self.deliveries, self.outcomes, "run")
+    def clean(self, source: Source) -> CleaningResult:
+        return cleaning.clean_landing_folder(source, self.landing, self.deliveries, self.outcomes, "run")
 
     def archived(self) -> dict[str, str]:
         root = self.landing / "_archive"
@@ -75,8 +75,8 @@ def lake(tmp_path: Path) -> Landing:
 
 def test_keep_keeps_and_reads_nothing(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lake.ingest(KEEP, "x")
-    monkeypatch.setattr(cleaning, "latest", lambda *_: pytest.fail("keep needs no ledger"))
-    assert lake.clean(KEEP) == Cleaned()
+    monkeypatch.setattr(cleaning, "read_known_files", lambda *_: pytest.fail("keep needs no ledger"))
+    assert lake.clean(KEEP) == CleaningResult()
     assert path.exists()
 
 
@@ -86,16 +86,16 @@ def test_delete_removes_what_is_ingested_long_enough_and_says_so_in_the_ledger(l
     assert (old.exists(), young.exists()) == (False, True)
     assert [(row["event"], row["file"]) for row in lake.rows()] == [(DELIVERED, "old"), (DELIVERED, "young"), (CLEANED, "old")]
     assert lake.discover(DELETE) == [], "it did not vanish"
-    assert lake.clean(DELETE) == Cleaned()
+    assert lake.clean(DELETE) == CleaningResult()
 
 
 @pytest.mark.parametrize("state", [ledger.QUARANTINED, ledger.MISSED, ledger.DISCARDED])
 def test_what_was_not_ingested_stays(lake: Landing, state: str) -> None:
     path = lake.land("x")
     lake.discover(DELETE)
-    assert lake.clean(DELETE) == Cleaned(), "no outcome yet"
+    assert lake.clean(DELETE) == CleaningResult(), "no outcome yet"
     lake.judge(1, state)
-    assert lake.clean(DELETE) == Cleaned()
+    assert lake.clean(DELETE) == CleaningResult()
     assert path.exists()
 
 
@@ -109,21 +109,21 @@ def test_a_later_outcome_counts(lake: Landing) -> None:
 def test_a_file_that_changed_since_stays(lake: Landing) -> None:
     lake.ingest(DELETE, "x")
     path = lake.land("x", '{"new": 1}\n')
-    assert lake.clean(DELETE) == Cleaned()
+    assert lake.clean(DELETE) == CleaningResult()
     lake.discover(DELETE)
-    assert lake.clean(DELETE) == Cleaned(), "its newest delivery is not ingested yet"
+    assert lake.clean(DELETE) == CleaningResult(), "its newest delivery is not ingested yet"
     assert path.read_text() == '{"new": 1}\n'
 
 
 def test_a_file_that_changes_at_the_last_moment_stays(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lake.ingest(DELETE, "x")
-    append = ledger.append_numbered
+    append = ledger.append_numbered_deliveries
 
     def and_change(*arguments: Any) -> int:
         lake.land("x", '{"new": 1}\n')
         return append(*arguments)
 
-    monkeypatch.setattr(ledger, "append_numbered", and_change)
+    monkeypatch.setattr(ledger, "append_numbered_deliveries", and_change)
     lake.clean(DELETE)
     assert path.read_text() == '{"new": 1}\n'
     assert lake.discover(DELETE) == [(DELIVERED, "x")]
@@ -143,7 +143,7 @@ def test_archive_keeps_the_tree_and_never_overwrites(lake: Landing) -> None:
 def test_a_number_behind_a_compressed_files_name_is_put_in_front_where_it_is_found(tmp_path: Path) -> None:
     for name in ("a.jsonl.gz", "a.jsonl.gz.17", "a.jsonl.GZ.17.2", "b.jsonl.17", "log.1", "17.a.jsonl.zst"):
         (tmp_path / name).write_text(name)
-    found = {cleaning.readable(path).name: path.name for path in sorted(tmp_path.iterdir())}
+    found = {cleaning.restore_archived_suffix(path).name: path.name for path in sorted(tmp_path.iterdir())}
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == found
     assert found == {
         "a.jsonl.gz": "a.jsonl.gz",
@@ -154,7 +154,7 @@ def test_a_number_behind_a_compressed_files_name_is_put_in_front_where_it_is_fou
         "17.a.jsonl.zst": "17.a.jsonl.zst",
     }
     for name in ("17.a.jsonl.gz", "17.2.a.jsonl.gz", "a.jsonl.gz.17", "a.jsonl.gz.17.2"):
-        assert "a.jsonl.gz" in cleaning.names_of(name)
+        assert "a.jsonl.gz" in cleaning.archived_file_names(name)
 
 
 def test_killed_before_the_file_is_removed_the_next_run_removes_it(lake: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_killed_before_the_file_is_removed_the_next_run_removes_it(lake: Landing
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cleaning, "_check", killed)
+        patch.setattr(cleaning, "_require_unchanged_file", killed)
         with pytest.raises(KeyboardInterrupt):
             lake.clean(ARCHIVE)
     assert path.exists()

@@ -20,7 +20,7 @@ from deltalake import write_deltalake
 from tests.conftest import PLACES
 
 from sluice.cli import main
-from sluice.cli.setup import airflow_home
+from sluice.cli.setup import machine
 from sluice.ingest import ledger as tables
 from sluice.runs import ledger
 from sluice.runs.lease import holder
@@ -113,7 +113,7 @@ def test_what_typer_refuses_exits_with_two(call: Call) -> None:
 def test_a_failure_that_is_nobodys_mistake_exits_with_one_and_shows_no_trace(
     call: Call, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "tables", lambda *_: 1 / 0)
+    monkeypatch.setattr(ledger, "list_pipeline_tables", lambda *_: 1 / 0)
     code, _, err = call("status", "gym")
     assert code == 1
     assert err == "sluice: ZeroDivisionError in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data).\n"
@@ -184,9 +184,9 @@ def test_it_starts_as_a_module_and_as_a_script() -> None:
 
 
 def test_up_says_of_every_dag_how_its_schedule_is_let_go(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(airflow_home, "running_instance", lambda settings: None)
-    monkeypatch.setattr(airflow_home, "password", lambda settings: "none")
-    monkeypatch.setattr(airflow_home.LocalAirflow, "start", lambda started: SimpleNamespace(address="http://127.0.0.1:1"))
+    monkeypatch.setattr(machine, "find_running_airflow", lambda settings: None)
+    monkeypatch.setattr(machine, "local_airflow_password", lambda settings: "none")
+    monkeypatch.setattr(machine.LocalAirflow, "start", lambda started: SimpleNamespace(address="http://127.0.0.1:1"))
     code, out, _ = call("up")
     dags = sorted(path.stem for path in (Settings.current().root / "dags").glob("*.py"))
     assert (code, sorted(re.findall(r"dags unpause (\w+)", out))) == (0, dags)
@@ -254,17 +254,17 @@ def test_a_process_that_ended_holds_no_lease(settings: Settings) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     describe_holder(settings, ended.pid, datetime.now(UTC))
-    assert holder.of(settings, "gym") is None
+    assert holder.find_lease_holder(settings, "gym") is None
 
 
 def test_a_process_that_only_got_the_same_number_holds_no_lease(settings: Settings) -> None:
     describe_holder(settings, os.getpid(), datetime.now(UTC) - timedelta(days=365))
-    assert holder.of(settings, "gym") is None
+    assert holder.find_lease_holder(settings, "gym") is None
 
 
 def test_the_holder_on_another_host_is_believed(settings: Settings) -> None:
     describe_holder(settings, 2**22 + 1, datetime.now(UTC), host="elsewhere")
-    assert holder.of(settings, "gym") is not None
+    assert holder.find_lease_holder(settings, "gym") is not None
 
 
 def outcome(delivery: int, file: str, modified: int, sha256: str, state: str = "ingested") -> dict[str, object]:
@@ -290,7 +290,7 @@ def test_of_a_file_that_is_replaced_one_delivery_counts(
     deliveries = [{"event": "delivered", **{n: row[n] for n in ("delivery", "source", "file")}} for row in outcomes]
     write_deltalake(settings.bookkeeping("gym", "deliveries"), pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
     write_deltalake(settings.bookkeeping("gym", "outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
-    found = ledger.deliveries(settings, "gym", replacing=replacing)
+    found = ledger.read_delivery_ledger(settings, "gym", replacing=replacing)
     assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
 
 
@@ -309,9 +309,9 @@ def test_status_check_fails_while_a_file_is_missed(
 
     def deliver(number: int, event: str = "delivered", state: str = "", **values: object) -> None:
         row = {"source": "registrations", "file": "a.csv", "event": event, "size": 1, **values}
-        tables.append_numbered(deliveries, [[{**row, "modified_at": datetime.fromtimestamp(1, UTC)}]], number - 1, "r")
+        tables.append_numbered_deliveries(deliveries, [[{**row, "modified_at": datetime.fromtimestamp(1, UTC)}]], number - 1, "r")
         if state:
-            tables.append(outcomes, [outcome(number, "a.csv", 1, "x", state)], tables.OUTCOMES, "r")
+            tables.append_delivery_ledger_rows(outcomes, [outcome(number, "a.csv", 1, "x", state)], tables.OUTCOMES, "r")
 
     steps: list[tuple[dict[str, Any], bool]] = [
         ({"event": "unopened", "reason": "the file cannot be opened: Permission denied"}, True),
@@ -323,7 +323,7 @@ def test_status_check_fails_while_a_file_is_missed(
         deliver(number, **values)
         code, printed = status()
         assert (code, "tried again by every run" in printed) == (int(is_missed), is_missed), values
-    assert [row["state"] for row in ledger.deliveries(settings, "gym")] == ["missed", "ingested", "missed", "vanished"]
+    assert [row["state"] for row in ledger.read_delivery_ledger(settings, "gym")] == ["missed", "ingested", "missed", "vanished"]
 
 
 BROKEN = {

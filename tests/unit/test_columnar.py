@@ -16,33 +16,33 @@ from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.ingest import formats
-from sluice.ingest.files.opening import Unreadable
-from sluice.ingest.formats import Parsed
+from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.formats import parquet as packed
 
 SOURCE = Source(name="s", format="parquet")
 RESCUE = Source(name="s", format="parquet", schema_evolution="rescue")
 MOMENT = pa.timestamp("us", tz="UTC")
 
-Read = Callable[..., Parsed]
+Read = Callable[..., ParsedBlock]
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
     """The records of a table that was written as Parquet, as one block."""
 
-    def read(table: pa.Table, schema: pa.Schema, source: Source = SOURCE, **path_values: str) -> Parsed:
+    def read(table: pa.Table, schema: pa.Schema, source: Source = SOURCE, **path_values: str) -> ParsedBlock:
         path = tmp_path / "a.parquet"
         parquet.write_table(table, path, store_schema=True)
-        blocks = list(formats.read(source, path, schema, path_values))
+        blocks = list(formats.read_file_records(source, path, schema, path_values))
         for block in blocks:
             block.rows.validate(full=True)
-        return Parsed(pa.concat_tables([block.rows for block in blocks]), blocks[0].news)
+        return ParsedBlock(pa.concat_tables([block.rows for block in blocks]), blocks[0].news)
 
     return read
 
 
-def rescued(block: Parsed) -> list[Any]:
+def rescued(block: ParsedBlock) -> list[Any]:
     return [json.loads(text) if text else None for text in block.rows["_rescued_data"].to_pylist()]
 
 
@@ -152,7 +152,7 @@ def test_names_are_those_of_a_table_and_of_the_table(read: Read) -> None:
 def test_many_rows_come_in_blocks_in_order(tmp_path: Path) -> None:
     table = pa.table({"a": list(range(300_000)), "s": [str(number) * 5 for number in range(300_000)]})
     parquet.write_table(table, tmp_path / "a", row_group_size=130_000)
-    blocks = list(formats.read(SOURCE, tmp_path / "a", table.schema, {}))
+    blocks = list(formats.read_file_records(SOURCE, tmp_path / "a", table.schema, {}))
     assert len(blocks) > 3 and max(block.rows.nbytes for block in blocks) < 12_000_000
     assert [value for block in blocks for value in block.rows["a"].to_pylist()] == table["a"].to_pylist()
     assert [value for block in blocks for value in block.rows["s"].to_pylist()] == table["s"].to_pylist()
@@ -161,43 +161,43 @@ def test_many_rows_come_in_blocks_in_order(tmp_path: Path) -> None:
 def test_what_stands_once_for_many_rows_is_unpacked_in_parts(tmp_path: Path) -> None:
     texts = pa.array(["x" * 1_000_000, None]).dictionary_encode().take(pa.array([0, 1] * 100))
     parquet.write_table(pa.table({"s": texts}), tmp_path / "a")
-    blocks = list(formats.read(SOURCE, tmp_path / "a", pa.schema([("s", pa.string())]), {}))
+    blocks = list(formats.read_file_records(SOURCE, tmp_path / "a", pa.schema([("s", pa.string())]), {}))
     assert sum(block.rows.num_rows for block in blocks) == 200 and max(block.rows.nbytes for block in blocks) < 10_000_000
-    assert packed.measure(SOURCE, tmp_path / "a")[1] > 100_000_000
+    assert packed.measure_parquet_file(SOURCE, tmp_path / "a")[1] > 100_000_000
 
 
 def test_a_file_compressed_as_a_whole_is_read(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "a")
     (tmp_path / "a.bz2").write_bytes(bz2.compress((tmp_path / "a").read_bytes()))
-    (block,) = formats.read(SOURCE, tmp_path / "a.bz2", pa.schema([("a", pa.int64())]), {})
+    (block,) = formats.read_file_records(SOURCE, tmp_path / "a.bz2", pa.schema([("a", pa.int64())]), {})
     assert block.rows["a"].to_pylist() == [1]
 
 
 def test_a_file_that_is_cut_off_says_so_when_it_is_read(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": [1]}), tmp_path / "a")
     (tmp_path / "cut").write_bytes((tmp_path / "a").read_bytes()[:-3])
-    with pytest.raises(Unreadable, match=r"^the Parquet file is cut off$"):
-        list(formats.read(SOURCE, tmp_path / "cut", pa.schema([]), {}))
+    with pytest.raises(UnreadableFile, match=r"^the Parquet file is cut off$"):
+        list(formats.read_file_records(SOURCE, tmp_path / "cut", pa.schema([]), {}))
 
 
 def test_a_line_of_text_is_a_record_and_its_end_no_part_of_it(tmp_path: Path) -> None:
     source = Source(name="s", format="text")
     (tmp_path / "a").write_bytes("\ufeff{no: json}\r\n\n caf\u00e9\rx \nlast".encode())
-    (block,) = formats.read(
+    (block,) = formats.read_file_records(
         source, tmp_path / "a", pa.schema([("value", pa.string()), ("day", pa.date32())]), {"day": "2026-01-02"}
     )
     assert block.rows["value"].to_pylist() == ["{no: json}", "", " caf\u00e9\rx ", "last"]
     assert block.rows["day"].to_pylist() == [date(2026, 1, 2)] * 4
-    (block,) = formats.read(source, tmp_path / "a", pa.schema([]), {})
+    (block,) = formats.read_file_records(source, tmp_path / "a", pa.schema([]), {})
     assert block.news == pa.struct([("value", pa.string())]) and rescued(block)[3] == {"value": "last"}
 
 
 def test_a_binary_file_is_a_record(tmp_path: Path) -> None:
     source = Source(name="s", format="binary")
     (tmp_path / "a").write_bytes(b"\0\xff\n")
-    (block,) = formats.read(source, tmp_path / "a", pa.schema([("content", pa.binary())]), {})
+    (block,) = formats.read_file_records(source, tmp_path / "a", pa.schema([("content", pa.binary())]), {})
     assert block.rows.to_pylist() == [{"content": b"\0\xff\n", "_rescued_data": None, "_problem": None, "_record": None}]
-    (block,) = formats.read(source, tmp_path / "a", pa.schema([]), {})
+    (block,) = formats.read_file_records(source, tmp_path / "a", pa.schema([]), {})
     assert block.news == pa.struct([("content", pa.binary())]) and rescued(block) == [{"content": "AP8K"}]
     (tmp_path / "none").write_bytes(b"")
-    assert list(formats.read(source, tmp_path / "none", pa.schema([]), {})) == []
+    assert list(formats.read_file_records(source, tmp_path / "none", pa.schema([]), {})) == []

@@ -97,7 +97,7 @@ def test_services_mount_what_they_need_and_no_more(services: dict[str, Any]) -> 
 
 
 def test_the_init_makes_every_place_that_is_mounted(services: dict[str, Any], settings: Settings) -> None:
-    deployment.make_folders(settings)
+    deployment.make_environment_folders(settings)
     made = {path.name: path.stat().st_mode & 0o777 for path in settings.landing.parent.iterdir()}
     wanted = {place.removeprefix("/data/") for service in services.values() for place in mounts(service) if "/data/" in place}
     assert wanted <= set(made)
@@ -116,7 +116,7 @@ def test_a_container_s_commands_mean_the_deployment_s_airflow(services: dict[str
 
 def test_every_secret_is_asked_for_made_and_has_no_default(tmp_path: Path) -> None:
     asked = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yaml").read_text()))
-    environment_file.write(tmp_path / ".env")
+    environment_file.write_environment_file(tmp_path / ".env")
     assert asked == set(made(tmp_path / ".env"))
     told = (ROOT / "docker-compose.yaml").read_text()
     assert [name for name in asked if re.search(rf"\$\{{{name}(:-|\}}|-)", told)] == []
@@ -135,7 +135,7 @@ def test_secrets_are_made_for_their_owner_alone_and_never_twice(tmp_path: Path) 
     assert again.returncode == 2
     assert "is there already and is kept" in again.stderr
     assert file.read_text() == content
-    assert set(made(file).values()).isdisjoint(environment_file.generated().values()), "new ones each time"
+    assert set(made(file).values()).isdisjoint(environment_file.generate_deployment_secrets().values()), "new ones each time"
 
 
 def test_neither_git_nor_the_image_takes_the_secrets() -> None:
@@ -149,7 +149,7 @@ def test_neither_git_nor_the_image_takes_the_secrets() -> None:
 def test_a_deployment_with_a_weak_secret_is_refused_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, weak: str
 ) -> None:
-    secrets = environment_file.generated()
+    secrets = environment_file.generate_deployment_secrets()
     told = {
         "POSTGRES_PASSWORD": secrets["POSTGRES_PASSWORD"],
         "AIRFLOW_ADMIN_PASSWORD": secrets["AIRFLOW_ADMIN_PASSWORD"],
@@ -162,7 +162,7 @@ def test_a_deployment_with_a_weak_secret_is_refused_before_anything_is_done(
     for key, value in (told | {name: weak}).items():
         monkeypatch.setenv(key, value)
     with pytest.raises(UsageError, match=f"^{name} is missing, short or guessable") as caught:
-        deployment.make_ready(Settings.current())
+        deployment.make_deployment_ready(Settings.current())
     assert not weak or weak not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

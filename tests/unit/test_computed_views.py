@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from sluice.declare import Pipeline, Source, TimeReach, expect, materialized_view, table, temporary_view, view
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, UsageError
-from sluice.flows.gold.probe import reaches
+from sluice.flows.gold.probe import find_input_reaches
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 from sluice.testing import run
@@ -69,7 +69,7 @@ def kept(reads: str, name: str = "stored") -> Any:
 
 
 def test_what_is_stored_above_a_view_reads_what_the_view_is_made_of() -> None:
-    made = graph(PIPELINE, ALL)
+    made = build_declaration_graph(PIPELINE, ALL)
     assert made.views["ward_day"].reads == ("stay", "person") and made.below("person") == {"ward_day"}
     assert list(made.computed) == ["named_stay", "long_stay"], "each after those that it reads"
     assert "long_stay" not in {declared.name for declared in made}, "it is no table"
@@ -78,7 +78,7 @@ def test_what_is_stored_above_a_view_reads_what_the_view_is_made_of() -> None:
 
 
 def test_personal_columns_of_a_view_are_those_of_what_it_reads_and_go_on_to_what_reads_it() -> None:
-    made = graph(PIPELINE, ALL)
+    made = build_declaration_graph(PIPELINE, ALL)
     assert set(made.computed["long_stay"].personal) == {"patient", "name", "called"}
     assert made.views["ward_day"].private == {"patient", "name", "called"}
 
@@ -104,7 +104,7 @@ WRONG = [
 @pytest.mark.parametrize(("more", "said"), WRONG)
 def test_a_view_that_nobody_could_compute_is_refused(more: Any, said: str) -> None:
     with pytest.raises(DeclarationError) as caught:
-        graph(PIPELINE, (*ALL, *more))
+        build_declaration_graph(PIPELINE, (*ALL, *more))
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1, "and once"
 
@@ -117,7 +117,7 @@ def test_a_view_is_declared_once_without_expectations_and_publishes_nothing() ->
     with pytest.raises(DeclarationError, match="reads names 1 inputs, the function takes 2"):
         view(reads="stay", name="two")(lambda a, b: a)
     with pytest.raises(DeclarationError, match="publishes the @view 'long_stay', which has no versions"):
-        graph(replace(PIPELINE, publishes=("long_stay",)), ALL)
+        build_declaration_graph(replace(PIPELINE, publishes=("long_stay",)), ALL)
 
 
 def views_in_a_loop(limits: tuple[int, ...]) -> list[Any]:
@@ -139,14 +139,18 @@ def both(a: DataFrame, b: DataFrame) -> DataFrame:
 
 def test_what_reads_a_view_has_another_fingerprint_when_the_view_has_other_code() -> None:
     def of(*limits: int) -> str:
-        return fingerprint(graph(PIPELINE, (STAYS, stay, both, *views_in_a_loop(limits))).views["both"])
+        return compute_declaration_fingerprint(
+            build_declaration_graph(PIPELINE, (STAYS, stay, both, *views_in_a_loop(limits))).views["both"]
+        )
 
     assert of(1, 2) == of(1, 2)
     assert len({of(1, 2), of(1, 3), of(3, 2), of(2, 1)}) == 4, "also of views that are made by one function"
 
     def of_text(text: str) -> str:
         read = view(name="another", reads="stay", sql=text)
-        return fingerprint(graph(PIPELINE, (STAYS, stay, read, kept("another"))).views["stored"])
+        return compute_declaration_fingerprint(
+            build_declaration_graph(PIPELINE, (STAYS, stay, read, kept("another"))).views["stored"]
+        )
 
     assert of_text("SELECT * FROM stay") == of_text("SELECT *  FROM stay -- all")
     assert of_text("SELECT * FROM stay") != of_text("SELECT ward FROM stay")
@@ -155,30 +159,32 @@ def test_what_reads_a_view_has_another_fingerprint_when_the_view_has_other_code(
 def test_the_reach_of_a_view_of_one_table_is_that_tables() -> None:
     days = TimeReach("day", after="6 days")
     week = replace(kept("another"), reach={"another": days})
-    assert graph(PIPELINE, (STAYS, stay, over("stay"), week)).views["stored"].reach == {"stay": days}
+    assert build_declaration_graph(PIPELINE, (STAYS, stay, over("stay"), week)).views["stored"].reach == {"stay": days}
     with pytest.raises(DeclarationError, match=r"'long_stay', a @view of several tables \(person, stay\)"):
-        graph(PIPELINE, (*ALL, replace(kept("long_stay"), reach={"long_stay": days})))
+        build_declaration_graph(PIPELINE, (*ALL, replace(kept("long_stay"), reach={"long_stay": days})))
 
 
 @pytest.mark.spark
 def test_the_optimiser_finds_how_far_a_change_reaches_through_a_view(spark: SparkSession) -> None:
-    made = graph(PIPELINE, ALL)
+    made = build_declaration_graph(PIPELINE, ALL)
     inputs = {"stay": "ward STRING, day DATE, patient STRING, beds INT", "person": "patient STRING, name STRING"}
     schemas = {name: spark.createDataFrame([], ddl).schema for name, ddl in inputs.items()}
-    found = reaches(spark, made.views["ward_day"], schemas)
+    found = find_input_reaches(spark, made.views["ward_day"], schemas)
     assert set(found["stay"].columns) == {"ward", "day"} and not found["person"].columns
 
 
 @pytest.mark.spark
 def test_check_looks_into_views_and_finds_their_mistakes(spark: SparkSession, settings: Settings) -> None:
-    assert transforms.examine(spark, settings, graph(PIPELINE, ALL)).mistakes == []
+    assert transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, ALL)).mistakes == []
 
     @view(reads="long_stay")
     def wrong(long: DataFrame) -> DataFrame:
         return long.select("bedz")
 
     text = view(name="text", reads="stay", sql="SELECT ward FROM stay, person")
-    (first, second) = transforms.examine(spark, settings, graph(PIPELINE, (*ALL, wrong, text))).mistakes
+    (first, second) = transforms.examine_transforms(
+        spark, settings, build_declaration_graph(PIPELINE, (*ALL, wrong, text))
+    ).mistakes
     assert first.startswith("View 'wrong': ") and "bedz" in first
     assert second.startswith("View 'text': its SQL text reads 'person', which is not in its reads.")
 

@@ -69,7 +69,7 @@ CELLS = [
     ],
 )
 def test_a_text_is_exactly_its_value_or_a_misfit(text: str, type: pa.DataType, expected: Any) -> None:
-    assert conversion.of_text(text, type) == expected
+    assert conversion.parse_text_value(text, type) == expected
 
 
 @pytest.mark.parametrize("type", TYPES, ids=str)
@@ -93,8 +93,8 @@ def test_any_array_of_cells_is_what_each_cell_is(cells: list[str | None], type: 
 
 
 def assert_as_each(cells: list[str | None], type: pa.DataType) -> None:
-    converted, misfit = conversion.from_strings(pa.array(cells, pa.string()), type)
-    values = [conversion.of_text(cell, type) for cell in cells]
+    converted, misfit = conversion.convert_json_strings(pa.array(cells, pa.string()), type)
+    values = [conversion.parse_text_value(cell, type) for cell in cells]
     assert converted.type == type
     assert misfit.to_pylist() == [value is MISFIT for value in values]
     assert converted.equals(pa.array([None if value is MISFIT else value for value in values], type))
@@ -102,11 +102,11 @@ def assert_as_each(cells: list[str | None], type: pa.DataType) -> None:
 
 @pytest.mark.parametrize("type", TYPES, ids=str)
 def test_an_empty_cell_is_null_and_no_misfit_but_in_a_string_column(type: pa.DataType) -> None:
-    converted, misfit = conversion.from_text(pa.array(["", None], pa.string()), type)
+    converted, misfit = conversion.convert_text_cells(pa.array(["", None], pa.string()), type)
     assert misfit.to_pylist() == [False, False]
     assert converted.to_pylist() == (["", None] if type == pa.string() else [None, None])
-    assert conversion.of_cell("", type) == ("" if type == pa.string() else None)
+    assert conversion.parse_cell_value("", type) == ("" if type == pa.string() else None)
 
 
 def test_the_empty_string_of_json_is_no_date() -> None:
-    assert conversion.from_strings(pa.array([""]), pa.date32())[1].to_pylist() == [True]
+    assert conversion.convert_json_strings(pa.array([""]), pa.date32())[1].to_pylist() == [True]

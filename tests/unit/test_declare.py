@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialized_view, table
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import graph
-from sluice.declare.assembly.loading import _declarations
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.loading import _collect_declarations
 from sluice.errors import DeclarationError, UsageError
 
 LAYERS = ("shop.bronze", __name__)
@@ -62,7 +62,7 @@ def test_a_decorated_function_is_still_a_function() -> None:
 )
 def test_mistakes_between_declarations(items: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message.replace("?", r"\?").replace("(", r"\(")):
-        graph(PIPELINE, items())
+        build_declaration_graph(PIPELINE, items())
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_mistakes_between_declarations(items: Any, message: str) -> None:
 )
 def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message.replace("?", r"\?")):
-        graph(replace(PIPELINE, alert_when={place: 3}), [SOURCE, declared()])
-    graph(replace(PIPELINE, alert_when={"sales.dropped": 3}), [SOURCE, declared()])
+        build_declaration_graph(replace(PIPELINE, alert_when={place: 3}), [SOURCE, declared()])
+    build_declaration_graph(replace(PIPELINE, alert_when={"sales.dropped": 3}), [SOURCE, declared()])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_mistakes_in_one_declaration(make: Any, message: str) -> None:
 
 
 def test_a_graph_knows_who_reads_whom_and_what_is_personal() -> None:
-    whole = graph(PIPELINE, [view("by_day", "sales"), SOURCE, declared(), view("by_week", "by_day")])
+    whole = build_declaration_graph(PIPELINE, [view("by_day", "sales"), SOURCE, declared(), view("by_week", "by_day")])
     assert list(whole.views) == ["by_day", "by_week"]
     assert whole.below("sales") == {"by_day", "by_week"}
     assert whole["by_week"].private == {"who", "email"}
@@ -141,23 +141,25 @@ SHOPS = "id BIGINT, who STRING, email STRING, parts STRUCT<a: INT, b: DECIMAL(10
 )
 def test_sources_that_go_into_one_table_are_of_one_kind(items: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message.replace("?", r"\?").replace("(", r"\(")):
-        graph(PIPELINE, items())
+        build_declaration_graph(PIPELINE, items())
 
 
 def test_a_schema_spelt_in_another_way_is_the_same() -> None:
     spelt = "PARTS struct<a:integer,b: decimal(10, 2)>, `email` string COMMENT 'never shown', who STRING NOT NULL, id  LONG"
-    assert graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=spelt)])
+    assert build_declaration_graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=spelt)])
     told = (
         "id BIGINT COMMENT 'which one, of all (or <none)', who: STRING, email STRING COMMENT \"it's, so to say, hers\", "
         "parts STRUCT<a INT COMMENT 'a, b', b: DECIMAL(10,2)>"
     )
-    assert graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told)])
+    assert build_declaration_graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told)])
     with pytest.raises(DeclarationError, match="column 'email' is not the same in both"):
-        graph(PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told.replace("email STRING", "email DATE"))])
+        build_declaration_graph(
+            PIPELINE, [replace(SOURCE, schema=SHOPS), north(schema=told.replace("email STRING", "email DATE"))]
+        )
 
 
 def test_a_graph_knows_which_sources_feed_a_table() -> None:
-    whole = graph(PIPELINE, [north(), declared(), SOURCE, view("by_day", "sales")])
+    whole = build_declaration_graph(PIPELINE, [north(), declared(), SOURCE, view("by_day", "sales")])
     assert list(whole.sources) == ["orders", "north"], "the one that the table is named after comes first"
     assert [source.name for source in whole.feeding("orders")] == ["orders", "north"]
     assert whole.feeding("north") == whole.feeding("orders")
@@ -181,14 +183,14 @@ def test_tables_declared_in_a_loop_have_names_of_their_own_and_are_found() -> No
     module = ModuleType(__name__)
     tables = {name: fanned_out(name, name) for name in ("sales", "returns")}
     vars(module).update(SOURCES=[SOURCE], of_kind=tables, last=tables["returns"])
-    whole = graph(PIPELINE, _declarations(module))
+    whole = build_declaration_graph(PIPELINE, _collect_declarations(module))
     assert set(whole.tables) == {"sales", "returns"}
     with pytest.raises(DeclarationError, match="lower-case snake case"):
         fanned_out("Sales", "sales")
 
 
 def test_a_fingerprint_changes_with_what_a_loop_gave_the_function() -> None:
-    prints = [fingerprint(fanned_out("sales", wanted)) for wanted in ("sale", "sale", "return")]
+    prints = [compute_declaration_fingerprint(fanned_out("sales", wanted)) for wanted in ("sale", "sale", "return")]
     assert prints[0] == prints[1] != prints[2]
 
 
@@ -235,7 +237,7 @@ def test_a_fingerprint_changes_with_the_code_that_is_called_however_it_is_reache
         (folder / "helper.py").write_text(HELPER.format(condition))
         (folder / "silver.py").write_text(call.format(shop))
         made = importlib.import_module(f"pipelines.{shop}.silver").made
-        return fingerprint(table(reads="orders", keys="id")(made)).replace(shop, "")
+        return compute_declaration_fingerprint(table(reads="orders", keys="id")(made)).replace(shop, "")
 
     import pipelines
 
@@ -261,6 +263,6 @@ def test_a_fingerprint_changes_with_the_code_and_not_with_its_layout() -> None:
         return orders.select("b")
 
     two.__name__ = three.__name__ = "one"
-    prints = [fingerprint(table(reads="orders", keys="id")(function)) for function in (one, two, three)]
+    prints = [compute_declaration_fingerprint(table(reads="orders", keys="id")(function)) for function in (one, two, three)]
     assert prints[0] == prints[1] != prints[2]
-    assert fingerprint(table(reads="orders", keys=("id", "a"))(one)) != prints[0]
+    assert compute_declaration_fingerprint(table(reads="orders", keys=("id", "a"))(one)) != prints[0]

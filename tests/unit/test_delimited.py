@@ -14,8 +14,8 @@ import pytest
 from sluice.declare import Source
 from sluice.ingest import formats
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import Unreadable
-from sluice.ingest.formats import RAGGED, cells, delimited
+from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.formats import RAGGED, delimited
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
 
 SOURCE = Source(name="orders", format="csv")
@@ -32,7 +32,7 @@ def read(tmp_path: Path) -> Read:
     def read(text: str | bytes, schema: pa.Schema = TEXT, source: Source = SOURCE, **path_values: str) -> list[tuple[Any, ...]]:
         path = tmp_path / "a.csv"
         path.write_bytes(text.encode(source.encoding) if isinstance(text, str) else text)
-        blocks = list(formats.read(source, path, schema, path_values))
+        blocks = list(formats.read_file_records(source, path, schema, path_values))
         for block in blocks:
             block.rows.validate(full=True)
             assert block.rows.schema.names == [*schema.names, *ENDS]
@@ -186,27 +186,27 @@ def test_a_quote_that_is_never_closed_is_not_waited_for_for_ever(read: Read, mon
 
 
 def test_the_first_line_of_a_file_is_read_as_its_header() -> None:
-    assert delimited.header(SOURCE, b'\n\nid,"full, name",\n1') == ("id", "full, name", "")
-    with pytest.raises(Unreadable, match=r"^the file's fields are separated by semicolons, the source declares commas$"):
-        delimited.header(SOURCE, b"id;name\n1;a\n")
-    with pytest.raises(Unreadable, match=r"^the first line is no header: one field of it is longer than 128 KiB$"):
-        delimited.header(SOURCE, b"i" * 200_000 + b",a\n")
-    with pytest.raises(Unreadable, match=r"^the first line is no header: a quoted field"):
-        delimited.header(SOURCE, b'id,"name\n1,a\n')
-    with pytest.raises(Unreadable, match=r"^the first line is longer than 1 MiB$"):
-        delimited.header(SOURCE, b"a," * (1 << 19))
+    assert delimited.read_csv_header(SOURCE, b'\n\nid,"full, name",\n1') == ("id", "full, name", "")
+    with pytest.raises(UnreadableFile, match=r"^the file's fields are separated by semicolons, the source declares commas$"):
+        delimited.read_csv_header(SOURCE, b"id;name\n1;a\n")
+    with pytest.raises(UnreadableFile, match=r"^the first line is no header: one field of it is longer than 128 KiB$"):
+        delimited.read_csv_header(SOURCE, b"i" * 200_000 + b",a\n")
+    with pytest.raises(UnreadableFile, match=r"^the first line is no header: a quoted field"):
+        delimited.read_csv_header(SOURCE, b'id,"name\n1,a\n')
+    with pytest.raises(UnreadableFile, match=r"^the first line is longer than 1 MiB$"):
+        delimited.read_csv_header(SOURCE, b"a," * (1 << 19))
 
 
 def test_rows_are_the_same_one_by_one_as_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b'1,"a ""b"""\n\n2\n   \n3,"c\nd",e\n5" x,\n6,""\n7,g'
 
     def rows() -> list[Any]:
-        found = list(cells.of(SOURCE, iter([text]), 2))
+        found = list(delimited.parse_csv_rows(SOURCE, iter([text]), 2))
         columns = [[value for rows in found for value in rows.columns[number].to_pylist()] for number in (0, 1)]
         return [columns, [problem for rows in found for problem in rows.problems.values()]]
 
     quick = rows()
-    monkeypatch.setattr(cells, "_clean", lambda *_: (0, True))
+    monkeypatch.setattr(delimited, "_find_clean_rows_end", lambda *_: (0, True))
     assert rows() == quick
     assert quick[0][0] == ["1", None, None, '5" x', "6", "7"]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from sluice.delta_log import DamagedLog, check_logs, checksum_beside, find_damage, opened_table
+from sluice.delta_log import DamagedLog, check_table_logs, checksum_file_path, find_log_damage, open_checked_table
 from sluice.ingest import ledger
 from sluice.lake import log
 
@@ -20,9 +20,9 @@ NUMBERS = pa.schema([pa.field("number", pa.int64())])
 def table(tmp_path: Path) -> Path:
     """A table of three commits below a pipeline's folder."""
     path = tmp_path / "lake" / "gym" / "_sluice" / "deliveries"
-    ledger.create(str(path), NUMBERS)
+    ledger.create_delivery_ledger_table(str(path), NUMBERS)
     for number in (1, 2):
-        ledger.append(str(path), [{"number": number}], NUMBERS, "run")
+        ledger.append_delivery_ledger_rows(str(path), [{"number": number}], NUMBERS, "run")
     return path
 
 
@@ -34,18 +34,18 @@ def seal(file: Path) -> None:
     """Write the checksum that Hadoop's file system writes beside a file of Spark's."""
     content = file.read_bytes()
     sums = [zlib.crc32(content[start : start + 512]).to_bytes(4, "big") for start in range(0, len(content), 512)]
-    checksum_beside(file).write_bytes(b"crc\x00" + (512).to_bytes(4, "big") + b"".join(sums))
+    checksum_file_path(file).write_bytes(b"crc\x00" + (512).to_bytes(4, "big") + b"".join(sums))
 
 
 def damages(table: Path) -> list[str]:
-    return [str(one).replace("0" * 19, "") for one in find_damage(str(table))]
+    return [str(one).replace("0" * 19, "") for one in find_log_damage(str(table))]
 
 
 def test_a_whole_log_is_opened(table: Path) -> None:
-    assert damages(table) == [] and opened_table(str(table)).version() == 2
+    assert damages(table) == [] and open_checked_table(str(table)).version() == 2
     seal(commit(table, 2))
     assert damages(table) == []
-    assert list(find_damage(str(table.parent / "none"))) == []
+    assert list(find_log_damage(str(table.parent / "none"))) == []
 
 
 CUTS = {
@@ -68,28 +68,34 @@ def test_a_last_commit_that_was_lost_is_refused_with_the_table_the_file_and_the_
     assert damages(table) == []  # also that what was found of this file does not outlive it
     last.write_bytes(CUTS[cut](last.read_bytes()))
     with pytest.raises(DamagedLog, match=r"table 'deliveries' \(/.*00002\.json is .*: sluice repair gym$"):
-        check_logs({"deliveries": str(table)})
-    for reads in (log.version, log.state, log.commits, log.mark, log.properties):
+        check_table_logs({"deliveries": str(table)})
+    for reads in (
+        log.latest_table_version,
+        log.read_table_state,
+        log.read_commit_history,
+        log.table_change_mark,
+        log.read_table_properties,
+    ):
         with pytest.raises(DamagedLog):
             reads(str(table))
     with pytest.raises(DamagedLog):
-        ledger.rows(str(table))
+        ledger.read_delivery_ledger_rows(str(table))
 
 
 def test_without_the_look_an_empty_commit_passes_for_one_that_did_nothing(table: Path) -> None:
     commit(table, 2).write_bytes(b"")
-    assert DeltaTable(str(table)).version() == 2 and log.exists(str(table))
+    assert DeltaTable(str(table)).version() == 2 and log.is_delta_table(str(table))
 
 
 def test_a_commit_that_is_missing_between_others_and_an_empty_one_behind_a_checkpoint_are_found(table: Path) -> None:
     for _ in range(2):
         DeltaTable(str(table)).create_checkpoint()
-        ledger.append(str(table), [{"number": 3}], NUMBERS, "run")
+        ledger.append_delivery_ledger_rows(str(table), [{"number": 3}], NUMBERS, "run")
     commit(table, 1).write_bytes(b"")
     assert damages(table) == ["_delta_log/1.json is empty"]
     commit(table, 1).unlink()  # as Delta removes what is older than a checkpoint
     assert damages(table) == []
-    ledger.append(str(table), [{"number": 4}], NUMBERS, "run")
+    ledger.append_delivery_ledger_rows(str(table), [{"number": 4}], NUMBERS, "run")
     commit(table, 4).unlink()
     assert damages(table) == ["_delta_log/4.json is missing, and later commits are there"]
 
@@ -99,5 +105,5 @@ def test_a_cut_checkpoint_is_found(table: Path) -> None:
     assert damages(table) == []
     (file,) = (table / "_delta_log").glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-1])
-    (found,) = find_damage(str(table))
+    (found,) = find_log_damage(str(table))
     assert not found.is_commit and found.version == 2 and found.what == "is cut"

@@ -11,17 +11,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import SluiceError
-from sluice.flows.writing.difference import OPERATION, Changes, beside, merge
-from sluice.flows.writing.ranges import Bounding
+from sluice.flows.writing.difference import OPERATION, MergeCounts, apply_merge_operations, join_old_and_new
+from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import log, tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = "k INT, day DATE, v INT"
 KEYS = ("k", "day")
 COLUMNS = StructType().add("k", "integer").add("day", "date").add("v", "integer")
-BY = Bounding(COLUMNS, KEYS)
+BY = BoundingColumns(COLUMNS, KEYS)
 DAY = date(2026, 11, 1)
 ROWS = [(1, DAY, 10), (2, DAY, 20), (None, DAY, 30), (3, None, None)]
 
@@ -29,7 +29,7 @@ ROWS = [(1, DAY, 10), (2, DAY, 20), (None, DAY, 30), (3, None, None)]
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> str:
     path = str(tmp_path / "table")
-    tables.create(spark, path, Shape(schema=tables.columns(SCHEMA), comment="", statistics=KEYS))
+    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(SCHEMA), comment="", statistics=KEYS))
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.format("delta").mode("append").save(path)
     return path
 
@@ -39,7 +39,7 @@ def operations(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
 
 
 def held(spark: SparkSession, path: str) -> set[tuple[object, ...]]:
-    return {tuple(row) for row in tables.read(spark, path).collect()}
+    return {tuple(row) for row in tables.read_table(spark, path).collect()}
 
 
 def changes(spark: SparkSession, path: str, version: int) -> set[tuple[object, ...]]:
@@ -48,23 +48,23 @@ def changes(spark: SparkSession, path: str, version: int) -> set[tuple[object, .
 
 
 def test_no_difference_is_no_new_version(spark: SparkSession, table: str) -> None:
-    before = log.version(table)
-    assert merge(spark, table, operations(spark), KEYS, BY) == Changes()
-    assert log.version(table) == before
+    before = log.latest_table_version(table)
+    assert apply_merge_operations(spark, table, operations(spark), KEYS, BY) == MergeCounts()
+    assert log.latest_table_version(table) == before
 
 
 def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spark: SparkSession, table: str) -> None:
-    before = log.version(table)
+    before = log.latest_table_version(table)
     wanted = operations(
         spark, ("U", None, DAY, 31), ("D", 3, None, None), ("I", 4, None, 40), ("I", None, None, 50), ("U", 1, DAY, None)
     )
-    assert merge(spark, table, wanted, KEYS, BY) == Changes(inserted=2, updated=2, deleted=1)
+    assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
     assert held(spark, table) == {(1, DAY, None), (2, DAY, 20), (None, DAY, 31), (4, None, 40), (None, None, 50)}
-    assert log.version(table) == before + 1
+    assert log.latest_table_version(table) == before + 1
 
 
 def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: str) -> None:
-    merge(spark, table, operations(spark, ("U", 1, DAY, 11), ("D", None, DAY, 30), ("I", 5, DAY, 50)), KEYS, BY)
+    apply_merge_operations(spark, table, operations(spark, ("U", 1, DAY, 11), ("D", None, DAY, 30), ("I", 5, DAY, 50)), KEYS, BY)
     assert changes(spark, table, 2) == {
         ("update_preimage", 1, 10),
         ("update_postimage", 1, 11),
@@ -75,37 +75,39 @@ def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: st
 
 @pytest.mark.parametrize("key", [1, None])
 def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(spark: SparkSession, table: str, key: int | None) -> None:
-    before = log.version(table)
+    before = log.latest_table_version(table)
     with pytest.raises(SluiceError, match=r"^1 rows have a key \(k, day\) that another row has too") as caught:
-        merge(spark, table, operations(spark, ("I", key, None, 71), ("I", key, None, 72)), KEYS, BY)
+        apply_merge_operations(spark, table, operations(spark, ("I", key, None, 71), ("I", key, None, 72)), KEYS, BY)
     assert "71" not in str(caught.value)
     assert "72" not in str(caught.value)
-    assert log.version(table) == before
+    assert log.latest_table_version(table) == before
 
 
 def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spark: SparkSession, table: str) -> None:
-    before = log.version(table)
+    before = log.latest_table_version(table)
     with pytest.raises(SluiceError, match=r"^A key came in two files\. 1 rows"):
-        merge(spark, table, operations(spark, ("X", 1, DAY, 1), ("I", 8, DAY, 1)), KEYS, BY, "A key came in two files.")
-    assert log.version(table) == before
+        apply_merge_operations(
+            spark, table, operations(spark, ("X", 1, DAY, 1), ("I", 8, DAY, 1)), KEYS, BY, "A key came in two files."
+        )
+    assert log.latest_table_version(table) == before
 
 
 def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str) -> None:
     spark.createDataFrame([(9, date(2027, 1, 1), 90)], SCHEMA).write.format("delta").mode("append").save(table)
-    merge(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, BY)
-    assert log.commits(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
-    assert "2027-01-01" in str(log.commits(table, 1)[0]["parameters"])
+    apply_merge_operations(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, BY)
+    assert log.read_commit_history(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
+    assert "2027-01-01" in str(log.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_columns_that_do_not_bound_leave_no_value_in_the_history(spark: SparkSession, table: str) -> None:
-    merge(spark, table, operations(spark, ("U", 1, DAY, 11)), KEYS, Bounding(COLUMNS, ()))
-    assert "2026" not in str(log.commits(table, 1)[0]["parameters"])
+    apply_merge_operations(spark, table, operations(spark, ("U", 1, DAY, 11)), KEYS, BoundingColumns(COLUMNS, ()))
+    assert "2026" not in str(log.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_rows_beside_each_other_meet_by_null_keys_too(spark: SparkSession) -> None:
     new = spark.createDataFrame([(1, 10), (None, 11), (3, 12)], "k INT, v INT")
     old = spark.createDataFrame([(1, 10), (None, 20), (4, 21)], "k INT, v INT")
-    both = beside(new, old, ("k",)).select(F.col("new.v"), F.col("old.v"))
+    both = join_old_and_new(new, old, ("k",)).select(F.col("new.v"), F.col("old.v"))
     assert {tuple(row) for row in both.collect()} == {(10, 10), (11, 20), (12, None), (None, 21)}
 
 
@@ -113,5 +115,5 @@ def test_rows_whose_columns_stand_in_another_order_meet_as_well(spark: SparkSess
     """A column that the transform gives since yesterday stands last in the table."""
     new = spark.createDataFrame([(1, "x", 10)], "k INT, later STRING, v INT")
     old = spark.createDataFrame([(1, 10, "y"), (2, 20, "z")], "k INT, v INT, later STRING")
-    both = beside(new, old, ("k",)).select(F.coalesce("new", "old").alias("row")).select("row.*")
+    both = join_old_and_new(new, old, ("k",)).select(F.coalesce("new", "old").alias("row")).select("row.*")
     assert {(row.k, row.later, row.v) for row in both.collect()} == {(1, "x", 10), (2, "z", 20)}

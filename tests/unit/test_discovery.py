@@ -55,14 +55,14 @@ class Folder:
     def discover(self, *sources: Source, within: Interval | None = None) -> list[tuple[str, str]]:
         """What a discovery records: event and file."""
         before = len(self.rows())
-        discovery.discover(sources, self.landing, self.deliveries, "run", within)
+        discovery.discover_deliveries(sources, self.landing, self.deliveries, "run", within)
         return [(row["event"], row["file"]) for row in self.rows()[before:]]
 
     def rows(self) -> list[dict[str, Any]]:
-        return sorted(ledger.rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
+        return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def missed(self, source: str = "a") -> list[str]:
-        return discovery.latest(self.deliveries, self.outcomes).unread_files(source)
+        return discovery.read_known_files(self.deliveries, self.outcomes).unread_files(source)
 
     def commits(self) -> list[list[str]]:
         """The files of each commit, oldest first."""
@@ -80,9 +80,9 @@ class Folder:
         """Write outcomes."""
         from datetime import UTC, datetime
 
-        ledger.create(self.outcomes, ledger.OUTCOMES)
+        ledger.create_delivery_ledger_table(self.outcomes, ledger.OUTCOMES)
         files = {row["delivery"]: row for row in self.rows()}
-        ledger.append(
+        ledger.append_delivery_ledger_rows(
             self.outcomes,
             [
                 {
@@ -298,7 +298,7 @@ def test_odd_names_are_kept_and_one_that_is_not_utf_8_is_found_again(folder: Fol
     found = folder.discover(A)
     assert [file for _, file in found] == [*names, "caf\\xe9.json"]
     for _, file in found:
-        assert listing.path_of(folder.landing / "a", file).exists()
+        assert listing.resolve_landed_path(folder.landing / "a", file).exists()
     assert folder.discover(A) == []
     Path(os.fsdecode(raw)).unlink()
     assert folder.discover(A) == [(GONE, "caf\\xe9.json")]
@@ -383,15 +383,19 @@ def test_an_older_ledger_gets_the_columns_that_it_lacks(folder: Folder) -> None:
     import pyarrow as pa
 
     older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
-    ledger.create(folder.outcomes, older)
-    assert ledger.columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
-    ledger.append(folder.outcomes, [{"delivery": 1, "source": "a", "file": "x", "state": "ingested"}], older, "run")
-    assert ledger.columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [{"delivery": 1, "read": None}]
-    ledger.create(folder.outcomes, ledger.OUTCOMES)
-    assert "read" in ledger.rows(folder.outcomes)[0]
+    ledger.create_delivery_ledger_table(folder.outcomes, older)
+    assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
+    ledger.append_delivery_ledger_rows(
+        folder.outcomes, [{"delivery": 1, "source": "a", "file": "x", "state": "ingested"}], older, "run"
+    )
+    assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [
+        {"delivery": 1, "read": None}
+    ]
+    ledger.create_delivery_ledger_table(folder.outcomes, ledger.OUTCOMES)
+    assert "read" in ledger.read_delivery_ledger_rows(folder.outcomes)[0]
     row = {"delivery": 2, "source": "a", "file": "y", "state": "ingested", "read": 7}
-    ledger.append(folder.outcomes, [row], ledger.OUTCOMES, "run")
-    found = {row["delivery"]: row["read"] for row in ledger.rows(folder.outcomes, ["delivery", "read"])}
+    ledger.append_delivery_ledger_rows(folder.outcomes, [row], ledger.OUTCOMES, "run")
+    found = {row["delivery"]: row["read"] for row in ledger.read_delivery_ledger_rows(folder.outcomes, ["delivery", "read"])}
     assert found == {1: None, 2: 7}
 
 
@@ -399,13 +403,13 @@ def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> 
     path = folder.land("a/x")
     folder.discover(A)
     row = {**folder.rows()[0], "event": CLEANED}
-    ledger.append_numbered(folder.deliveries, [[row]], 1, "run")
+    ledger.append_numbered_deliveries(folder.deliveries, [[row]], 1, "run")
     assert folder.discover(A) == []
     path.unlink()
     assert folder.discover(A) == []
     folder.land("a/x")
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == [], "at another time"
-    assert discovery.latest(folder.deliveries).of("a")["x"].event == CLEANED, "and is cleaned again"
+    assert discovery.read_known_files(folder.deliveries).of("a")["x"].event == CLEANED, "and is cleaned again"
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "x")]
 
@@ -425,7 +429,7 @@ def test_a_source_that_cannot_be_looked_at_holds_no_other_up(folder: Folder) -> 
     shutil.rmtree(folder.landing / "later")
     folder.land("a/y")
     refused: dict[str, Any] = {}
-    discovery.discover([Source(name="later"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    discovery.discover_deliveries([Source(name="later"), A], folder.landing, folder.deliveries, "run", refused=refused)
     assert list(refused) == ["later"]
     assert [(row["event"], row["file"]) for row in folder.rows()] == [(DELIVERED, "x"), (DELIVERED, "y")]
 
@@ -512,9 +516,11 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
     # Another time is no other content.
     folder.land("a/x", a)
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
-    rows = {row["delivery"]: row for row in known.deliveries_now(folder.deliveries) if row["event"] == DELIVERED}
+    rows = {row["delivery"]: row for row in known.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
     last = max(number for number, row in rows.items() if row["file"] == "x")
-    assert discovery.modified(path) == (rows[last]["size"], rows[last]["modified_at"]), "it can be read again under its number"
+    assert discovery.read_file_size_and_time(path) == (rows[last]["size"], rows[last]["modified_at"]), (
+        "it can be read again under its number"
+    )
 
 
 def test_what_was_missed_is_new_when_it_returns(folder: Folder) -> None:
@@ -580,13 +586,13 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
         folder.land(f"a/{number}")
     folder.discover(A)
     root = folder.landing / "a"
-    monkeypatch.setattr(discovery, "_device", lambda path: 4711)
+    monkeypatch.setattr(discovery, "_find_folder_device", lambda path: 4711)
     assert folder.discover(A) == [], "the same files on a copy of the disk, or a disk that has got another number"
     for number in range(3):
         path = root / f"{number}"
         os.utime(path, (1_700_000_000 + number, 1_700_000_000))
     assert {event for event, _ in folder.discover(A)} == {RETURNED}, "a copy that did not keep the times"
-    monkeypatch.setattr(discovery, "_device", lambda path: 4712)
+    monkeypatch.setattr(discovery, "_find_folder_device", lambda path: 4712)
     shutil.rmtree(root)
     folder.land("a/other")
     with pytest.raises(UsageError, match="is on another device than before"):
@@ -602,7 +608,7 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
 def test_a_folder_that_was_emptied_by_clean_source_is_not_refused(folder: Folder) -> None:
     path = folder.land("a/x")
     folder.discover(A)
-    ledger.append_numbered(folder.deliveries, [[{**folder.rows()[0], "event": CLEANED}]], 1, "run")
+    ledger.append_numbered_deliveries(folder.deliveries, [[{**folder.rows()[0], "event": CLEANED}]], 1, "run")
     path.unlink()
     assert folder.discover(A) == []
 
@@ -615,9 +621,9 @@ def test_many_files_that_vanish_from_a_folder_that_lives_are_a_warning(folder: F
             path.unlink()
         folder.land(f"a/new{len(few)}")
         warnings: dict[str, list[str]] = {}
-        discovery.discover([A], folder.landing, folder.deliveries, "run", warnings=warnings)
+        discovery.discover_deliveries([A], folder.landing, folder.deliveries, "run", warnings=warnings)
         assert bool(warnings) == (few != paths[:2])
-    assert warnings == {"a": [absence.warning(folder.landing / "a", 10, 11)]}
+    assert warnings == {"a": [absence.vanished_files_warning(folder.landing / "a", 10, 11)]}
 
 
 def test_a_link_to_itself_and_what_cannot_be_looked_at_are_refused_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -641,9 +647,9 @@ def test_a_link_to_itself_and_what_cannot_be_looked_at_are_refused_alone(folder:
 
             return failing
 
-    real = listing._entries
+    real = listing._scan_folder
     stale: Any = Stale()
-    monkeypatch.setattr(listing, "_entries", lambda root, below: [stale, odd] if root.endswith("/b") else real(root, below))
+    monkeypatch.setattr(listing, "_scan_folder", lambda root, below: [stale, odd] if root.endswith("/b") else real(root, below))
     found = folder.discover(A, Source(name="b"))
     assert sorted(found) == [(DELIVERED, "deep/us"), (DELIVERED, "me"), (DELIVERED, "x"), (DELIVERED, "y"), (UNOPENED, "stale")]
     assert folder.discover(A, Source(name="b")) == [] and folder.missed("b") == ["stale"]
@@ -660,11 +666,11 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
 
     monkeypatch.setattr(Path, "stat", refusing)
     refused: dict[str, Any] = {}
-    discovery.discover([Source(name="shut"), A], folder.landing, folder.deliveries, "run", refused=refused)
+    discovery.discover_deliveries([Source(name="shut"), A], folder.landing, folder.deliveries, "run", refused=refused)
     assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
     assert [row["file"] for row in folder.rows()] == ["x"]
     with pytest.raises(UsageError, match="cannot be looked at"):
-        discovery.news(Source(name="shut"), folder.landing, discovery.latest(folder.deliveries))
+        discovery.preview_discovery(Source(name="shut"), folder.landing, discovery.read_known_files(folder.deliveries))
 
 
 def _version(folder: Folder) -> int:

@@ -20,11 +20,11 @@ def test_each_file_system_is_flushed_once_and_folders_that_are_not_there_are_pas
     monkeypatch.setattr(
         ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syncfs=lambda descriptor: flushed.append(descriptor) or 0)
     )
-    durability.write_out(settings)
+    durability.flush_run_output(settings)
     assert flushed == []
     for folder in (Path(settings.lake), settings.landing, settings.restricted):
         folder.mkdir()
-    durability.write_out(settings)
+    durability.flush_run_output(settings)
     assert len(flushed) == 1
 
 

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 from sluice.ingest.formats import without
 
@@ -52,13 +52,15 @@ def _table(**more: Any) -> Any:
 )
 def test_a_cell_that_may_not_become_null_is_refused(source: dict[str, Any], kept: dict[str, Any], why: str) -> None:
     with pytest.raises(DeclarationError, match=re.escape(why)):
-        graph(PIPELINE, [_commits(**source), _table(**kept)])
+        build_declaration_graph(PIPELINE, [_commits(**source), _table(**kept)])
 
 
 def test_whose_the_other_cells_are() -> None:
-    made = graph(PIPELINE, [_commits(also_subjects=("committer", ("reviewer", "login")), domain="mail"), _table()])
-    assert subjects.other_cells(made, made.sources["commits"]) == {"committer": "mail", "reviewer": "login"}
-    assert subjects.other_cells(made, made.tables["commit"]) == {"committer": "mail", "reviewer": "login"}
+    made = build_declaration_graph(
+        PIPELINE, [_commits(also_subjects=("committer", ("reviewer", "login")), domain="mail"), _table()]
+    )
+    assert subjects.find_other_subject_columns(made, made.sources["commits"]) == {"committer": "mail", "reviewer": "login"}
+    assert subjects.find_other_subject_columns(made, made.tables["commit"]) == {"committer": "mail", "reviewer": "login"}
     assert made.domains() == ["login", "mail"]
     assert made.sources["commits"].private == made.tables["commit"].private == {"author", "committer", "reviewer"}, (
         "no statistics"
@@ -70,7 +72,7 @@ def test_whose_the_other_cells_are() -> None:
 def _written(source: Source, path: Path, gone: set[int], emptied: dict[int, set[str]]) -> bytes:
     target = path.with_name("target")
     target.unlink(missing_ok=True)
-    without.write(source, path, gone, target, emptied)
+    without.write_without_records(source, path, gone, target, emptied)
     return target.read_bytes()
 
 

@@ -24,7 +24,7 @@ BEFORE = NOW - timedelta(hours=3)
 @pytest.fixture
 def outcomes(settings: Settings) -> str:
     path = settings.bookkeeping("shop", "outcomes")
-    ledger.create(path, ledger.OUTCOMES)
+    ledger.create_delivery_ledger_table(path, ledger.OUTCOMES)
     return path
 
 
@@ -39,29 +39,33 @@ def run(flow: str, at: datetime, state: str = "done") -> dict[str, Any]:
 
 def test_of_a_clock_that_was_set_back_the_later_outcome_counts_everywhere(settings: Settings, outcomes: str) -> None:
     delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
-    ledger.append_numbered(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
-    ledger.append(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
-    ledger.append(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
-    assert ledger.last_states(outcomes) == {1: ("ingested", None)}
-    (one,) = ledger.of_source(outcomes, "a")
-    assert (one.state, one.rows, ledger.live([one], replaces=False)) == ("ingested", 7, {1})
-    assert ledger.deliveries_in_state(outcomes, "missed") == set()
-    (row,) = runs.deliveries(settings, "shop")
-    assert (row["state"], runs.missed([row])) == ("ingested", [])
+    ledger.append_numbered_deliveries(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
+    ledger.append_delivery_ledger_rows(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
+    ledger.append_delivery_ledger_rows(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
+    assert ledger.read_last_delivery_states(outcomes) == {1: ("ingested", None)}
+    (one,) = ledger.read_source_outcomes(outcomes, "a")
+    assert (one.state, one.rows, ledger.select_live_deliveries([one], replaces=False)) == ("ingested", 7, {1})
+    assert ledger.find_deliveries_in_state(outcomes, "missed") == set()
+    (row,) = runs.read_delivery_ledger(settings, "shop")
+    assert (row["state"], runs.find_missed_files([row])) == ("ingested", [])
 
 
 def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, outcomes: str) -> None:
-    runs.record(settings, "shop", [run("a", NOW, "failed"), run("b", NOW)])
-    ledger.append(outcomes, [outcome("ingested", NOW)], ledger.OUTCOMES, "r")
-    runs.record(settings, "shop", [run("a", BEFORE)])
-    found = runs.runs(settings, "shop")
+    runs.append_run_rows(settings, "shop", [run("a", NOW, "failed"), run("b", NOW)])
+    ledger.append_delivery_ledger_rows(outcomes, [outcome("ingested", NOW)], ledger.OUTCOMES, "r")
+    runs.append_run_rows(settings, "shop", [run("a", BEFORE)])
+    found = runs.read_run_ledger(settings, "shop")
     assert [(row["flow"], row["state"], row["entry"]) for row in found] == [
         ("a", "failed", 1),
         ("b", "done", 2),
         ("a", "done", 4),
     ]
-    (one,) = ledger.rows(outcomes)
-    places = [entries.place(found[0], runs.STARTED), entries.place(one, ledger.RECORDED), entries.place(found[2], runs.STARTED)]
+    (one,) = ledger.read_delivery_ledger_rows(outcomes)
+    places = [
+        entries.entry_order_key(found[0], runs.STARTED),
+        entries.entry_order_key(one, ledger.RECORDED),
+        entries.entry_order_key(found[2], runs.STARTED),
+    ]
     assert places == sorted(places), "an outcome has its place among the runs"
 
 
@@ -70,27 +74,29 @@ def test_rows_of_before_there_were_entries_come_first_in_the_order_of_their_time
     path = settings.bookkeeping("shop", "runs")
     for at in (NOW, NOW - timedelta(days=1)):
         write_deltalake(path, pa.Table.from_pylist([run("a", at)], schema=older), mode="append")
-    runs.record(settings, "shop", [run("b", BEFORE - timedelta(days=9))])
-    assert [row["flow"] for row in runs.runs(settings, "shop")] == ["a", "a", "b"]
-    assert [row["started_at"] for row in runs.runs(settings, "shop")][:2] == [NOW - timedelta(days=1), NOW]
-    assert runs.runs(settings, "shop")[2]["entry"] == 1
+    runs.append_run_rows(settings, "shop", [run("b", BEFORE - timedelta(days=9))])
+    assert [row["flow"] for row in runs.read_run_ledger(settings, "shop")] == ["a", "a", "b"]
+    assert [row["started_at"] for row in runs.read_run_ledger(settings, "shop")][:2] == [NOW - timedelta(days=1), NOW]
+    assert runs.read_run_ledger(settings, "shop")[2]["entry"] == 1
 
 
 def test_flows_that_run_side_by_side_give_no_entry_twice(settings: Settings, outcomes: str) -> None:
     def record(number: int) -> None:
-        ledger.append(outcomes, [outcome("ingested", NOW, number), outcome("missed", NOW, number)], ledger.OUTCOMES, "r")
+        ledger.append_delivery_ledger_rows(
+            outcomes, [outcome("ingested", NOW, number), outcome("missed", NOW, number)], ledger.OUTCOMES, "r"
+        )
 
     threads = [Thread(target=record, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(row["entry"] for row in ledger.rows(outcomes)) == list(range(1, 9))
+    assert sorted(row["entry"] for row in ledger.read_delivery_ledger_rows(outcomes)) == list(range(1, 9))
 
 
 def test_files_without_statistics_are_read(tmp_path: Path) -> None:
     path = str(tmp_path / "outcomes")
     rows = pa.Table.from_pylist([outcome("ingested", NOW) | {"entry": 41}], schema=ledger.OUTCOMES)
     write_deltalake(path, rows, configuration={"delta.dataSkippingNumIndexedCols": "0"})
-    ledger.append(path, [outcome("missed", BEFORE)], ledger.OUTCOMES, "r")
-    assert sorted(row["entry"] for row in ledger.rows(path)) == [41, 42]
+    ledger.append_delivery_ledger_rows(path, [outcome("missed", BEFORE)], ledger.OUTCOMES, "r")
+    assert sorted(row["entry"] for row in ledger.read_delivery_ledger_rows(path)) == [41, 42]

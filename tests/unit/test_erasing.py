@@ -28,15 +28,16 @@ def asked(settings: Settings) -> list[str]:
     """Two requests of the gym, by devices."""
     from sluice.erasure.subjects.identifiers import Identifier
 
-    graph = loading.load(settings, "gym")
+    graph = loading.load_declaration_graph(settings, "gym")
     return [
-        receiving.receive(settings, graph, [Identifier("device_id", number)]).request for number in ("4200000001", "4200000002")
+        receiving.receive_erasure_request(settings, graph, [Identifier("device_id", number)]).request
+        for number in ("4200000001", "4200000002")
     ]
 
 
 def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sluice.session", None)
-    report = erasing.perform(settings, job.Request("gym", erasing.STAGE))
+    report = erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
 
 
@@ -47,28 +48,28 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
 
     def under_lease(*given: object) -> dict[str, object]:
         started.append(given)
-        return job.nothing(job.Request("gym", erasing.STAGE))
+        return job.empty_run_report(job.JobRequest("gym", erasing.STAGE))
 
-    monkeypatch.setattr(job, "under_lease", under_lease)
-    monkeypatch.setattr(asking, "waits", lambda *_: True)
+    monkeypatch.setattr(job, "run_under_lease", under_lease)
+    monkeypatch.setattr(asking, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
-        requests.advance(settings, "gym", request, requests.LOGICALLY, physical_due_at=soon)
-    erasing.perform(settings, job.Request("gym", erasing.STAGE), asked[:1])
+        requests.advance_request_state(settings, "gym", request, requests.LOGICALLY, physical_due_at=soon)
+    erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE), asked[:1])
     assert not started
-    erasing.perform(settings, job.Request("gym", erasing.STAGE))
+    erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
     assert len(started) == 1
 
 
 def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:
     with pytest.raises(UsageError, match=f"Did you mean '{asked[0]}'"):
-        erasing.perform(settings, job.Request("gym", erasing.STAGE), [asked[0][:-1] + "x"])
+        erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE), [asked[0][:-1] + "x"])
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
     (Path(settings.bookkeeping("gym")) / "clone.json").write_text("{}")
     with pytest.raises(UsageError, match="where it was cloned from"):
-        erasing.perform(settings, job.Request("gym", erasing.STAGE))
+        erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
 
 
 def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
@@ -76,13 +77,13 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
 ) -> None:
     strict = replace(settings, erasure_approval=True)
     monkeypatch.setitem(sys.modules, "sluice.session", None)
-    report = erasing.perform(strict, job.Request("gym", erasing.STAGE))
+    report = erasing.run_erase_stage(strict, job.JobRequest("gym", erasing.STAGE))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
-    assert requests.waiting(strict, "gym") == []
-    erasing.approve(strict, "gym", asked[:1])
-    erasing.approve(strict, "gym", asked[:1])
-    assert [one.request for one in requests.waiting(strict, "gym")] == asked[:1]
-    assert [event.note for event in requests.one(strict, "gym", asked[0]).history].count(requests.APPROVED) == 1
+    assert requests.list_waiting_requests(strict, "gym") == []
+    erasing.approve_requests(strict, "gym", asked[:1])
+    erasing.approve_requests(strict, "gym", asked[:1])
+    assert [one.request for one in requests.list_waiting_requests(strict, "gym")] == asked[:1]
+    assert [event.note for event in requests.read_erasure_request(strict, "gym", asked[0]).history].count(requests.APPROVED) == 1
 
 
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,12 +95,16 @@ def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]) -> None:
     on = NOW + timedelta(days=7)
-    requests.advance(settings, "gym", asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
-    rows = due.rows(settings, "gym")
-    shown = summary.shown({**job.nothing(job.Request("gym", "vacuum")), "requests": rows})
+    requests.advance_request_state(
+        settings, "gym", asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds")
+    )
+    rows = due.summarize_erasure_requests(settings, "gym")
+    shown = summary.format_run_summary({**job.empty_run_report(job.JobRequest("gym", "vacuum")), "requests": rows})
     assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
     assert f"request {asked[1]}: received" in shown
-    assert "42000000" not in shown and not any(one.pseudonyms[0] in json.dumps(rows) for one in requests.all_of(settings, "gym"))
+    assert "42000000" not in shown and not any(
+        one.pseudonyms[0] in json.dumps(rows) for one in requests.list_erasure_requests(settings, "gym")
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,34 +123,36 @@ def test_every_state_of_a_request_has_what_is_due_of_it(
 ) -> None:
     when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
     if state == requests.FAILED:
-        requests.advance(settings, "gym", asked[0], state, "ambiguous")
-        assert due.at(due.of(settings, "gym"), NOW, asked[:1]) == due.Due(), "it was never erased: it has to be asked anew"
-        requests.advance(settings, "gym", asked[0], requests.LOGICALLY)
-    requests.advance(settings, "gym", asked[0], state, physical_due_at=when)
-    found = due.at(due.of(settings, "gym"), NOW, asked[:1])
+        requests.advance_request_state(settings, "gym", asked[0], state, "ambiguous")
+        assert due.find_due_requests(due.read_request_standings(settings, "gym"), NOW, asked[:1]) == due.DueRequests(), (
+            "it was never erased: it has to be asked anew"
+        )
+        requests.advance_request_state(settings, "gym", asked[0], requests.LOGICALLY)
+    requests.advance_request_state(settings, "gym", asked[0], state, physical_due_at=when)
+    found = due.find_due_requests(due.read_request_standings(settings, "gym"), NOW, asked[:1])
     assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
-    later = due.at(due.of(settings, "gym"), NOW + timedelta(days=31), asked[:1])
+    later = due.find_due_requests(due.read_request_standings(settings, "gym"), NOW + timedelta(days=31), asked[:1])
     if state == requests.CERTIFIED:
         assert later.again == (asked[0],)
 
 
 def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked: list[str]) -> None:
-    requests.advance(settings, "gym", asked[0], requests.LOGICALLY)
-    requests.advance(settings, "gym", asked[0], requests.CERTIFIED, "the first")
-    requests.advance(settings, "gym", asked[0], requests.CERTIFIED, "by hand")
-    (standing,) = [one for one in due.of(settings, "gym") if one.request == asked[0]]
+    requests.advance_request_state(settings, "gym", asked[0], requests.LOGICALLY)
+    requests.advance_request_state(settings, "gym", asked[0], requests.CERTIFIED, "the first")
+    requests.advance_request_state(settings, "gym", asked[0], requests.CERTIFIED, "by hand")
+    (standing,) = [one for one in due.read_request_standings(settings, "gym") if one.request == asked[0]]
     later = NOW + timedelta(days=31)
-    assert len(standing.certified) == 2 and due.at([standing], later).again == (asked[0],)
-    assert due.at([replace(standing, certified=(*standing.certified, later))], later).again == ()
+    assert len(standing.certified) == 2 and due.find_due_requests([standing], later).again == (asked[0],)
+    assert due.find_due_requests([replace(standing, certified=(*standing.certified, later))], later).again == ()
 
 
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
-    requests.advance(settings, "gym", asked[0], requests.PHYSICALLY)
-    requests.note(settings, "gym", asked[0], due.SCANNED, "INCONCLUSIVE")
-    standings = due.of(settings, "gym")
-    assert due.at(standings, NOW).scan == ()
-    assert due.at(standings, NOW, asked[:1]).scan == (asked[0],)
-    assert due.at(standings, NOW + timedelta(days=8)).scan == (asked[0],)
+    requests.advance_request_state(settings, "gym", asked[0], requests.PHYSICALLY)
+    requests.add_request_event(settings, "gym", asked[0], due.SCANNED, "INCONCLUSIVE")
+    standings = due.read_request_standings(settings, "gym")
+    assert due.find_due_requests(standings, NOW).scan == ()
+    assert due.find_due_requests(standings, NOW, asked[:1]).scan == (asked[0],)
+    assert due.find_due_requests(standings, NOW + timedelta(days=8)).scan == (asked[0],)
 
 
 def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_proof(
@@ -156,12 +163,12 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
 
     done, late = asked
     for request in asked:
-        vault.keep(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+        vault.store_vault_entry(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
     for days, kept in ((1, True), (45, False)):
         _certified_ago(settings, done, days)
-        job.forget(settings, "gym")
-        assert vault.holds(settings, "gym", done) is kept, "the second look needs them, and not for ever"
-    assert vault.holds(settings, "gym", late), "nothing could prove it any more"
+        job.forget_expired_identifiers(settings, "gym")
+        assert vault.has_vault_entry(settings, "gym", done) is kept, "the second look needs them, and not for ever"
+    assert vault.has_vault_entry(settings, "gym", late), "nothing could prove it any more"
 
 
 def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Settings, asked: list[str]) -> None:
@@ -169,13 +176,13 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
 
     for request in asked[:2]:
         _certified_ago(settings, request, 45)
-        vault.keep(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
-    first, last = sorted(asked[:2], key=[one.request for one in due.of(settings, "gym")].index)
+        vault.store_vault_entry(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+    first, last = sorted(asked[:2], key=[one.request for one in due.read_request_standings(settings, "gym")].index)
     file = next(settings.vault.rglob(f"{first}.json"))
     file.write_text("{")
     with pytest.raises(UsageError, match=f"is damaged.*sluice erase withdraw {first}"):
-        job.forget(settings, "gym")
-    assert file.exists() and not vault.holds(settings, "gym", last)
+        job.forget_expired_identifiers(settings, "gym")
+    assert file.exists() and not vault.has_vault_entry(settings, "gym", last)
 
 
 def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
@@ -197,34 +204,37 @@ def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
 
 def _certified_ago(settings: Settings, request: str, days: int) -> None:
     at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
-    history = (requests.Event(at, requests.LOGICALLY), requests.Event(at, requests.CERTIFIED))
-    found = replace(requests.one(settings, "gym", request), state=requests.CERTIFIED, history=history)
-    requests.write(settings, "gym", found)
+    history = (requests.RequestEvent(at, requests.LOGICALLY), requests.RequestEvent(at, requests.CERTIFIED))
+    found = replace(requests.read_erasure_request(settings, "gym", request), state=requests.CERTIFIED, history=history)
+    requests.write_erasure_request(settings, "gym", found)
 
 
 def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(settings: Settings, asked: list[str]) -> None:
     from sluice.erasure import vault
 
     _certified_ago(settings, asked[0], 50)
-    vault.forget(settings, "gym", asked[0])
+    vault.remove_vault_entry(settings, "gym", asked[0])
     workspace: Any = SimpleNamespace(settings=settings, pipeline="gym")
-    assert erasing.prove(workspace, asked[:1]) == ([], {})
-    found = requests.one(settings, "gym", asked[0])
+    assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
+    found = requests.read_erasure_request(settings, "gym", asked[0])
     assert [one.state for one in found.history] == [requests.LOGICALLY, requests.CERTIFIED, requests.NOT_SCANNED]
-    assert due.at(due.of(settings, "gym"), NOW + timedelta(days=90), asked[:1]) == due.Due()
+    assert (
+        due.find_due_requests(due.read_request_standings(settings, "gym"), NOW + timedelta(days=90), asked[:1])
+        == due.DueRequests()
+    )
 
 
 def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLUICE_ENV", "SLUICE_RETAIN"):
         monkeypatch.delenv(name, raising=False)
-    assert loading.pipeline(Settings.current(), "gym").retain == "7 days", "the default of production"
+    assert loading.load_pipeline_declaration(Settings.current(), "gym").retain == "7 days", "the default of production"
     monkeypatch.setenv("SLUICE_RETAIN", "1 minute")
     settings = Settings.current()
-    assert loading.load(settings, "gym").pipeline.retain == "1 minute"
+    assert loading.load_declaration_graph(settings, "gym").pipeline.retain == "1 minute"
     assert settings.spark_environment()["SLUICE_RETAIN"] == "1 minute", "jobs are told, too"
     monkeypatch.setenv("SLUICE_RETAIN", "soon")
     with pytest.raises(DeclarationError, match="not 'soon'"):
-        loading.load(Settings.current(), "gym")
+        loading.load_declaration_graph(Settings.current(), "gym")
     monkeypatch.setenv("SLUICE_ENV", "prod")
     with pytest.raises(UsageError, match="not for the environment 'prod'"):
         Settings.current()
@@ -251,9 +261,9 @@ def test_the_demonstration_touches_nothing_outside_of_its_folder(settings: Setti
 
     given = replace(settings, secrets_given=tmp_path)
     given.__dict__["state"] = tmp_path / ".sluice"
-    told, folder = demo._settings(given), tmp_path / ".sluice" / "demo-erasure"
+    told, folder = demo._make_demo_checkout(given), tmp_path / ".sluice" / "demo-erasure"
     places = {one.name: getattr(told, one.name) for one in fields(told)}
     found = {name: Path(value) for name, value in places.items() if isinstance(value, Path) or name == "lake"}
     assert set(found) >= {"lake", "released", "vault"} and told.secrets_given is None
     assert [name for name, path in found.items() if not path.is_relative_to(folder)] == []
-    assert told.state == folder / ".sluice" and "SLUICE_SECRETS_GIVEN" not in demo._environment(told)
+    assert told.state == folder / ".sluice" and "SLUICE_SECRETS_GIVEN" not in demo._demo_environment(told)

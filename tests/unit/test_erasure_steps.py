@@ -22,16 +22,16 @@ from tests.conftest import settings_at
 
 from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, scan, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import scope
 from sluice.erasure.scan import needles
-from sluice.erasure.steps import landing, naming, orphans, places, state, sweep
+from sluice.erasure.steps import landing, naming, orphans, places, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import holders, settling
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.erasure.subjects.link_rows import Row
+from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind
@@ -76,7 +76,10 @@ def workspace(tmp_path: Path) -> Workspace:
         sparkContext=SimpleNamespace(applicationId="local-1"),
     )
     return Workspace(
-        settings, graph(Pipeline(name="house", description="h", owner="t", layers=layers), [source, said, each]), session, "r"
+        settings,
+        build_declaration_graph(Pipeline(name="house", description="h", owner="t", layers=layers), [source, said, each]),
+        session,
+        "r",
     )
 
 
@@ -120,13 +123,13 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
     ]
     # A VACUUM, before: of the lake, and nothing that is needed to end what was killed.
     of_commits = [path for path in left if path.is_relative_to(lake) or path.is_relative_to(workspace.settings.restricted)]
-    assert sweep.what_killed_commits_left(workspace, time.time()) == len(of_commits) + 1
+    assert sweep.remove_killed_commit_files(workspace, time.time()) == len(of_commits) + 1
     assert folders[0].exists() and not folders[1].exists() and not any(path.exists() for path in of_commits)
     for path in of_commits:
         _made(path)
     _made(folders[1] / "0" / "inside")
     os.utime(folders[1], (LONG_AGO, LONG_AGO))
-    assert sweep.everywhere(workspace, time.time()) == len(left) + len(folders)
+    assert sweep.remove_leftover_files(workspace, time.time()) == len(left) + len(folders)
     assert not any(path.exists() for path in (*left, *folders)) and all(path.exists() for path in stays)
 
 
@@ -134,19 +137,19 @@ def test_all_of_the_local_airflow_is_scanned(workspace: Workspace) -> None:
     home = workspace.settings.state / "airflow"
     for name in ("airflow.cfg", "airflow.db-wal", "logs/a.log", "plugins/notes.txt", "of/somebody.txt"):
         _made(home / name, content="anna-schmidt-4711")
-    roots = [root for root in scope.roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")]
-    found = scan.run(roots, needles.of([("who", "anna-schmidt-4711")]), processes=1)
+    roots = [root for root in scope.list_scan_roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")]
+    found = scan.scan_roots(roots, needles.build_needles([("who", "anna-schmidt-4711")]), processes=1)
     assert {hit.path for hit in found.hits} == {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
 
 
 def test_what_is_said_to_be_somebody_elses_is_not_swept(workspace: Workspace) -> None:
     pipeline = replace(workspace.graph.pipeline, also_here=("lake/by_hand", "restricted/notes.tmp"))
-    made = replace(workspace, graph=graph(pipeline, [source, said, each]))
+    made = replace(workspace, graph=build_declaration_graph(pipeline, [source, said, each]))
     lake, restricted = Path(workspace.settings.lake) / "house", workspace.settings.restricted / "house"
     theirs = [_made(lake / "by_hand" / name) for name in ("x.tmp", "d/_temporary/x")] + [_made(restricted / "notes.tmp")]
     os.utime(lake / "by_hand/d/_temporary", (LONG_AGO, LONG_AGO))
     ours = _made(lake / "by_hand_too" / "x.tmp")
-    assert sweep.everywhere(made, time.time()) == 1
+    assert sweep.remove_leftover_files(made, time.time()) == 1
     assert all(path.exists() for path in theirs) and not ours.exists()
 
 
@@ -156,14 +159,17 @@ def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(works
     _made(running / "blockmgr-1" / "x")
     with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
         _made(killed / "blockmgr-2" / "x")  # although a session runs that is older
-        assert session_folders.running(settings) == [running]
-        without = {root.name: root.without for root in scope.roots(settings, workspace.graph)}
+        assert session_folders.session_folders_in_use(settings) == [running]
+        without = {root.name: root.without for root in scope.list_scan_roots(settings, workspace.graph)}
         assert without["spark-local"] == (str(running),), "what nobody uses is scanned"
-        told = [str(one["what"]) for one in scope.out_of_reach(replace(settings, spark_master="spark://x"), workspace.graph)]
+        told = [
+            str(one["what"])
+            for one in scope.list_unreachable_places(replace(settings, spark_master="spark://x"), workspace.graph)
+        ]
         assert any("executors" in one for one in told) and any("an Airflow elsewhere" in one for one in told)
-        assert sweep.everywhere(workspace, time.time() + 1) == 1 and running.exists() and not killed.exists()
+        assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and running.exists() and not killed.exists()
         process.kill()
-    assert sweep.everywhere(workspace, time.time() + 1) == 1 and not running.exists()
+    assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and not running.exists()
 
 
 def test_folders_of_before_sessions_had_their_own_are_told_by_their_times(
@@ -172,10 +178,10 @@ def test_folders_of_before_sessions_had_their_own_are_told_by_their_times(
     folder = workspace.settings.spark_local / "spark-1"
     folder.mkdir(parents=True)
     other = session_folders._Process(True, str(workspace.settings.spark_local), time.time() - 60, os.getuid())
-    monkeypatch.setattr(session_folders, "_processes", lambda: [other])
-    assert sweep.everywhere(workspace, time.time() + 1) == 0 and folder.exists()
-    monkeypatch.setattr(session_folders, "_processes", lambda: [])
-    assert sweep.everywhere(workspace, time.time() + 1) == 1 and not folder.exists()
+    monkeypatch.setattr(session_folders, "_list_processes", lambda: [other])
+    assert sweep.remove_leftover_files(workspace, time.time() + 1) == 0 and folder.exists()
+    monkeypatch.setattr(session_folders, "_list_processes", lambda: [])
+    assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and not folder.exists()
 
 
 def test_a_process_that_may_not_be_looked_at_has_a_folder_of_its_user_and_its_time(
@@ -186,8 +192,8 @@ def test_a_process_that_may_not_be_looked_at_has_a_folder_of_its_user_and_its_ti
     now = time.time()
 
     def in_use(user: int | None, started: float, local: str | None = None) -> bool:
-        monkeypatch.setattr(session_folders, "_processes", lambda: [session_folders._Process(True, local, started, user)])
-        return session_folders.running(workspace.settings) == [folder]
+        monkeypatch.setattr(session_folders, "_list_processes", lambda: [session_folders._Process(True, local, started, user)])
+        return session_folders.session_folders_in_use(workspace.settings) == [folder]
 
     assert in_use(os.getuid(), now - 60) and in_use(None, now - 60)
     assert not in_use(os.getuid(), now + 60), "it was there before the process was"
@@ -202,10 +208,10 @@ def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Pat
     orphan = _made(path / "part-orphan.parquet")
     feed = _made(path / "_change_data" / "cdc-1.parquet")
     _made(path / ".part-orphan.parquet.crc")
-    assert orphans.remove(str(path), datetime.now(UTC)) == 3
+    assert orphans.remove_orphan_files(str(path), datetime.now(UTC)) == 3
     assert not orphan.exists() and not feed.exists()
     assert len(list(path.rglob("*.parquet"))) == 3  # what was removed within the retention stays
-    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=2)) == 2
+    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=2)) == 2
     assert [Path(uri) for uri in DeltaTable(path).file_uris()] == list(path.glob("*.parquet"))
     assert pa.table(DeltaTable(path).to_pyarrow_table()).to_pydict() == {"n": [3]}
 
@@ -213,11 +219,11 @@ def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Pat
 def test_nothing_goes_where_a_name_in_the_log_is_not_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     write_deltalake(str(path), pa.table({"n": [1, 2], "p": ["a b/c%20d", "é"]}), partition_by=["p"])
-    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
     assert len(DeltaTable(path).to_pyarrow_table()) == 2
     _made(path / "orphan.parquet")
-    monkeypatch.setattr(orphans, "_needed", lambda path: ["not_there.parquet"])
-    assert orphans.remove(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+    monkeypatch.setattr(orphans, "_list_needed_files", lambda path: ["not_there.parquet"])
+    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
 
 
 def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: str | None = None) -> None:
@@ -235,18 +241,18 @@ def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: st
 def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Workspace) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     later = NOW + timedelta(days=2)
-    assert behind.of(workspace, later) == {}  # it has no checkpoint: it reads what is there
+    assert behind.find_lagging_flows(workspace, later) == {}  # it has no checkpoint: it reads what is there
     _checkpoint(workspace, read_to=2)
-    assert behind.of(workspace, later) == {}
+    assert behind.find_lagging_flows(workspace, later) == {}
     _checkpoint(workspace, read_to=0)
-    found = behind.of(workspace, later)["said"]
+    found = behind.find_lagging_flows(workspace, later)["said"]
     assert [(one.flow, one.version) for one in found] == [("test_erasure_steps_each", 1)]
-    assert behind.of(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
+    assert behind.find_lagging_flows(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
     _checkpoint(workspace, read_to=0, reset="erased")
-    assert behind.of(workspace, later) == {}
+    assert behind.find_lagging_flows(workspace, later) == {}
     (Path(workspace.checkpoints("test_erasure_steps_each")) / "abc" / "commits" / "0").unlink()
     _checkpoint(workspace, read_to=0, done=False)
-    assert behind.of(workspace, later)["said"][0].version == 1  # it was reading the table as a whole
+    assert behind.find_lagging_flows(workspace, later)["said"][0].version == 1  # it was reading the table as a whole
 
 
 def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
@@ -254,20 +260,20 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
     _checkpoint(workspace, read_to=0)
     root = Path(workspace.checkpoints("any")).parent
     left = _made(root / "test_erasure_steps_each" / "old" / "state" / "0" / "1.delta")
-    state.state(Erasing(workspace, [], lambda: []))
+    sweep.remove_abandoned_checkpoints(Erasing(workspace, [], lambda: []))
     assert left.exists()  # nobody is to be erased
-    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
-    state.state(Erasing(workspace, [request], lambda: []))
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    sweep.remove_abandoned_checkpoints(Erasing(workspace, [request], lambda: []))
     assert not left.parents[2].exists() and (root / "test_erasure_steps_each" / "abc" / "offsets" / "0").exists()
 
 
 def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
-    names = naming.names(["anna@example.org", "912140001", "ab"])
+    names = naming.index_erased_names(["anna@example.org", "912140001", "ab"])
     assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"912140001;1")
     assert not names.are_in_bytes(b"9121400012 hanna@example.organic ab")
     assert names.are_in_content(gzip.compress(b"a 912140001 b" * 9000)[:-20])
-    assert not naming.names(["ab"]).are_in_content(b"ab")
-    other = naming.names(["+49 171 555", "Müller", "Анна Шмидт"])
+    assert not naming.index_erased_names(["ab"]).are_in_content(b"ab")
+    other = naming.index_erased_names(["+49 171 555", "Müller", "Анна Шмидт"])
     for text, there in (
         ("of +49 171 555.", True),
         ("x+49 171 555", False),
@@ -290,18 +296,18 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
     ],
 )
 def test_somebody_is_named_however_it_is_written(written: bytes) -> None:
-    names = naming.names(["me@example.org"])
+    names = naming.index_erased_names(["me@example.org"])
     assert names.are_in_record(written) and names.are_in_content(gzip.compress(written + b"." * 99)[:-9])
-    assert not naming.names(["he@example.org"]).are_in_record(written)
+    assert not naming.index_erased_names(["he@example.org"]).are_in_record(written)
 
 
 def test_a_short_number_is_found_that_is_escaped() -> None:
-    names = naming.names([], [("member", "12140")])
+    names = naming.index_erased_names([], [("member", "12140")])
     assert names.are_in_record(rb'{"member": "1\u0032140"') and not names.are_in_record(rb'{"steps": "1\u0032140"')
 
 
 def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_names() -> None:
-    names = naming.names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
+    names = naming.index_erased_names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
     for text in (b'{"member": 12140', b"MEMBER='12140'", b'{\\"member_id\\":\\"77\\"}'):
         assert names.are_in_bytes(text) and names.are_in_record(text), text
     for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
@@ -313,36 +319,40 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
 
 
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
-    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
-    vault.add(workspace.settings, workspace.pipeline, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
-    names = naming.of(Erasing(workspace, [request], lambda: []))
+    vault.add_vault_identifiers(
+        workspace.settings, workspace.pipeline, request.request, [handed_on, Identifier("who", "badge-00a7f3")]
+    )
+    names = naming.load_erased_names(Erasing(workspace, [request], lambda: []))
     assert names.are_in_bytes(b"anna-schmidt") and not names.are_in_bytes(b"badge-00a7f3")
 
 
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = workspace.settings
-    first, lost = (receiving.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
-    vault.forget(settings, "house", lost.request)
+    first, lost = (
+        receiving.receive_erasure_request(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert")
+    )
+    vault.remove_vault_entry(settings, "house", lost.request)
 
     def refuse(*_: object) -> list[Identifier]:
         raise why
 
-    monkeypatch.setattr(settling, "close", refuse)
+    monkeypatch.setattr(settling, "close_over_identifiers", refuse)
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
-        settling.settled(workspace)
-    assert requests.one(settings, "house", first.request).state == requests.RECEIVED
-    why = holders.Ambiguous("Identifier 1, a 'who', was several people's")
-    assert settling.settled(workspace) == []
-    assert {one.state for one in requests.all_of(settings, "house")} == {requests.FAILED}
+        settling.settle_waiting_requests(workspace)
+    assert requests.read_erasure_request(settings, "house", first.request).state == requests.RECEIVED
+    why = holders.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
+    assert settling.settle_waiting_requests(workspace) == []
+    assert {one.state for one in requests.list_erasure_requests(settings, "house")} == {requests.FAILED}
 
 
 def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_asked(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, asked = workspace.settings, Identifier("who", "anna", at="2026-01-01T00:00:00+00:00")
-    request = receiving.receive(settings, workspace.graph, [asked])
+    request = receiving.receive_erasure_request(settings, workspace.graph, [asked])
     told: list[list[Identifier]] = []
     found = [[Identifier("who", "anna"), Identifier("badge", number, "2026-01-01", None)] for number in ("1", "2")]
 
@@ -350,17 +360,17 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
         told.append(list(identifiers))
         return found[len(told) - 1]
 
-    monkeypatch.setattr(settling, "close", close)
-    settling.settle(workspace, request)
+    monkeypatch.setattr(settling, "close_over_identifiers", close)
+    settling.settle_erasure_request(workspace, request)
     made_up = Identifier(f"{canary.PREFIX}{canary.DOMAIN}", "canary-1")
-    vault.add(settings, "house", request.request, [made_up])
+    vault.add_vault_identifiers(settings, "house", request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
-    again = settling.settle(workspace, requests.one(settings, "house", request.request))
+    again = settling.settle_erasure_request(workspace, requests.read_erasure_request(settings, "house", request.request))
     assert told == [[asked], [asked]]
-    assert set(vault.read(settings, "house", request.request)) == {asked, *found[1], made_up}
-    assert again.subjects == tuple(sorted(requests.subjects_of(settings, workspace.graph, found[1]), key=repr))
-    monkeypatch.setattr(suppression, "listed", lambda *_: {request.request})
-    assert settling.settle(workspace, again) is again
+    assert set(vault.read_vault_identifiers(settings, "house", request.request)) == {asked, *found[1], made_up}
+    assert again.subjects == tuple(sorted(requests.pseudonymise_subjects(settings, workspace.graph, found[1]), key=repr))
+    monkeypatch.setattr(suppression, "list_suppressed_requests", lambda *_: {request.request})
+    assert settling.settle_erasure_request(workspace, again) is again
 
 
 def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,21 +380,25 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
     def refuse(*_: object, **__: object) -> list[FlowReport]:
         raise SluiceError("no")
 
-    monkeypatch.setattr(aging, "expire", not_followed)
-    monkeypatch.setattr(propagation, "propagate", lambda *_, **__: [FlowReport(flow="said", layer="propagate_deletions")])
-    with pytest.raises(stages.Failed) as failed:
-        stages.run(workspace, "propagate_deletions")
+    monkeypatch.setattr(aging, "delete_expired_rows", not_followed)
+    monkeypatch.setattr(
+        propagation, "propagate_deletions", lambda *_, **__: [FlowReport(flow="said", layer="propagate_deletions")]
+    )
+    with pytest.raises(stages.FlowsFailed) as failed:
+        stages.run_pipeline_stage(workspace, "propagate_deletions")
     assert [one.flow for one in failed.value.reports] == ["says", "said"] and set(failed.value.errors) == {"each"}
-    monkeypatch.setattr(propagation, "propagate", refuse)
-    with pytest.raises(stages.Failed) as failed:
-        stages.run(workspace, "propagate_deletions")
+    monkeypatch.setattr(propagation, "propagate_deletions", refuse)
+    with pytest.raises(stages.FlowsFailed) as failed:
+        stages.run_pipeline_stage(workspace, "propagate_deletions")
     assert list(failed.value.errors) == ["propagate_deletions", "each"], "the worse one first"
 
     # Bytes go and scans are made all the same.
-    monkeypatch.setattr(physical, "finish", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")])
-    monkeypatch.setattr(erasing, "prove", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
-    with pytest.raises(stages.Failed) as failed:
-        erasing.run(workspace)
+    monkeypatch.setattr(
+        physical, "finish_physical_erasure", lambda *_, **__: [FlowReport(flow="left_over_files", layer="vacuum")]
+    )
+    monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([FlowReport(flow="erasure_1", layer="erase")], {}))
+    with pytest.raises(stages.FlowsFailed) as failed:
+        erasing.carry_out_due_erasures(workspace)
     assert [one.flow for one in failed.value.reports] == ["says", "propagate_deletions", "left_over_files", "erasure_1"]
     assert set(failed.value.errors) == {"propagate_deletions", "each"}
 
@@ -393,20 +407,22 @@ def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, mo
     old, report = replace(source, keep_for="1 day", subject_at="at"), FlowReport(flow="says", layer="propagate_deletions")
     _written(workspace.path("says"), [1])
     journal = _made(Path(workspace.places.bookkeeping("aging")) / "says.json")
-    monkeypatch.setattr(aging, "_carried_out", lambda *_: [report])
+    monkeypatch.setattr(aging, "_delete_journalled_rows", lambda *_: [report])
 
     def follow() -> list[FlowReport]:
         raise NotFollowed([FlowReport(flow="each", layer="gold")], {"each": SluiceError("no")})
 
     with pytest.raises(NotFollowed) as failed:
-        aging.expire(replace(workspace, graph=graph(workspace.graph.pipeline, [old, said, each])), follow)
+        aging.delete_expired_rows(
+            replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [old, said, each])), follow
+        )
     assert [one.flow for one in failed.value.reports] == ["says", "each"] and journal.exists()
 
 
 def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     old = replace(source, keep_for="1 day", subject_at="at")
     first = replace(old, name="broken")
-    made = replace(workspace, graph=graph(workspace.graph.pipeline, [first, old, said, each]))
+    made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [first, old, said, each]))
     for name in ("broken", "says"):
         _written(made.path(name), [1])
         _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
@@ -416,7 +432,7 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
             raise SluiceError("no")
         return [FlowReport(flow=of.name, layer="propagate_deletions")]
 
-    monkeypatch.setattr(aging, "_carried_out", carried_out)
+    monkeypatch.setattr(aging, "_delete_journalled_rows", carried_out)
     followed: list[int] = []
 
     def follow() -> list[FlowReport]:
@@ -424,7 +440,7 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
         return []
 
     with pytest.raises(NotFollowed) as failed:
-        aging.expire(made, follow)
+        aging.delete_expired_rows(made, follow)
     assert list(failed.value.errors) == ["broken"] and [one.flow for one in failed.value.reports] == ["broken", "says"]
     left = Path(workspace.places.bookkeeping("aging")).glob("*.json")
     assert followed and [one.name for one in left] == ["broken.json"], "the next run goes on with it"
@@ -432,12 +448,14 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
 
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
     link = Link("worn", person=("who", "who"), identifier=("badge", "badge"), since="since")
-    assert holders.held([Row("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
+    assert holders.compute_holding_times([LinkRow("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
     later = NOW - timedelta(days=3)
-    held = holders.held([Row("anna", "1", None), Row("anna", "1", None), Row("bert", "1", later)], link, NOW)
+    held = holders.compute_holding_times(
+        [LinkRow("anna", "1", None), LinkRow("anna", "1", None), LinkRow("bert", "1", later)], link, NOW
+    )
     assert held == {"1": [("anna", (None, later, None)), ("bert", (later, None, later))]}
-    with pytest.raises(holders.Ambiguous, match="whose 'since' tells no time") as refused:
-        holders.held([Row("anna", "1", None), Row("bert", "1", None)], link, NOW)
+    with pytest.raises(holders.AmbiguousIdentifier, match="whose 'since' tells no time") as refused:
+        holders.compute_holding_times([LinkRow("anna", "1", None), LinkRow("bert", "1", None)], link, NOW)
     assert "anna" not in str(refused.value)
 
 
@@ -448,9 +466,9 @@ def nicknamed(says: Any) -> Any:
 
 
 def test_rows_are_of_a_time_by_whichever_column_they_are_found(workspace: Workspace) -> None:
-    made = replace(workspace, graph=graph(workspace.graph.pipeline, [source, nicknamed]))
+    made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [source, nicknamed]))
     write_deltalake(made.path("nicknamed"), pa.table({"who": ["a"], "nick": ["b"], "at": [NOW]}))
-    assert [(one.subject, one.domain, one.at) for one in places.tables(made)] == [
+    assert [(one.subject, one.domain, one.at) for one in places.find_subject_tables(made)] == [
         ("`who`", "who", "at"),
         ("`nick`", "pseudonym", "at"),
     ]
@@ -460,31 +478,31 @@ def test_files_that_come_again_are_rewritten_before_they_are_archived(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = replace(source, clean_source="archive", clean_after_days=0)
-    made = replace(workspace, graph=graph(workspace.graph.pipeline, [kept, said, each]))
+    made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [kept, said, each]))
     did: list[str] = []
 
     def rewrite(_: Workspace) -> list[FlowReport]:
         did.append("rewritten")
         return [FlowReport(flow="says_landing", layer="landing")]
 
-    def clean(*_: object) -> cleaning.Cleaned:
+    def clean(*_: object) -> cleaning.CleaningResult:
         did.append("archived")
-        return cleaning.Cleaned()
+        return cleaning.CleaningResult()
 
-    monkeypatch.setattr(landing, "again", rewrite)
-    monkeypatch.setattr(cleaning, "clean", clean)
+    monkeypatch.setattr(landing, "rewrite_redelivered_files", rewrite)
+    monkeypatch.setattr(cleaning, "clean_landing_folder", clean)
     reports = [FlowReport(flow="says", layer="bronze")]
-    stages._clean(made, reports)
+    stages._clean_sources(made, reports)
     assert did == ["rewritten", "archived"] and [one.flow for one in reports] == ["says", "says_landing"]
-    stages._clean(workspace, [])
+    stages._clean_sources(workspace, [])
     assert len(did) == 2, "where nothing is archived nothing is looked for"
 
     def refuse(_: Workspace) -> list[FlowReport]:
         raise SluiceError("written to")
 
-    monkeypatch.setattr(landing, "again", refuse)
-    with pytest.raises(stages.Failed):
-        stages._clean(made, [])
+    monkeypatch.setattr(landing, "rewrite_redelivered_files", refuse)
+    with pytest.raises(stages.FlowsFailed):
+        stages._clean_sources(made, [])
     assert len(did) == 2, "nothing is archived that has them"
 
 
@@ -497,53 +515,55 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     )
     called: list[int] = []
 
-    def read(_: object, __: object, examined: list[Any], ___: object) -> records.Records:
+    def read(_: object, __: object, examined: list[Any], ___: object) -> records.DeliveredRecords:
         called.append(len([one for one in examined if one.state == "ingested"]))
         if len(called) == 1:
             changing.write_text('{"who": "c"}\n{"who": "d"}\n')
-            raise records.Changed("it was changed")
+            raise records.ChangedWhileRead("it was changed")
         if len(called) == 2:
-            raise records.Refused({
+            raise records.RefusedDeliveries({
                 one.delivery.number: "broken" for one in examined if one.delivery.file in ("0.json", "1.json")
             })
-        return records.Records()
+        return records.DeliveredRecords()
 
-    monkeypatch.setattr(records, "read", read)
-    monkeypatch.setattr(append, "create", lambda *_: None)
-    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
-    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (1, 1, 1)
+    monkeypatch.setattr(records, "read_delivered_records", read)
+    monkeypatch.setattr(append, "create_bronze_tables", lambda *_: None)
+    monkeypatch.setattr(intake, "current_source_columns", lambda _, of: SimpleNamespace(source=of, schema=None))
+    assert landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"])) == (1, 1, 1)
     assert called[:3] == [3, 2, 0]
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
 
 
 def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append, "create", lambda *_: None)
-    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
-    monkeypatch.setattr(records, "read", lambda *_: records.Records())
+    monkeypatch.setattr(append, "create_bronze_tables", lambda *_: None)
+    monkeypatch.setattr(intake, "current_source_columns", lambda _, of: SimpleNamespace(source=of, schema=None))
+    monkeypatch.setattr(records, "read_delivered_records", lambda *_: records.DeliveredRecords())
     rows = [{"source": "says", "file": f"{n}.json", "event": DELIVERED} for n in (1, 2)]
-    deliveries_ledger.append_numbered(workspace.deliveries, [rows], 0, "run")
+    deliveries_ledger.append_numbered_deliveries(workspace.deliveries, [rows], 0, "run")
     for _ in range(2):  # without the folder, and with the place where a disk is mounted at other times
         with pytest.raises(
             SluiceError, match=r"not there to take people out of: .*/says\. If it is on a disk or a share, mount that"
         ):
-            landing.of_source(workspace, source, naming.names(["anna1"]))
+            landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"]))
         (workspace.landing / "says").mkdir(parents=True, exist_ok=True)
     _made(workspace.landing / "says" / "2.json", content="{}\n")
-    assert landing.of_source(workspace, source, naming.names(["anna1"])) == (0, 0, 0), "somebody removed the other one"
+    assert landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"])) == (0, 0, 0), (
+        "somebody removed the other one"
+    )
 
 
 @pytest.fixture
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     """No landed file can be read."""
 
-    def read(_: object, __: object, examined: list[Any], ___: object) -> records.Records:
+    def read(_: object, __: object, examined: list[Any], ___: object) -> records.DeliveredRecords:
         if whole := {one.delivery.number: "broken" for one in examined if one.state == "ingested"}:
-            raise records.Refused(whole)
-        return records.Records()
+            raise records.RefusedDeliveries(whole)
+        return records.DeliveredRecords()
 
-    monkeypatch.setattr(records, "read", read)
-    monkeypatch.setattr(append, "create", lambda *_: None)
-    monkeypatch.setattr(intake, "columns_of", lambda _, of: SimpleNamespace(source=of, schema=None))
+    monkeypatch.setattr(records, "read_delivered_records", read)
+    monkeypatch.setattr(append, "create_bronze_tables", lambda *_: None)
+    monkeypatch.setattr(intake, "current_source_columns", lambda _, of: SimpleNamespace(source=of, schema=None))
 
 
 @pytest.mark.usefixtures("unreadable")
@@ -559,12 +579,16 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
         still = _made(folder / name, time.time(), '{"who": "anna1"}')
         if at_rest == LONG_AGO:
             with pytest.raises(SluiceError, match="1 files of source 'says' are written to"):
-                landing.of_source(workspace, of, naming.names(["anna1"]))
+                landing.rewrite_source_files(workspace, of, naming.index_erased_names(["anna1"]))
             assert still.read_text() == '{"who": "anna1"}'
-            assert landing.of_source(workspace, of, naming.names(["berta"])) == (0, 0, 0), "who is not in it need not wait"
+            assert landing.rewrite_source_files(workspace, of, naming.index_erased_names(["berta"])) == (0, 0, 0), (
+                "who is not in it need not wait"
+            )
         # A file that a discovery would take is finished, however young it is.
         os.utime(still, (at_rest, at_rest))
-        assert landing.of_source(workspace, of, naming.names(["anna1"])) == (1, 1, 1) and not still.exists()
+        assert (
+            landing.rewrite_source_files(workspace, of, naming.index_erased_names(["anna1"])) == (1, 1, 1) and not still.exists()
+        )
 
 
 @pytest.mark.parametrize("stage", ["optimize", "vacuum"])
@@ -582,36 +606,39 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
         _written(workspace.path(name), [1])
         # As tables of now are made: nothing of them is to be rewritten first.
         DeltaTable(workspace.path(name)).alter.set_table_properties({INSTANTS: MICROSECONDS}, raise_if_not_exists=False)
-    monkeypatch.setattr(optimize if stage == "optimize" else vacuum, "table", one)
+    module, function = {"optimize": (optimize, "optimize_table"), "vacuum": (vacuum, "vacuum_table")}[stage]
+    monkeypatch.setattr(module, function, one)
     with pytest.raises(StopRequested):
-        stages.run(workspace, stage)
+        stages.run_pipeline_stage(workspace, stage)
     assert done == ["says"]
 
 
 def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = workspace.settings
     carried_out: list[str] = []
-    first, other = (receiving.receive(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert"))
+    first, other = (
+        receiving.receive_erasure_request(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert")
+    )
 
     def suppress(erasing: Erasing) -> None:
         carried_out.extend(one.request for one in erasing.waiting)
 
     monkeypatch.setattr(propagation, "STEPS", {"suppress": suppress})
-    monkeypatch.setattr(settling, "close", lambda _, asked, rows: asked)
-    monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
-    monkeypatch.setattr(canary, "places", lambda *arguments: [])
-    monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [])
-    monkeypatch.setattr(erasing, "prove", lambda *_: ([], {}))
+    monkeypatch.setattr(settling, "close_over_identifiers", lambda _, asked, rows: asked)
+    monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
+    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
+    monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [])
+    monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([], {}))
 
     def states() -> list[str]:
-        return [requests.one(settings, "house", one.request).state for one in (first, other)]
+        return [requests.read_erasure_request(settings, "house", one.request).state for one in (first, other)]
 
-    erasing.run(workspace, [first.request])
+    erasing.carry_out_due_erasures(workspace, [first.request])
     assert carried_out == [first.request] and states() == [requests.LOGICALLY, requests.RECEIVED]
-    erasing.run(workspace)
+    erasing.carry_out_due_erasures(workspace)
     assert carried_out == [first.request, other.request] and states() == [requests.LOGICALLY] * 2
     later = NOW + timedelta(days=9)
-    physical.finish(workspace, later, only=[other.request])
+    physical.finish_physical_erasure(workspace, later, only=[other.request])
     assert states() == [requests.LOGICALLY, requests.PHYSICALLY]
 
 
@@ -636,48 +663,50 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         return work
 
     monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
-    monkeypatch.setattr(settling, "settled", lambda of, only: requests.waiting(of.settings, of.pipeline, only))
-    monkeypatch.setattr(canary, "plant", lambda _, asked: asked)
-    monkeypatch.setattr(canary, "places", lambda *arguments: [])
-    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    monkeypatch.setattr(
+        settling, "settle_waiting_requests", lambda of, only: requests.list_waiting_requests(of.settings, of.pipeline, only)
+    )
+    monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
+    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
-        propagation.propagate(workspace, lambda: [])
-    assert requests.one(workspace.settings, "house", request.request).state == requests.RECEIVED
+        propagation.propagate_deletions(workspace, lambda: [])
+    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.RECEIVED
     killing.clear()
-    propagation.propagate(workspace, lambda: [])
+    propagation.propagate_deletions(workspace, lambda: [])
     assert did == [(name, one) for name in propagation.STEPS for one in ("a", "b")]
-    done = requests.one(workspace.settings, "house", request.request)
+    done = requests.read_erasure_request(workspace.settings, "house", request.request)
     assert done.state == requests.LOGICALLY and done.physical_due_at is not None
-    rows = ledger.rows(workspace.settings, "house")
+    rows = ledger.read_erasure_ledger(workspace.settings, "house")
     assert len(rows) == 2 * len(propagation.STEPS) and {one.request for one in rows} == {request.request}
-    propagation.propagate(workspace, lambda: [])
-    assert len(ledger.rows(workspace.settings, "house")) == len(rows)
+    propagation.propagate_deletions(workspace, lambda: [])
+    assert len(ledger.read_erasure_ledger(workspace.settings, "house")) == len(rows)
 
 
 def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(physical, "_vacuumed", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
-    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     soon = (NOW + timedelta(minutes=1)).isoformat()
-    requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=soon)
-    assert physical.finish(workspace, NOW) == []  # not yet
+    requests.advance_request_state(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=soon)
+    assert physical.finish_physical_erasure(workspace, NOW) == []  # not yet
     (tmp_path / "clone" / "house").mkdir(parents=True)
-    shallow.register(workspace.settings, "house", "r", str(tmp_path / "clone"))
+    shallow.register_shallow_clone(workspace.settings, "house", "r", str(tmp_path / "clone"))
     with pytest.raises(SluiceError, match=str(tmp_path / "clone")):
-        physical.finish(workspace, NOW + timedelta(days=1))
+        physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
     (tmp_path / "clone" / "house").rmdir()
-    physical.finish(workspace, NOW + timedelta(days=1))
-    assert requests.one(workspace.settings, "house", request.request).state == requests.PHYSICALLY
+    physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
+    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.PHYSICALLY
 
 
 def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=0)
-    request = receiving.receive(workspace.settings, workspace.graph, [Identifier("who", "anna")])
-    requests.advance(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
-    monkeypatch.setattr(canary, "places", lambda *arguments: [])
-    reports = physical.finish(workspace, NOW + timedelta(days=2))
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    requests.advance_request_state(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
+    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
+    reports = physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
-    assert requests.one(workspace.settings, "house", request.request).state == requests.LOGICALLY
+    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.LOGICALLY
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3

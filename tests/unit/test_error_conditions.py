@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sluice.error_conditions import refused_query
+from sluice.error_conditions import explain_refused_query
 
 MISMATCH = "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES"
 
@@ -33,6 +33,6 @@ class Refused(Exception):
     ],
 )
 def test_only_a_line_of_python_is_a_place(place: str, told: str) -> None:
-    why = refused_query(Refused(place))
+    why = explain_refused_query(Refused(place))
     assert told in why and MISMATCH in why
     assert "SSN" not in why and "jdk." not in why

@@ -16,11 +16,11 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
-from sluice.ingest.deliveries.discovery import GONE, modified
+from sluice.ingest.deliveries.discovery import GONE, read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
-from sluice.ingest.reading.delivery import Delivery, Examined
-from sluice.ingest.reading.examination import CHANGED, examine
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
+from sluice.ingest.reading.examination import CHANGED, examine_deliveries
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")
@@ -36,15 +36,15 @@ def deliver(tmp_path: Path) -> Deliver:
         path = tmp_path / name
         content = data.encode() if isinstance(data, str) else data
         path.write_bytes(content)
-        size, at = modified(path)
+        size, at = read_file_size_and_time(path)
         known = {"size": size, "modified_at": at, "sha256": hashlib.sha256(content).hexdigest(), **said}
         return Delivery(number=1, source="s", file=name, event="delivered", path=path, **known)
 
     return deliver
 
 
-def look(source: Source, delivery: Delivery) -> Examined:
-    (found,) = examine(source, [delivery])
+def look(source: Source, delivery: Delivery) -> ExaminedDelivery:
+    (found,) = examine_deliveries(source, [delivery])
     assert found.delivery is delivery
     return found
 
@@ -184,14 +184,14 @@ def test_a_file_that_changes_while_it_is_looked_at_is_missed_even_if_it_cannot_b
     deliver: Deliver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivery = deliver("a", b"\xe9\n")
-    content = examination._content
+    content = examination._examine_content
 
-    def and_change(*arguments: Any) -> Examined:
+    def and_change(*arguments: Any) -> ExaminedDelivery:
         found = content(*arguments)
         delivery.path.write_bytes(b"whole\n")
         return found
 
-    monkeypatch.setattr(examination, "_content", and_change)
+    monkeypatch.setattr(examination, "_examine_content", and_change)
     assert look(JSON, delivery).reason == CHANGED
 
 
@@ -214,7 +214,7 @@ def test_what_is_gone_is_vanished_and_nothing_is_opened(tmp_path: Path) -> None:
 
 def test_one_bad_file_stops_no_other_and_the_order_is_kept(deliver: Deliver) -> None:
     deliveries = [deliver(f"{number}", b"\xe9" if number % 3 == 0 else b"1\n") for number in range(20)]
-    found = examine(JSON, deliveries)
+    found = examine_deliveries(JSON, deliveries)
     assert [item.delivery for item in found] == deliveries
     assert [item.state for item in found] == ["quarantined" if number % 3 == 0 else "ingested" for number in range(20)]
 

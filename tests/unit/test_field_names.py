@@ -15,18 +15,17 @@ import pytest
 
 import sluice
 from sluice.declare import Pipeline, Source
-from sluice.declare.assembly.graph import graph
-from sluice.declare.assembly.kept_fields import line_that_keeps
-from sluice.declare.ingest.field_names import is_own
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.kept_fields import suggest_kept_fields
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import DeclarationError
 from sluice.ingest import formats
 from sluice.ingest import ledger as tables
-from sluice.ingest.schema.evolution import Columns
-from sluice.ingest.schema.held_back import held_back_fields, newly_held_back
+from sluice.ingest.schema.evolution import SourceColumns
+from sluice.ingest.schema.held_back import find_held_back_fields, newly_held_back_fields
 from sluice.ingest.values import types
 from sluice.runs import ledger
-from sluice.runs.status.books import Books
-from sluice.runs.status.rescued_fields import rescued_fields
+from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 
 if TYPE_CHECKING:
     from sluice.settings import Settings
@@ -48,9 +47,9 @@ def read(
         file.write_text(f"{','.join(RECORD)}\n{','.join(RECORD.values())}\n")
     else:
         file.write_text(json.dumps(RECORD))
-    (block,) = formats.read(source, file, schema, path or {})
-    grown = types.grown(schema, block.news, source)
-    (again,) = formats.read(source, file, grown, path or {})
+    (block,) = formats.read_file_records(source, file, schema, path or {})
+    grown = types.grow_schema(schema, block.news, source)
+    (again,) = formats.read_file_records(source, file, grown, path or {})
     (row,) = again.rows.to_pylist()
     return row, grown, again.news
 
@@ -61,11 +60,11 @@ def test_a_field_with_an_underscore_is_rescued_unless_it_is_a_column_by_name(tmp
     row, grown, news = read(tmp_path, source, pa.schema([]), {"_in_path": "z", "day": "7"})
     assert set(grown.names) == {"id", "day"}
     assert json.loads(row["_rescued_data"]) == {**dict.fromkeys(TAKEN, "x"), "_mine": "y", "_in_path": "z"}
-    assert set(held_back_fields(Columns(source, grown, settled=True), news)) == {*TAKEN, "_mine", "_in_path"}
+    assert set(find_held_back_fields(SourceColumns(source, grown, settled=True), news)) == {*TAKEN, "_mine", "_in_path"}
     row, grown, news = read(tmp_path, source, pa.schema([("_mine", S)]))
     assert row["_mine"] == "y" and grown.names == ["_mine", "id"]
     assert set(json.loads(row["_rescued_data"])) == set(TAKEN)
-    assert set(held_back_fields(Columns(source, grown, settled=True), news)) == set(TAKEN)
+    assert set(find_held_back_fields(SourceColumns(source, grown, settled=True), news)) == set(TAKEN)
 
 
 def test_what_the_declaration_rescues_is_not_told_and_what_grows_within_a_named_one_grows(tmp_path: Path) -> None:
@@ -74,20 +73,22 @@ def test_what_the_declaration_rescues_is_not_told_and_what_grows_within_a_named_
     file.write_text('{"_a": {"b": "x", "c": "y", "_d": "z"}, "_e": 1}')
     rescuing = Source(name="s", schema="_a STRUCT<b: STRING>")
     for source, grows in ((rescuing, False), (Source(name="s"), True)):
-        (block,) = formats.read(source, file, schema, {})
-        grown = types.grown(schema, block.news, source) if grows else schema
+        (block,) = formats.read_file_records(source, file, schema, {})
+        grown = types.grow_schema(schema, block.news, source) if grows else schema
         assert [field.name for field in grown.field("_a").type] == (["b", "c", "_d"] if grows else ["b"])
-        assert held_back_fields(Columns(source, grown, settled=True), block.news) == ({"_e": "bigint"} if grows else {})
+        assert find_held_back_fields(SourceColumns(source, grown, settled=True), block.news) == (
+            {"_e": "bigint"} if grows else {}
+        )
 
 
 def test_csv_without_a_header_has_the_names_that_sluice_gives(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("1,a\n")
     source = Source(name="s", format="csv", header=False)
-    (block,) = formats.read(source, file, pa.schema([]), {})
-    assert types.grown(pa.schema([]), block.news, source).names == ["_c0", "_c1"]
+    (block,) = formats.read_file_records(source, file, pa.schema([]), {})
+    assert types.grow_schema(pa.schema([]), block.news, source).names == ["_c0", "_c1"]
     named = Source(name="s", format="csv")
-    assert types.grown(pa.schema([]), block.news, named).names == []
+    assert types.grow_schema(pa.schema([]), block.news, named).names == []
 
 
 @pytest.mark.parametrize("option", ["schema", "schema_hints"])
@@ -97,8 +98,8 @@ def test_a_declaration_cannot_keep_a_name_that_is_taken(option: str, name: str) 
     with pytest.raises(
         DeclarationError, match=f"source 's': {option} names the column '{name}', which Sluice, Delta or Spark uses"
     ):
-        graph(PIPELINE, [Source(name="s", **said)])
-    graph(PIPELINE, [Source(name="s", **{option: "id BIGINT, _mine STRING, nested STRUCT<_file: STRING>"})])  # type: ignore[arg-type]
+        build_declaration_graph(PIPELINE, [Source(name="s", **said)])
+    build_declaration_graph(PIPELINE, [Source(name="s", **{option: "id BIGINT, _mine STRING, nested STRUCT<_file: STRING>"})])  # type: ignore[arg-type]
 
 
 def test_no_more_columns_than_there_may_be_and_the_rest_is_rescued_and_told(tmp_path: Path) -> None:
@@ -107,34 +108,34 @@ def test_no_more_columns_than_there_may_be_and_the_rest_is_rescued_and_told(tmp_
         json.dumps({"first": {f"n{number}": number for number in range(2_000)}, **{f"k{n}": n for n in range(2_000)}})
     )
     source = Source(name="s", most_columns=50)
-    (block,) = formats.read(source, file, pa.schema([]), {})
-    grown = types.grown(pa.schema([]), block.news, source)
+    (block,) = formats.read_file_records(source, file, pa.schema([]), {})
+    grown = types.grow_schema(pa.schema([]), block.news, source)
     assert grown.names == ["first"] and grown.field("first").type.num_fields == 49
-    assert types.grown(grown, block.news, source) == grown
-    (again,) = formats.read(source, file, grown, {})
+    assert types.grow_schema(grown, block.news, source) == grown
+    (again,) = formats.read_file_records(source, file, grown, {})
     rescued = json.loads(again.rows["_rescued_data"][0].as_py())
     assert len(rescued) == 2_001 and len(rescued["first"]) == 2_000 - 49
-    fields = held_back_fields(Columns(source, grown, settled=True), again.news)
+    fields = find_held_back_fields(SourceColumns(source, grown, settled=True), again.news)
     assert len(fields) == 4_000 - 49 and fields["k7"] == fields["first.n49"] == "bigint"
-    said = newly_held_back({1: fields}, [])
+    said = newly_held_back_fields({1: fields}, [])
     assert len(json.loads(said[1])) == 100
-    (line,) = line_that_keeps(source, json.loads(said[1]))
+    (line,) = suggest_kept_fields(source, json.loads(said[1]))
     assert line.endswith("and 90 more (to keep: a higher most_columns of source 's', which is 50)")
     # What is there counts, what is declared stays: a table that has more grows no further.
-    assert types.grown(grown, pa.struct([("new", S)]), Source(name="s", most_columns=50)) == grown
-    assert types.grown(grown, pa.struct([("new", S)]), Source(name="s", most_columns=51)).names == ["first", "new"]
+    assert types.grow_schema(grown, pa.struct([("new", S)]), Source(name="s", most_columns=50)) == grown
+    assert types.grow_schema(grown, pa.struct([("new", S)]), Source(name="s", most_columns=51)).names == ["first", "new"]
 
 
 def test_a_field_is_told_once_and_with_the_line_that_keeps_it() -> None:
     found = {7: {"_id": "string", "_score": "double"}, 8: {"_id": "string", "_file": "string"}}
-    said = newly_held_back(found, ['{"_score": "double"}', None])
+    said = newly_held_back_fields(found, ['{"_score": "double"}', None])
     assert said == {7: '{"_id": "string"}', 8: '{"_file": "string"}'}
-    lines = list(line_that_keeps(Source(name="s"), {"_id": "string", "_score": "double", "_file": "string"}))
+    lines = list(suggest_kept_fields(Source(name="s"), {"_id": "string", "_score": "double", "_file": "string"}))
     assert lines == [
         "_id, _score (to keep: schema_hints=\"_id string, _score double\" of source 's')",
         "_file (Sluice, Delta or Spark uses the name itself; they stay in _rescued_data)",
     ]
-    assert "schema=" in next(line_that_keeps(Source(name="s", schema="id INT"), {"_id": "string"}))
+    assert "schema=" in next(suggest_kept_fields(Source(name="s", schema="id INT"), {"_id": "string"}))
 
 
 def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
@@ -145,7 +146,7 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
         "ingest/reading",
         "privacy",
         "flows/quarantine",
-        "erasure/anonymisation.py",
+        "erasure/other_cells.py",
         "verification/rows.py",
     ]
     files = [file for name in passing for file in ([root / name] if name.endswith(".py") else (root / name).glob("*.py"))]
@@ -156,17 +157,20 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
                 found.add(node.value.strip("`"))
     assert {"_delivery", "_problem", "_anonymised", "_whose", "_suppressed_at"} <= found
     # Of frames without the columns of bronze, of whole files that could not be read; and of an error of Spark.
-    assert {name for name in found if not is_own(name)} == {"_reason", "_path", "_origin"}
+    assert {name for name in found if not is_reserved_column(name)} == {"_reason", "_path", "_origin"}
 
 
 def test_a_later_outcome_does_not_take_back_which_fields_a_delivery_had(settings: Settings) -> None:
     delivery = {"delivery": 1, "source": "s", "file": "a", "event": "delivered"}
-    tables.append(settings.bookkeeping("odd", "deliveries"), [delivery], tables.DELIVERIES, "run")
+    tables.append_delivery_ledger_rows(settings.bookkeeping("odd", "deliveries"), [delivery], tables.DELIVERIES, "run")
     for minute, held_back in enumerate(['{"_id": "string"}', None, '{"_more": "bigint"}', None]):
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
         outcome = {"delivery": 1, "source": "s", "file": "a", "state": "ingested", "recorded_at": at, "held_back": held_back}
-        tables.append(settings.bookkeeping("odd", "outcomes"), [outcome], tables.OUTCOMES, "run")
-    (row,) = ledger.deliveries(settings, "odd")
+        tables.append_delivery_ledger_rows(settings.bookkeeping("odd", "outcomes"), [outcome], tables.OUTCOMES, "run")
+    (row,) = ledger.read_delivery_ledger(settings, "odd")
     assert row["held_back"] == {"_id": "string", "_more": "bigint"}
-    books = [Books(settings, graph(PIPELINE, [Source(name="s", schema_hints=hints)])) for hints in (None, "_ID STRING")]
-    assert [set(one["fields"]) for found in books for one in rescued_fields(found)] == [{"_id", "_more"}, {"_more"}]
+    books = [
+        PipelineBooks(settings, build_declaration_graph(PIPELINE, [Source(name="s", schema_hints=hints)]))
+        for hints in (None, "_ID STRING")
+    ]
+    assert [set(one["fields"]) for found in books for one in find_rescued_fields(found)] == [{"_id", "_more"}, {"_more"}]

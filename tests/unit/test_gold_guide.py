@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from sluice.cli.running import check
 from sluice.declare import Pipeline
-from sluice.declare.assembly.graph import graph
-from sluice.declare.assembly.loading import _declarations
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.loading import _collect_declarations
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -51,10 +51,14 @@ def test_the_guide_has_its_examples() -> None:
 @pytest.mark.spark
 def test_what_a_change_makes_anew_is_what_the_guide_says(spark: SparkSession, examples: ModuleType, settings: Settings) -> None:
     pipeline = Pipeline(name="guide", description="d", owner="o", layers=("guide.bronze", NAME))
-    found = transforms.examine(spark, settings, graph(pipeline, _declarations(examples)))
+    found = transforms.examine_transforms(spark, settings, build_declaration_graph(pipeline, _collect_declarations(examples)))
     assert not found.mistakes
     anew = {
-        (one["view"], one["input"], ", ".join([*one["columns"], *([check._in_time(**one["reach"])] if one["reach"] else [])]))
+        (
+            one["view"],
+            one["input"],
+            ", ".join([*one["columns"], *([check._describe_time_reach(**one["reach"])] if one["reach"] else [])]),
+        )
         for one in found.bounds
     }
     assert set(re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.*?) \|$", TEXT, re.MULTILINE)) == anew

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from sluice.declare import Source
-from sluice.declare.interval import Interval, merged
+from sluice.declare.interval import Interval, merge_intervals
 from sluice.errors import DeclarationError, UsageError
 from sluice.ingest.deliveries import dates
 
@@ -57,7 +57,7 @@ def test_what_is_left_of_an_interval() -> None:
 
 def test_adjacent_and_overlapping_intervals_become_one() -> None:
     some = [Interval(day(5), day(6)), Interval(day(1), day(3)), Interval(day(3), day(4)), Interval(day(2), day(3))]
-    assert merged(some) == [Interval(day(1), day(4)), Interval(day(5), day(6))]
+    assert merge_intervals(some) == [Interval(day(1), day(4)), Interval(day(5), day(6))]
 
 
 def test_an_interval_is_named_by_its_days() -> None:
@@ -82,7 +82,7 @@ def source(date_in_path: str) -> Source:
     ],
 )
 def test_the_date_in_a_path(written: str, file: str, expected: datetime) -> None:
-    assert dates.of_file(source(written), file, day(9)) == expected
+    assert dates.find_delivery_date(source(written), file, day(9)) == expected
 
 
 @pytest.mark.parametrize("written", ["", "%Y", "%Y-%m", "%d.%m.%y", "%Y%m%d%d", "2026"])

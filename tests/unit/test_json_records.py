@@ -16,7 +16,7 @@ from sluice.declare import Source
 from sluice.ingest import formats
 from sluice.ingest.files import opening
 from sluice.ingest.formats import CUT_OFF, NO_OBJECT, TOO_DEEP, json_fast, json_records
-from sluice.ingest.formats.json_exact import Exact
+from sluice.ingest.formats.json_exact import ExactJsonReader
 from sluice.ingest.values import json_values
 
 LONG, D, S = pa.int64(), pa.float64(), pa.string()
@@ -32,7 +32,9 @@ def read(tmp_path: Path) -> Read:
         file = tmp_path / "file.json"
         file.write_text(text, encoding="utf-8", newline="")
         found = [
-            row for block in formats.read(Source(name="s", **options), file, schema, path or {}) for row in block.rows.to_pylist()
+            row
+            for block in formats.read_file_records(Source(name="s", **options), file, schema, path or {})
+            for row in block.rows.to_pylist()
         ]
         for row in found:
             row["_rescued_data"] = row["_rescued_data"] and json.loads(row["_rescued_data"])
@@ -44,7 +46,7 @@ def read(tmp_path: Path) -> Read:
 def news(text: str, schema: pa.Schema, tmp_path: Path, path: dict[str, str] | None = None, **options: Any) -> pa.StructType:
     file = tmp_path / "news.json"
     file.write_text(text)
-    (block,) = formats.read(Source(name="s", **options), file, schema, path or {})
+    (block,) = formats.read_file_records(Source(name="s", **options), file, schema, path or {})
     return block.news
 
 
@@ -62,7 +64,7 @@ def test_each_field_is_in_its_column_or_rescued(read: Read) -> None:
 def test_rescued_numbers_keep_their_text(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text('{"z":[1.50,1e400,NaN,123456789012345678901234567890,-0]}')
-    (block,) = formats.read(Source(name="s"), file, SCHEMA, {})
+    (block,) = formats.read_file_records(Source(name="s"), file, SCHEMA, {})
     assert block.rows["_rescued_data"].to_pylist() == ['{"z":[1.50,1e400,"NaN",123456789012345678901234567890,-0]}']
 
 
@@ -122,16 +124,16 @@ def test_nesting_is_read_to_a_thousand_levels_and_a_deeper_record_says_so(read: 
 
 
 def exactly(text: str) -> list[dict[str, Any]]:
-    exact = Exact(Source(name="s"), SCHEMA, {})
+    exact = ExactJsonReader(Source(name="s"), SCHEMA, {})
     found: list[dict[str, Any]] = exact.rows([text], exact.news()).to_pylist()
     return found
 
 
 def test_levels_are_counted_outside_of_strings_only() -> None:
-    assert json_values.depth(r'{"a":["[[[\"[[",[1],{}]}') == 3
-    assert json_values.levels("[]" * 60) == 0
+    assert json_values.measure_nesting_depth(r'{"a":["[[[\"[[",[1],{}]}') == 3
+    assert json_values.count_deep_levels("[]" * 60) == 0
     with pytest.raises(json_values.TooDeep):
-        json_values.levels("[" * 1001)
+        json_values.count_deep_levels("[" * 1001)
 
 
 def test_half_a_surrogate_pair_is_rescued_as_it_was_written(read: Read) -> None:
@@ -183,7 +185,7 @@ def test_news_are_unknown_fields_and_the_types_of_misfits(tmp_path: Path) -> Non
 
 
 def test_the_quick_way_is_taken_where_nothing_is_odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_records.Verified, "fits", lambda *_: pytest.fail("a clean block was looked at record by record"))
+    monkeypatch.setattr(json_records.JsonVerifier, "fits", lambda *_: pytest.fail("a clean block was looked at record by record"))
     file = tmp_path / "f"
     fields = [
         ("i", LONG),
@@ -196,18 +198,18 @@ def test_the_quick_way_is_taken_where_nothing_is_odd(tmp_path: Path, monkeypatch
     line = '{"i":1,"d":0.1,"f":0.1,"c":1.50,"t":"2026-01-01T00:00:00Z","l":["2026-01-01",null]}'
     for end in ("\n", "\r\n"):
         file.write_text(f"{line}{end}" * 3, newline="")
-        (block,) = formats.read(Source(name="s"), file, pa.schema(fields), {})
+        (block,) = formats.read_file_records(Source(name="s"), file, pa.schema(fields), {})
         assert block.rows.num_rows == 3 and block.rows["_rescued_data"].null_count == 3
 
 
 def test_odd_records_do_not_slow_down_the_good_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
-    one = Exact._one
-    monkeypatch.setattr(Exact, "_one", lambda self, text, news: seen.append(text) or one(self, text, news))
+    one = ExactJsonReader._one
+    monkeypatch.setattr(ExactJsonReader, "_one", lambda self, text, news: seen.append(text) or one(self, text, news))
     file = tmp_path / "f"
     odd = ['{"a":"x"}', '{"a":1,"a":2}', '{"z":1}', "null", '{"a":1} x', '{"a":9223372036854775808}']
     file.write_text("\n".join(['{"a":1}'] * 50 + odd + ['{"a":1}'] * 50))
-    (block,) = formats.read(Source(name="s"), file, SCHEMA, {})
+    (block,) = formats.read_file_records(Source(name="s"), file, SCHEMA, {})
     assert seen == odd
     assert block.rows["a"].to_pylist() == [1] * 50 + [None, 1, None, None, None, None] + [1] * 50
 
@@ -225,7 +227,7 @@ def test_odd_records_do_not_slow_down_the_good_ones(tmp_path: Path, monkeypatch:
     ],
 )
 def test_lines_are_counted_only_where_each_starts_and_ends_an_object(block: str, count: int | None) -> None:
-    assert json_fast.lines_of(block.encode()) == count
+    assert json_fast.count_object_lines(block.encode()) == count
 
 
 @pytest.mark.parametrize(
@@ -254,7 +256,7 @@ def test_a_long_record_of_a_document_is_put_together_from_its_pieces(read: Read,
     text = json.dumps([{"b": "é[" * 50_000}, {"a": 1}], ensure_ascii=False)
     assert read(text, multi_line=True) == [{"b": "é[" * 50_000}, {"a": 1}]
     monkeypatch.setattr(opening, "LONGEST", 100_000)
-    with pytest.raises(opening.Unreadable, match="a record of the file has more than 100000 bytes"):
+    with pytest.raises(opening.UnreadableFile, match="a record of the file has more than 100000 bytes"):
         read(text, multi_line=True)
 
 

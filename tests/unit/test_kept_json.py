@@ -29,26 +29,28 @@ GARBLED = {
     "null": "null",
 }
 READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-    "lake.json": ("the format of the lake", lambda at: lake_format.check(at, "gym")),
-    "erasure_requests/0a1b.json": ("a request to erase somebody", lambda at: due.of(at, "gym")),
-    "erasure_requests/0a1b.json ": ("a request to erase somebody", lambda at: requests.all_of(at, "gym")),
+    "lake.json": ("the format of the lake", lambda at: lake_format.check_lake_format(at, "gym")),
+    "erasure_requests/0a1b.json": ("a request to erase somebody", lambda at: due.read_request_standings(at, "gym")),
+    "erasure_requests/0a1b.json ": ("a request to erase somebody", lambda at: requests.list_erasure_requests(at, "gym")),
     "rewriting/1.json": (
         "which landed files an erasure was about to replace",
-        lambda at: rewriting.finish(Path(at.bookkeeping("gym", "rewriting")), at.bookkeeping("gym", "deliveries"), "run"),
+        lambda at: rewriting.finish_rewriting_journals(
+            Path(at.bookkeeping("gym", "rewriting")), at.bookkeeping("gym", "deliveries"), "run"
+        ),
     ),
     "schemas/readings/0.json": (
         "the columns that a source had",
-        lambda at: schema_log.latest(at.bookkeeping("gym", "schemas/readings")),
+        lambda at: schema_log.read_latest_schema_version(at.bookkeeping("gym", "schemas/readings")),
     ),
     "schemas/readings/0.json ": (
         "the columns that a source had",
-        lambda at: schema_log.versions(at.bookkeeping("gym", "schemas/readings")),
+        lambda at: schema_log.read_schema_versions(at.bookkeeping("gym", "schemas/readings")),
     ),
-    "shallow_clones/1.json": ("where a shallow clone lies", lambda at: shallow.registered(at, "gym")),
+    "shallow_clones/1.json": ("where a shallow clone lies", lambda at: shallow.find_shallow_clone_lakes(at, "gym")),
 }
 OBJECTS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-    "clone.json": ("what this clone was made from", lambda at: clones.of(at, "gym")),
-    f"canary/one/{canary.PLANTED}": ("what was found of a canary", lambda at: canary.planted(at, "gym", "one")),
+    "clone.json": ("what this clone was made from", lambda at: clones.read_clone_description(at, "gym")),
+    f"canary/one/{canary.PLANTED}": ("what was found of a canary", lambda at: canary.read_planted_counts(at, "gym", "one")),
 }
 
 
@@ -79,14 +81,14 @@ def test_a_damaged_file_is_named_with_what_to_do(settings: Settings, name: str, 
 @pytest.mark.parametrize("content", [*GARBLED.values(), "{}"])
 def test_what_can_be_found_out_again_stops_nothing(settings: Settings, content: str) -> None:
     damaged(settings, "erasure_requests/.asked", content)
-    assert looked_at.states(settings, "gym") == {}
+    assert looked_at.read_request_table_states(settings, "gym") == {}
     if content != "{}":
-        assert due.asked_by_data(settings, "gym"), "everywhere is looked again"
+        assert due.may_hold_unseen_requests(settings, "gym"), "everywhere is looked again"
 
 
 def test_a_new_lake_is_marked_whole(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
     Path(settings.bookkeeping("gym")).mkdir(parents=True)
-    lake_format.mark(settings, "gym")
-    lake_format.check(settings, "gym")
+    lake_format.write_lake_format(settings, "gym")
+    lake_format.check_lake_format(settings, "gym")
     assert [path.name for path in Path(settings.bookkeeping("gym")).iterdir()] == ["lake.json"]

@@ -44,32 +44,32 @@ def ended_process() -> int:
 
 
 def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: Settings, folder: Path, jvm: int) -> None:
-    told = holder.describe(folder, "r1", jvm=jvm)
+    told = holder.write_lease_description(folder, "r1", jvm=jvm)
     assert str(told).startswith(f"run r1 (process {os.getpid()}, JVM {jvm} on ")
     dead = ended_process()
     written = json.loads((folder / "lease.json").read_text())
     (folder / "lease.json").write_text(json.dumps({**written, "pid": dead}))
-    found = holder.of(settings, "gym")
+    found = holder.find_lease_holder(settings, "gym")
     assert found is not None and f"JVM {jvm}, whose process {dead} has ended" in str(found)
-    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), own_lease.held(settings, "gym", "reset", "Later."):
+    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), own_lease.hold_lease_without_spark(settings, "gym", "reset", "Later."):
         pass
 
 
 def test_a_lock_whose_holder_is_not_described_is_told_by_the_process_that_has_it(
     settings: Settings, folder: Path, jvm: int
 ) -> None:
-    holder.ends(folder, holder.describe(folder, "r0"))
-    assert holder.of(settings, "gym") is None
+    holder.write_lease_end(folder, holder.write_lease_description(folder, "r0"))
+    assert holder.find_lease_holder(settings, "gym") is None
     if sys.platform == "linux":
-        assert holder.locking_process(folder) == jvm
-        refusal = lock._refusal(folder, None, "Pipeline 'gym'", "Later.", "gym")
+        assert holder.find_locking_process(folder) == jvm
+        refusal = lock._describe_held_lease(folder, None, "Pipeline 'gym'", "Later.", "gym")
         assert refusal == f"Pipeline 'gym' is being written by another job (process {jvm} of this host). Later."
 
 
 def test_who_has_lost_the_lock_with_its_jvm_writes_nothing_over_the_next_holder(settings: Settings, folder: Path) -> None:
-    lost = holder.describe(folder, "r1", jvm=ended_process())
-    following = holder.describe(folder, "r2")
-    holder.ends(folder, lost)
-    assert holder.of(settings, "gym") == following
-    holder.ends(folder, following)
-    assert holder.of(settings, "gym") is None
+    lost = holder.write_lease_description(folder, "r1", jvm=ended_process())
+    following = holder.write_lease_description(folder, "r2")
+    holder.write_lease_end(folder, lost)
+    assert holder.find_lease_holder(settings, "gym") == following
+    holder.write_lease_end(folder, following)
+    assert holder.find_lease_holder(settings, "gym") is None

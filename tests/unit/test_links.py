@@ -20,7 +20,7 @@ from sluice.declare import (
     treat,
 )
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def rate(readings: DataFrame) -> DataFrame:
 
 
 def _graph(*declared: Any, links: tuple[Link, ...] = (WORN,), asking: tuple[Any, ...] = ()) -> Graph:
-    return graph(PIPELINE, declared, links, asking)
+    return build_declaration_graph(PIPELINE, declared, links, asking)
 
 
 def _refused(says: str, *declared: Any, **more: Any) -> None:
@@ -71,7 +71,7 @@ def test_a_domain_is_the_subject_unless_it_is_said() -> None:
 def test_a_name_that_is_another_domain_now_is_no_former_one() -> None:
     """Were it one, whoever was erased by it would be taken for somebody whose identifier of another kind is the same text."""
     one, other = Source(name="one", subject="key", domain="user_id"), Source(name="other", subject="key")
-    assert graph(PIPELINE, [one, other]).former("user_id") == frozenset()
+    assert build_declaration_graph(PIPELINE, [one, other]).former("user_id") == frozenset()
 
 
 def test_a_domain_is_said_of_a_subject() -> None:
@@ -165,19 +165,19 @@ def test_rows_that_ask_for_an_erasure() -> None:
 def test_whose_a_stored_row_is() -> None:
     made = _graph(handed_out, worn, readings, rate)
     source, kept = made.sources["readings"], made.tables["rate"]
-    assert subjects.expression(made, source, ["device_id", "_rescued_data"]) == (
+    assert subjects.build_subject_expression(made, source, ["device_id", "_rescued_data"]) == (
         "coalesce(CAST(`device_id` AS STRING), get_json_object(`_rescued_data`, '$.device_id'))"
     )
-    assert subjects.expression(made, source, ["_rescued_data"]) == "get_json_object(`_rescued_data`, '$.device_id')"
-    assert subjects.expression(made, kept, ["device_id", "time"]) == "CAST(`device_id` AS STRING)"
-    assert subjects.expression(made, kept, ["time"]) is None
-    assert subjects.instant(kept) == "time"
+    assert subjects.build_subject_expression(made, source, ["_rescued_data"]) == "get_json_object(`_rescued_data`, '$.device_id')"
+    assert subjects.build_subject_expression(made, kept, ["device_id", "time"]) == "CAST(`device_id` AS STRING)"
+    assert subjects.build_subject_expression(made, kept, ["time"]) is None
+    assert subjects.subject_time_expression(kept) == "time"
 
 
 def test_a_pseudonym_is_found_by_the_pseudonym() -> None:
     keys = table(reads="handed_out", keys="since", subject="user_id", personal={"device_id": treat.hmac("device")}, name="keys")
-    made = graph(PIPELINE, [handed_out, keys(worn.function)])
-    assert subjects.of(made, made.tables["keys"], ["user_id", "device_id"]).columns == (
+    made = build_declaration_graph(PIPELINE, [handed_out, keys(worn.function)])
+    assert subjects.find_table_subjects(made, made.tables["keys"], ["user_id", "device_id"]).columns == (
         ("user_id", "user_id"),
         ("device_id", "pseudonym"),
     )
@@ -191,9 +191,9 @@ def test_a_subject_may_stand_in_a_payload() -> None:
     topics = KafkaSource(
         name="topics", servers="b:9092", topics=("orders", "visits"), subject="value", subject_in=IN_PAYLOAD, domain="user_id"
     )
-    made = graph(PIPELINE, [topics])
+    made = build_declaration_graph(PIPELINE, [topics])
     assert made.domains() == ["user_id"] and topics.private == {"value"}
-    assert subjects.expression(made, topics, ["key", "value", "topic"]) == f"CAST({IN_PAYLOAD} AS STRING)"
+    assert subjects.build_subject_expression(made, topics, ["key", "value", "topic"]) == f"CAST({IN_PAYLOAD} AS STRING)"
     with pytest.raises(DeclarationError, match=r"subject_in gives identifiers of which kind\? Say it \(domain=\)"):
         Source(name="events", subject="value", subject_in="get_json_object(value, '$.id')")
     with pytest.raises(DeclarationError, match="subject_in is said of a subject"):
@@ -204,15 +204,17 @@ def test_a_payload_as_a_whole_is_nobodys_identifier() -> None:
     topics = Source(name="topics", subject="value", subject_in="get_json_object(value, '$.id')", domain="user_id")
     told = table(reads="topics", keys="id", subject="who", name="told")(worn.function)
     seen = materialized_view(reads="told", keys="value", name="seen")(worn.function)
-    made = graph(PIPELINE, [topics, told, seen])
-    assert subjects.of(made, made.views["seen"], ["value", "who"]) == subjects.Subjects((("who", "user_id"),))
-    assert subjects.of(made, made.views["seen"], ["value"]) == subjects.Subjects((), frozenset({"user_id"}))
+    made = build_declaration_graph(PIPELINE, [topics, told, seen])
+    assert subjects.find_table_subjects(made, made.views["seen"], ["value", "who"]) == subjects.TableSubjects((
+        ("who", "user_id"),
+    ))
+    assert subjects.find_table_subjects(made, made.views["seen"], ["value"]) == subjects.TableSubjects((), frozenset({"user_id"}))
 
 
 def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
     from dataclasses import replace
 
-    from sluice.erasure.subjects.closure import in_their_forms
+    from sluice.erasure.subjects.closure import canonicalise_identifiers
     from sluice.erasure.subjects.identifiers import Identifier
 
     mail = Link("worn", person=("user_id", "user_id"), identifier=("email", "email"))
@@ -224,7 +226,7 @@ def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
         )
 
     def formed(said: dict[str, str], *more: Any) -> Graph:
-        return graph(replace(PIPELINE, canonical=said), [handed_out, readings, worn, rate, *more], [WORN, mail])
+        return build_declaration_graph(replace(PIPELINE, canonical=said), [handed_out, readings, worn, rate, *more], [WORN, mail])
 
     assert formed({}).forms == {} and formed({"email": "text"}).forms == {}
     assert formed({"email": "lower"}).forms == {"email": "lower"}
@@ -232,7 +234,7 @@ def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
     assert formed({}, keys("lower", "another")).forms == {"email": "lower"}, "by its column"
     made = formed({"email": "lower", "device_id": "digits"})
     asked = [Identifier("email", " Ada@Example.org"), Identifier("device_id", "No. 17"), Identifier("user_id", "Ada")]
-    assert [one.value for one in in_their_forms(made, asked)] == ["ada@example.org", "17", "Ada"]
+    assert [one.value for one in canonicalise_identifiers(made, asked)] == ["ada@example.org", "17", "Ada"]
     for said, more, why in (
         ({"mail": "lower"}, (), "canonical names 'mail', no kind of identifier. Did you mean 'email'?"),
         ({"email": "lowe"}, (), "canonical has no form 'lowe' for 'email'. Did you mean 'lower'?"),

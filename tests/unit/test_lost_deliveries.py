@@ -11,10 +11,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.unit.test_discovery import A, Folder
 
 from sluice.declare import Pipeline
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.flows.bronze import regaining
-from sluice.flows.progress.checkpoints import current, remembered
+from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery, lost
 from sluice.ingest.deliveries.discovery import DELIVERED, GONE
@@ -58,9 +58,9 @@ def of_interest(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
 def test_what_has_an_outcome_is_put_back_and_new_files_get_new_numbers(folder: Folder, commits: int) -> None:
     before = of_interest(folder.rows())
     lose(folder.deliveries, commits)
-    known = discovery.latest(folder.deliveries, folder.outcomes)
+    known = discovery.read_known_files(folder.deliveries, folder.outcomes)
     assert known.last == [3, 2, 0][commits - 1]
-    assert lost.put_back([A], folder.landing, known, "run") == 4 - known.last
+    assert lost.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
     assert of_interest(folder.rows()) == before
     assert folder.discover(A) == []
     folder.land("a/new")
@@ -73,7 +73,10 @@ def test_a_delivery_without_an_outcome_is_found_again(folder: Folder) -> None:
     folder.land("a/new")
     folder.discover(A)
     lose(folder.deliveries, 1)
-    assert lost.put_back([A], folder.landing, discovery.latest(folder.deliveries, folder.outcomes), "run") == 0
+    assert (
+        lost.restore_lost_deliveries([A], folder.landing, discovery.read_known_files(folder.deliveries, folder.outcomes), "run")
+        == 0
+    )
     assert folder.discover(A) == [(DELIVERED, "new")]
 
 
@@ -86,33 +89,38 @@ def test_numbers_follow_the_highest_outcome_whatever_the_deliveries_say(folder: 
 def test_bronze_with_a_delivery_that_nothing_else_knows_is_refused(folder: Folder, tmp_path: Path) -> None:
     bronze = str(tmp_path / "lake" / "a")
     write_deltalake(bronze, pa.table({"_delivery": [1, 4]}))
-    known = discovery.latest(folder.deliveries, folder.outcomes)
-    lost.refuse_unknown(known, {"a": bronze, "never": str(tmp_path / "never")})
+    known = discovery.read_known_files(folder.deliveries, folder.outcomes)
+    lost.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
     write_deltalake(bronze, pa.table({"_delivery": [7]}), mode="append")
     with pytest.raises(
         SluiceError, match=r"'a' has rows of delivery 7, and the ledger knows none after 4: .* delete the rows with"
     ):
-        lost.refuse_unknown(known, {"a": bronze})
+        lost.refuse_unknown_bronze_rows(known, {"a": bronze})
 
 
 def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(settings: Settings) -> None:
     """What a run does before Spark is asked: the ledger, the checkpoint, and the notes."""
-    workspace = Workspace(settings, graph(SHOP, (A,)), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
+    workspace = Workspace(settings, build_declaration_graph(SHOP, (A,)), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
     here = Folder(settings.landing.parent)
     here.land("a/x")
     for _ in range(2):
-        assert stages._discover(workspace, set(), {}) == {}
+        assert stages._discover_deliveries(workspace, set(), {}) == {}
         row = {"delivery": 1, "source": "a", "file": "x", "state": "ingested"}
-        told = {name: ledger.rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")}
-        ledger.append(workspace.outcomes, [row | told], ledger.OUTCOMES, "r1")
-    flow, inputs = "bronze_a", {"deliveries": log.table_id(workspace.deliveries)}
-    current(workspace.checkpoints(flow), flow, inputs)
+        told = {name: ledger.read_delivery_ledger_rows(workspace.deliveries)[0][name] for name in ("modified_at", "sha256")}
+        ledger.append_delivery_ledger_rows(workspace.outcomes, [row | told], ledger.OUTCOMES, "r1")
+    flow, inputs = "bronze_a", {"deliveries": log.read_table_id(workspace.deliveries)}
+    open_checkpoint(workspace.checkpoints(flow), flow, inputs)
     lose(workspace.deliveries, 1)
     here.land("a/y")
-    assert stages._discover(workspace, set(), {}) == {}
-    assert [(row["delivery"], row["file"]) for row in ledger.in_number(ledger.rows(workspace.deliveries))] == [(1, "x"), (2, "y")]
-    assert (remembered(workspace.checkpoints(flow), flow) or {})["reset"] == regaining.WHY
-    ledger.append(workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1")
+    assert stages._discover_deliveries(workspace, set(), {}) == {}
+    assert [
+        (row["delivery"], row["file"])
+        for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(workspace.deliveries))
+    ] == [(1, "x"), (2, "y")]
+    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == regaining.WHY
+    ledger.append_delivery_ledger_rows(
+        workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1"
+    )
     report = FlowReport(flow="a", layer="bronze")
-    stages._tell_missed(workspace, [report])
+    stages._note_missed_files(workspace, [report])
     assert report.notes == ["1 file is missed, which every run tries again: sluice ledger shop --state missed"]

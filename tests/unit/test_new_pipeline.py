@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from sluice.cli.setup.new_pipeline import new_pipeline
+from sluice.cli.setup.new_pipeline import write_new_pipeline
 from sluice.errors import UsageError
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 ROOT = Path(__file__).parents[2]
 ORDERS = "Order ID,Größe (cm),Bought,Seen at,Postcode,Price,,order id,Class\n"
@@ -85,12 +85,12 @@ def made(settings: Settings, name: str, layer: str) -> str:
 def test_what_is_written_and_where_the_files_go(settings: Settings, orders: Path) -> None:
     package = settings.root / "include" / "pipelines" / "shop"
     landing = settings.landing / "shop" / "orders_files"
-    assert new_pipeline(settings, "shop", orders) == [
+    assert write_new_pipeline(settings, "shop", orders) == [
         *(package / f"{layer}.py" for layer in ("__init__", "pipeline", "bronze", "silver", "gold")),
         settings.root / "dags" / "shop.py",
         landing,
     ]
-    assert pipeline_names(settings) == ["shop"]
+    assert list_pipeline_names(settings) == ["shop"]
     (copied,) = (path for path in landing.rglob("*") if path.is_file())
     assert copied == landing / "2026" / "january.csv"
     assert copied.read_bytes() == (orders / "2026" / "january.csv").read_bytes()
@@ -98,7 +98,7 @@ def test_what_is_written_and_where_the_files_go(settings: Settings, orders: Path
 
 
 def test_the_declarations_fit_each_other(settings: Settings, orders: Path, import_made: Any) -> None:
-    new_pipeline(settings, "shop", orders)
+    write_new_pipeline(settings, "shop", orders)
     pipeline, bronze, silver, gold = (import_made("shop", layer) for layer in ("pipeline", "bronze", "silver", "gold"))
     assert pipeline.PIPELINE.name == "shop"
     assert pipeline.PIPELINE.layers == ("pipelines.shop.bronze", "pipelines.shop.silver", "pipelines.shop.gold")
@@ -115,7 +115,7 @@ def test_the_declarations_fit_each_other(settings: Settings, orders: Path, impor
 
 @pytest.mark.spark
 def test_the_transforms_run_and_give_the_guessed_types(settings: Settings, orders: Path, import_made: Any, spark: Any) -> None:
-    new_pipeline(settings, "shop", orders)
+    write_new_pipeline(settings, "shop", orders)
     silver, gold = import_made("shop", "silver"), import_made("shop", "gold")
     # The names that bronze gives them; `Class` has not come yet.
     names = ("Order_ID", "Größe__cm_", "Bought", "Seen_at", "Postcode", "Price")
@@ -146,7 +146,7 @@ def test_the_delimiter_is_found_also_where_others_are_in_the_fields(
 ) -> None:
     others = "".join({",", ";", "|"} - {delimiter})
     rows = "".join(f'{number}{delimiter}"a {others} b"{delimiter}1{others[0]}5\n' for number in range(1, 5))
-    new_pipeline(settings, "things", folder_of(tmp_path, a__csv=delimiter.join(("id", "note", "price")) + "\n" + rows))
+    write_new_pipeline(settings, "things", folder_of(tmp_path, a__csv=delimiter.join(("id", "note", "price")) + "\n" + rows))
     assert import_made("things", "bronze").things_files.delimiter == delimiter
 
 
@@ -160,7 +160,7 @@ def test_the_delimiter_is_found_also_where_others_are_in_the_fields(
     ],
 )
 def test_the_encoding_is_found(settings: Settings, tmp_path: Path, import_made: Any, content: bytes, encoding: str) -> None:
-    new_pipeline(settings, "things", folder_of(tmp_path, a__csv=content, b__csv=b"id,name\n2,plain\n"))
+    write_new_pipeline(settings, "things", folder_of(tmp_path, a__csv=content, b__csv=b"id,name\n2,plain\n"))
     assert import_made("things", "bronze").things_files.encoding == encoding
     assert import_made("things", "silver").things.keys == ("id",)
 
@@ -169,7 +169,7 @@ def test_json_lines_with_other_fields_in_each(settings: Settings, tmp_path: Path
     content = (
         '{"userId": 1, "at": "2026-01-01T00:00:00Z", "n": 1}\n{"userId": 1, "at": "2026-01-02T00:00:00Z", "tags": ["a"]}\n{"user'
     )
-    new_pipeline(settings, "things", folder_of(tmp_path, a__jsonl=content))
+    write_new_pipeline(settings, "things", folder_of(tmp_path, a__jsonl=content))
     source, table = import_made("things", "bronze").things_files, import_made("things", "silver").things
     assert (source.format, source.pattern) == ("json", "*.jsonl")
     assert table.keys == ("at",)
@@ -194,7 +194,7 @@ def test_json_lines_with_other_fields_in_each(settings: Settings, tmp_path: Path
 def test_keys_are_the_leftmost_columns_that_tell_the_rows_apart(
     settings: Settings, tmp_path: Path, import_made: Any, rows: str, keys: tuple[str, ...], sure: bool
 ) -> None:
-    new_pipeline(settings, "things", folder_of(tmp_path, a__csv=rows))
+    write_new_pipeline(settings, "things", folder_of(tmp_path, a__csv=rows))
     assert import_made("things", "silver").things.keys == keys
     assert ("EDIT THE KEYS" in made(settings, "things", "silver")) is not sure
 
@@ -213,7 +213,7 @@ def test_generated_code_is_clean(settings: Settings, tmp_path: Path, folder: str
     """By this project's own rules: ruff, its format, and mypy --strict."""
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "a.csv").write_text(content, encoding="utf-8")
-    written = new_pipeline(settings, "shop", tmp_path / folder)[:-1]
+    written = write_new_pipeline(settings, "shop", tmp_path / folder)[:-1]
     for command in (["ruff", "check"], ["ruff", "format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", *command, *map(str, written)], cwd=settings.root, capture_output=True, text=True, check=False
@@ -229,7 +229,7 @@ def test_generated_code_is_clean(settings: Settings, tmp_path: Path, folder: str
 
 
 def test_a_generated_dag_reads_like_the_others(settings: Settings, orders: Path) -> None:
-    new_pipeline(settings, "shop", orders)
+    write_new_pipeline(settings, "shop", orders)
     made_lines = (settings.root / "dags" / "shop.py").read_text().splitlines()
     own_lines = (ROOT / "dags" / "gym.py").read_text().replace("gym", "shop").splitlines()
     assert made_lines[1:] == own_lines[1:]
@@ -257,8 +257,8 @@ def test_files_that_no_source_could_read_are_named_and_nothing_is_written(
     settings: Settings, tmp_path: Path, files: dict[str, str | bytes], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        new_pipeline(settings, "things", folder_of(tmp_path, **files))
-    assert pipeline_names(settings) == []
+        write_new_pipeline(settings, "things", folder_of(tmp_path, **files))
+    assert list_pipeline_names(settings) == []
     assert list((settings.root / "dags").iterdir()) == []
     assert not settings.landing.exists()
 
@@ -275,23 +275,23 @@ def test_files_that_no_source_could_read_are_named_and_nothing_is_written(
 )
 def test_a_name_that_is_none_is_refused(settings: Settings, orders: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        new_pipeline(settings, name, orders)
-    assert pipeline_names(settings) == []
+        write_new_pipeline(settings, name, orders)
+    assert list_pipeline_names(settings) == []
 
 
 def test_a_pipeline_or_dag_that_is_there_is_left_alone(settings: Settings, orders: Path) -> None:
-    new_pipeline(settings, "shop", orders)
+    write_new_pipeline(settings, "shop", orders)
     silver = settings.root / "include" / "pipelines" / "shop" / "silver.py"
     silver.write_text("# edited\n")
     with pytest.raises(UsageError, match="There is a pipeline 'shop' already"):
-        new_pipeline(settings, "shop", orders)
+        write_new_pipeline(settings, "shop", orders)
     assert silver.read_text() == "# edited\n"
     (settings.root / "dags" / "erasure.py").write_text("# ours\n")
     with pytest.raises(UsageError, match="There is a pipeline 'erasure' already"):
-        new_pipeline(settings, "erasure", orders)
+        write_new_pipeline(settings, "erasure", orders)
     assert (settings.root / "dags" / "erasure.py").read_text() == "# ours\n"
 
 
 def test_a_folder_that_is_not_there_is_named(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"There is no folder .*/nowhere"):
-        new_pipeline(settings, "shop", tmp_path / "nowhere")
+        write_new_pipeline(settings, "shop", tmp_path / "nowhere")

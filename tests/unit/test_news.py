@@ -13,13 +13,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving, requests
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.runs.keep_running import news
-from sluice.runs.keep_running.news import News
+from sluice.runs.keep_running.news import FlowNews
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("wards.bronze", __name__))
@@ -42,9 +42,9 @@ ALL = (STAYS, stay, VISITS, MORE, visit, both, stays_by_time)
 
 @pytest.fixture
 def wards(settings: Settings) -> Workspace:
-    found = Workspace(settings, graph(PIPELINE, ALL), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
-    ledger.create(found.deliveries, ledger.DELIVERIES)
-    ledger.create(found.outcomes, ledger.OUTCOMES)
+    found = Workspace(settings, build_declaration_graph(PIPELINE, ALL), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
+    ledger.create_delivery_ledger_table(found.deliveries, ledger.DELIVERIES)
+    ledger.create_delivery_ledger_table(found.outcomes, ledger.OUTCOMES)
     for name in ("stays", "visits", "stay", "visit"):
         write(found, name)
     return found
@@ -54,9 +54,9 @@ def write(wards: Workspace, name: str) -> None:
     write_deltalake(wards.path(name), pa.table({"id": [1]}), mode="append")
 
 
-def looked(wards: Workspace) -> News:
+def looked(wards: Workspace) -> FlowNews:
     """Everybody has taken everything."""
-    found = News(wards)
+    found = FlowNews(wards)
     assert waiting(found, wards.graph) == {item.name for item in wards.graph}, "nobody has looked yet"
     for item in wards.graph:
         found.took(item.name)
@@ -64,17 +64,19 @@ def looked(wards: Workspace) -> News:
     return found
 
 
-def waiting(found: News, declared: Graph) -> set[str]:
+def waiting(found: FlowNews, declared: Graph) -> set[str]:
     return {item.name for item in declared if found.waits(item)}
 
 
 def deliver(wards: Workspace, source: str) -> None:
     row: dict[str, object] = {"source": source, "file": "a", "event": "delivered", "size": 1, "modified_at": datetime.now(UTC)}
-    ledger.append_numbered(wards.deliveries, [[row]], DeltaTable(wards.deliveries).version(), "r1")
+    ledger.append_numbered_deliveries(wards.deliveries, [[row]], DeltaTable(wards.deliveries).version(), "r1")
 
 
 def ingest(wards: Workspace, source: str) -> None:
-    ledger.append(wards.outcomes, [{"delivery": 1, "source": source, "file": "a", "state": "ingested"}], ledger.OUTCOMES, "r1")
+    ledger.append_delivery_ledger_rows(
+        wards.outcomes, [{"delivery": 1, "source": source, "file": "a", "state": "ingested"}], ledger.OUTCOMES, "r1"
+    )
 
 
 def test_a_delivery_concerns_its_source_and_an_outcome_the_tables_of_its_source(wards: Workspace) -> None:
@@ -93,11 +95,11 @@ def test_a_delivery_concerns_its_source_and_an_outcome_the_tables_of_its_source(
 
 def test_a_table_that_was_made_anew_is_new(wards: Workspace) -> None:
     found = looked(wards)
-    before = log.version(wards.path("visit"))
+    before = log.latest_table_version(wards.path("visit"))
     write_deltalake(wards.path("visit") + "_2", pa.table({"id": [2]}))
     os.rename(wards.path("visit"), wards.path("visit") + "_1")  # noqa: PTH104  # a path as text
     os.rename(wards.path("visit") + "_2", wards.path("visit"))  # noqa: PTH104
-    assert log.version(wards.path("visit")) == before
+    assert log.latest_table_version(wards.path("visit")) == before
     assert waiting(found, wards.graph) == {"both"}
 
 
@@ -131,7 +133,7 @@ def test_of_a_log_that_did_not_change_nothing_is_read(wards: Workspace, monkeypa
     time.sleep(2 * news._TICK)
     waiting(found, wards.graph)
     read: list[str] = []
-    monkeypatch.setattr(news.log, "mark", lambda path: read.append(path))
+    monkeypatch.setattr(news.log, "table_change_mark", lambda path: read.append(path))
     assert waiting(found, wards.graph) == set() and read == []
 
 
@@ -149,12 +151,12 @@ def test_what_arrived_is_seen_and_what_cannot_be_looked_at_is_left_to_the_discov
 def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     found = looked(wards)
     assert not found.deletions_wait()
-    request = receiving.receive(wards.settings, wards.graph, ["p"])
+    request = receiving.receive_erasure_request(wards.settings, wards.graph, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
-    requests.advance(wards.settings, wards.pipeline, request, requests.LOGICALLY)
+    requests.advance_request_state(wards.settings, wards.pipeline, request, requests.LOGICALLY)
     assert not found.deletions_wait()
     time.sleep(2 * news._TICK)
     assert not found.deletions_wait()
-    receiving.receive(wards.settings, wards.graph, ["q"])
+    receiving.receive_erasure_request(wards.settings, wards.graph, ["q"])
     assert found.deletions_wait()
     assert Path(wards.settings.bookkeeping("wards", "erasure_requests")).is_dir()

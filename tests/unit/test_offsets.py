@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 from sluice.declare import KafkaSource
 from sluice.errors import DeclarationError, UsageError
 from sluice.ingest.deliveries import groups
-from sluice.ingest.topics.broker import properties
-from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, Standing, cut, news, of_file, positions
+from sluice.ingest.topics.broker import read_client_properties
+from sluice.ingest.topics.offset_ranges import (
+    GONE,
+    BrokerOffsets,
+    LostOffsets,
+    OffsetRange,
+    compute_new_offset_ranges,
+    find_last_offset_ranges,
+    parse_offset_range,
+    split_offset_ranges,
+)
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 A0, A1 = ("a", 0), ("a", 1)
@@ -24,13 +33,15 @@ def source(**options: Any) -> KafkaSource:
     return KafkaSource(**{"name": "events", "servers": "127.0.0.1:9092", "topics": ("a", "b"), **options})
 
 
-def standing(ends: dict[tuple[str, int], int], earliest: dict[tuple[str, int], int] | None = None, ids: str = "one") -> Standing:
+def standing(
+    ends: dict[tuple[str, int], int], earliest: dict[tuple[str, int], int] | None = None, ids: str = "one"
+) -> BrokerOffsets:
     first = dict.fromkeys(ends, 0) | (earliest or {})
-    return Standing({topic: ids for topic, _ in ends}, first, ends, first)
+    return BrokerOffsets({topic: ids for topic, _ in ends}, first, ends, first)
 
 
 def known(*files: str, topic_id: str = "one", event: str = "delivered") -> dict[tuple[str, int], OffsetRange]:
-    return positions((file, event, topic_id) for file in files)
+    return find_last_offset_ranges((file, event, topic_id) for file in files)
 
 
 def files(found: Any) -> list[list[str]]:
@@ -39,13 +50,13 @@ def files(found: Any) -> list[list[str]]:
 
 def test_a_range_is_named_by_topic_partition_and_offsets() -> None:
     assert OffsetRange("a.b-c_d", 3, 5, 9).file == "a.b-c_d/3/5-9"
-    assert of_file("a.b-c_d/3/5-9") == OffsetRange("a.b-c_d", 3, 5, 9)
+    assert parse_offset_range("a.b-c_d/3/5-9") == OffsetRange("a.b-c_d", 3, 5, 9)
     with pytest.raises(ValueError, match="not a range"):
-        of_file("a/1/5-9.json")
+        parse_offset_range("a/1/5-9.json")
 
 
 def test_the_next_range_begins_where_the_last_one_ended() -> None:
-    found = news(source(), standing({A0: 12, A1: 7}), known("a/0/0-5", "a/0/5-10", "a/1/0-7"), NOW)
+    found = compute_new_offset_ranges(source(), standing({A0: 12, A1: 7}), known("a/0/0-5", "a/0/5-10", "a/1/0-7"), NOW)
     assert files(found) == [["a/0/10-12"]]
     assert found.batches[0][0].row == {
         "file": "a/0/10-12",
@@ -58,13 +69,15 @@ def test_the_next_range_begins_where_the_last_one_ended() -> None:
 
 def test_a_partition_that_is_seen_first_is_in_the_ledger_even_when_it_is_empty() -> None:
     """Else a run from "latest" on would forget where it began, and skip what came before the next one."""
-    started = Standing({"a": "one"}, {A0: 0, A1: 0}, {A0: 50, A1: 0}, {A0: 50, A1: 0})
-    assert files(news(source(), started, {}, NOW)) == [["a/0/50-50", "a/1/0-0"]]
-    assert files(news(source(), standing({A0: 60, A1: 0}), known("a/0/50-50", "a/1/0-0"), NOW)) == [["a/0/50-60"]]
+    started = BrokerOffsets({"a": "one"}, {A0: 0, A1: 0}, {A0: 50, A1: 0}, {A0: 50, A1: 0})
+    assert files(compute_new_offset_ranges(source(), started, {}, NOW)) == [["a/0/50-50", "a/1/0-0"]]
+    assert files(compute_new_offset_ranges(source(), standing({A0: 60, A1: 0}), known("a/0/50-50", "a/1/0-0"), NOW)) == [
+        ["a/0/50-60"]
+    ]
 
 
 def test_nothing_new_is_no_range() -> None:
-    assert files(news(source(), standing({A0: 5}), known("a/0/0-5"), NOW)) == []
+    assert files(compute_new_offset_ranges(source(), standing({A0: 5}), known("a/0/0-5"), NOW)) == []
 
 
 @pytest.mark.parametrize(
@@ -80,46 +93,53 @@ def test_nothing_new_is_no_range() -> None:
     ],
     ids=["deleted", "shorter", "another of that name", "gone"],
 )
-def test_lost_offsets_fail_the_run_and_say_what_to_do(now: Standing, said: str) -> None:
+def test_lost_offsets_fail_the_run_and_say_what_to_do(now: BrokerOffsets, said: str) -> None:
     with pytest.raises(LostOffsets, match=said) as error:
-        news(source(), now, known("a/0/0-5"), NOW)
+        compute_new_offset_ranges(source(), now, known("a/0/0-5"), NOW)
     assert "on_lost_offsets='take_earliest'" in str(error.value)
     assert "retention.ms" in str(error.value)
 
 
 def test_a_gap_is_a_delivery_of_its_own_where_the_source_goes_on() -> None:
-    found = news(source(on_lost_offsets="take_earliest"), standing({A0: 20}, {A0: 8}), known("a/0/0-5"), NOW)
+    found = compute_new_offset_ranges(source(on_lost_offsets="take_earliest"), standing({A0: 20}, {A0: 8}), known("a/0/0-5"), NOW)
     assert files(found) == [["a/0/5-8", "a/0/8-20"]]
 
 
 def test_a_topic_that_was_made_anew_is_read_from_its_start_and_the_loss_is_told_once() -> None:
     goes_on = source(on_lost_offsets="take_earliest")
-    found = news(goes_on, standing({A0: 20}, ids="two"), known("a/0/0-5"), NOW)
+    found = compute_new_offset_ranges(goes_on, standing({A0: 20}, ids="two"), known("a/0/0-5"), NOW)
     assert [(one.file, one.event, one.topic_id) for one in found.batches[0]] == [
         ("a/0/5-5", GONE, "one"),
         ("a/0/0-20", "delivered", "two"),
     ]
-    after = positions((one.file, one.event, one.topic_id) for one in found.batches[0])
-    assert files(news(source(), standing({A0: 20}, ids="two"), after, NOW)) == []
+    after = find_last_offset_ranges((one.file, one.event, one.topic_id) for one in found.batches[0])
+    assert files(compute_new_offset_ranges(source(), standing({A0: 20}, ids="two"), after, NOW)) == []
 
 
 def test_a_topic_that_is_gone_is_told_once() -> None:
-    found = news(source(on_lost_offsets="take_earliest"), standing({("b", 0): 0}), known("a/0/0-5", "b/0/0-0"), NOW)
+    found = compute_new_offset_ranges(
+        source(on_lost_offsets="take_earliest"), standing({("b", 0): 0}), known("a/0/0-5", "b/0/0-0"), NOW
+    )
     assert [(one.file, one.event) for one in found.batches[0]] == [("a/0/5-5", GONE)]
-    assert news(source(), standing({("b", 0): 0}), known("b/0/0-0") | known("a/0/5-5", event=GONE), NOW).batches == []
+    assert (
+        compute_new_offset_ranges(source(), standing({("b", 0): 0}), known("b/0/0-0") | known("a/0/5-5", event=GONE), NOW).batches
+        == []
+    )
 
 
 def test_a_topic_that_was_only_out_of_sight_is_read_on_where_it_was() -> None:
     """A broker that has just started may not know all topics yet."""
-    assert files(news(source(), standing({A0: 8}), known("a/0/0-5") | known("a/0/5-5", event=GONE), NOW)) == [["a/0/5-8"]]
+    assert files(
+        compute_new_offset_ranges(source(), standing({A0: 8}), known("a/0/0-5") | known("a/0/5-5", event=GONE), NOW)
+    ) == [["a/0/5-8"]]
 
 
 def test_a_topic_that_the_source_reads_no_more_is_not_missed() -> None:
-    assert news(source(topics="b"), standing({("b", 0): 0}), known("a/0/0-5", "b/0/0-0"), NOW).batches == []
+    assert compute_new_offset_ranges(source(topics="b"), standing({("b", 0): 0}), known("a/0/0-5", "b/0/0-0"), NOW).batches == []
 
 
 def test_a_micro_batch_takes_its_limit_exactly_and_of_each_partition_its_share() -> None:
-    found = cut([OffsetRange("a", 0, 0, 60), OffsetRange("a", 1, 10, 40), OffsetRange("b", 0, 5, 15)], 50)
+    found = split_offset_ranges([OffsetRange("a", 0, 0, 60), OffsetRange("a", 1, 10, 40), OffsetRange("b", 0, 5, 15)], 50)
     assert [[one.file for one in batch] for batch in found] == [
         ["a/0/0-30", "a/1/10-25", "b/0/5-10"],
         ["a/0/30-60", "a/1/25-40", "b/0/10-15"],
@@ -129,7 +149,7 @@ def test_a_micro_batch_takes_its_limit_exactly_and_of_each_partition_its_share()
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 400)), min_size=1, max_size=8), st.integers(1, 100))
 def test_cutting_leaves_nothing_out_and_takes_nothing_twice(sizes: list[tuple[int, int]], most: int) -> None:
     ranges = [OffsetRange("a", number, start, start + size) for number, (start, size) in enumerate(sizes)]
-    found = cut(ranges, most)
+    found = split_offset_ranges(ranges, most)
     assert all(sum(one.offsets for one in batch) == most for batch in found[:-1])
     assert all(0 < sum(one.offsets for one in batch) <= most for batch in found)
     taken = [(one.partition, offset) for batch in found for one in batch for offset in range(one.start, one.until)]
@@ -139,9 +159,9 @@ def test_cutting_leaves_nothing_out_and_takes_nothing_twice(sizes: list[tuple[in
 
 def test_the_ledger_commits_the_ranges_of_a_micro_batch_together() -> None:
     few = source(max_offsets_per_trigger=50)
-    found = news(few, standing({A0: 60, A1: 40, ("b", 0): 0}), {}, NOW)
+    found = compute_new_offset_ranges(few, standing({A0: 60, A1: 40, ("b", 0): 0}), {}, NOW)
     rows = [one.row for batch in found.batches for one in batch]
-    grouped = groups.of_source(few, rows, lambda row: None)
+    grouped = groups.group_into_micro_batches(few, rows, lambda row: None)
     assert [[row["file"] for row in group] for group in grouped] == files(found)
     assert files(found) == [["b/0/0-0", "a/0/0-30", "a/1/0-20"], ["a/0/30-60", "a/1/20-40"]]
 
@@ -181,14 +201,14 @@ def test_a_pattern_matches_whole_names_and_nothing_that_kafka_keeps_for_itself()
 def test_passwords_come_from_a_file_of_the_secrets_that_nobody_else_can_read(tmp_path: Path) -> None:
     declared = source(options={"security.protocol": "SASL_SSL"}, options_file="kafka.properties")
     with pytest.raises(UsageError, match="is not there"):
-        properties(declared, tmp_path)
+        read_client_properties(declared, tmp_path)
     file = tmp_path / "kafka.properties"
     file.write_text("# of the reader\nsasl.username = sluice\n\nsasl.password=a=b\n")
     file.chmod(0o644)
     with pytest.raises(UsageError, match="chmod 600"):
-        properties(declared, tmp_path)
+        read_client_properties(declared, tmp_path)
     file.chmod(0o600)
-    assert properties(declared, tmp_path) == {
+    assert read_client_properties(declared, tmp_path) == {
         "bootstrap.servers": "127.0.0.1:9092",
         "security.protocol": "SASL_SSL",
         "sasl.username": "sluice",
@@ -196,5 +216,5 @@ def test_passwords_come_from_a_file_of_the_secrets_that_nobody_else_can_read(tmp
     }
     file.write_text("sasl.username=sluice\nhunter2\n")
     with pytest.raises(UsageError, match="line 2: a property is written name=value") as error:
-        properties(declared, tmp_path)
+        read_client_properties(declared, tmp_path)
     assert "hunter2" not in str(error.value)

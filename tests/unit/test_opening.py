@@ -16,7 +16,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.files.opening import UnreadableFile
 
 LINES = b"".join(b'{"number": %d, "text": "%s"}\n' % (number, os.urandom(8).hex().encode()) for number in range(5000))
 
@@ -38,8 +38,8 @@ packed = pytest.mark.parametrize("suffix", list(PACKERS))
 
 
 def reason(path: Path, source: Source = SOURCE) -> str:
-    with pytest.raises(Unreadable) as raised:
-        list(opening.blocks(source, path))
+    with pytest.raises(UnreadableFile) as raised:
+        list(opening.read_line_blocks(source, path))
     return str(raised.value)
 
 
@@ -53,16 +53,16 @@ def landed(folder: Path, name: str, data: bytes) -> Path:
 def test_what_is_compressed_is_read_as_if_it_were_not(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
     path = landed(tmp_path, f"a.jsonl.{suffix}", pack(LINES))
-    assert b"".join(opening.blocks(SOURCE, path)) == LINES
-    assert opening.decompressed(path, SOURCE).read() == LINES
-    assert opening.decompressed(path, SOURCE).read(10) == LINES[:10]
+    assert b"".join(opening.read_line_blocks(SOURCE, path)) == LINES
+    assert opening.open_decompressed_file(path, SOURCE).read() == LINES
+    assert opening.open_decompressed_file(path, SOURCE).read(10) == LINES[:10]
 
 
 @packed
 def test_streams_one_after_the_other_are_one_file(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
     path = landed(tmp_path, f"a.{suffix.upper()}", pack(LINES) + pack(b"more\n"))
-    assert b"".join(opening.blocks(SOURCE, path)) == LINES + b"more\n"
+    assert b"".join(opening.read_line_blocks(SOURCE, path)) == LINES + b"more\n"
 
 
 @packed
@@ -87,9 +87,9 @@ def test_what_is_no_such_stream_is_said_to_be_none(tmp_path: Path, suffix: str) 
 def test_a_damaged_stream_is_noticed_and_padding_is_none(tmp_path: Path, suffix: str) -> None:
     name, pack = PACKERS[suffix]
     whole = bytearray(pack(LINES))
-    assert b"".join(opening.blocks(SOURCE, landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000)))) == LINES
+    assert b"".join(opening.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000)))) == LINES
     goes_on = landed(tmp_path, f"a.{suffix}", bytes(whole) + bytes(100_000) + pack(b"more\n"))
-    assert b"".join(opening.blocks(SOURCE, goes_on)) == LINES + b"more\n"
+    assert b"".join(opening.read_line_blocks(SOURCE, goes_on)) == LINES + b"more\n"
     whole[len(whole) // 2] ^= 255
     assert reason(landed(tmp_path, f"a.{suffix}", bytes(whole))) == f"the {name} stream is damaged"
 
@@ -97,9 +97,9 @@ def test_a_damaged_stream_is_noticed_and_padding_is_none(tmp_path: Path, suffix:
 @packed
 def test_an_empty_file_has_no_text_compressed_or_not(tmp_path: Path, suffix: str) -> None:
     _, pack = PACKERS[suffix]
-    assert list(opening.blocks(SOURCE, landed(tmp_path, f"a.{suffix}", b""))) == []
-    assert list(opening.blocks(SOURCE, landed(tmp_path, f"b.{suffix}", pack(b"")))) == []
-    assert list(opening.blocks(SOURCE, landed(tmp_path, "c", b""))) == []
+    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, f"a.{suffix}", b""))) == []
+    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, f"b.{suffix}", pack(b"")))) == []
+    assert list(opening.read_line_blocks(SOURCE, landed(tmp_path, "c", b""))) == []
 
 
 @packed
@@ -112,8 +112,8 @@ def test_a_decompression_bomb_stops_early_and_in_little_memory(tmp_path: Path, s
     try:
         for source, limit in ((small, "most_bytes"), (flat, "most_growth")):
             seen = 0
-            with pytest.raises(Unreadable, match=limit):
-                for part in opening.chunks(source, bomb):
+            with pytest.raises(UnreadableFile, match=limit):
+                for part in opening.read_file_chunks(source, bomb):
                     seen += len(part)
             assert seen <= 20_000_000
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
@@ -123,14 +123,14 @@ def test_a_decompression_bomb_stops_early_and_in_little_memory(tmp_path: Path, s
 
 def test_a_plain_file_may_not_be_larger_than_its_source_allows(tmp_path: Path) -> None:
     source = Source(name="clicks", most_bytes=10)
-    assert b"".join(opening.blocks(source, landed(tmp_path, "a", b"123456789\n"))) == b"123456789\n"
+    assert b"".join(opening.read_line_blocks(source, landed(tmp_path, "a", b"123456789\n"))) == b"123456789\n"
     assert "more than 10 bytes" in reason(landed(tmp_path, "a", b"123456789\n1"), source)
 
 
 def test_blocks_are_whole_lines_however_long_one_is(tmp_path: Path) -> None:
     long = b"x" * 30_000_000
     path = landed(tmp_path, "a", LINES + long + b"\n" + LINES + b"no end")
-    blocks = list(opening.blocks(SOURCE, path))
+    blocks = list(opening.read_line_blocks(SOURCE, path))
     assert b"".join(blocks) == LINES + long + b"\n" + LINES + b"no end"
     assert all(block.endswith(b"\n") for block in blocks[:-1])
     assert max(map(len, blocks)) < 33_000_000
@@ -148,10 +148,10 @@ def test_every_encoding_becomes_utf_8_without_a_byte_order_mark(tmp_path: Path, 
     text = ("name;caf\u00e9\n" if encoding != "shift_jis" else "name;\u30c6\u30b9\u30c8\n") * 200_000
     source = Source(name="clicks", encoding=encoding)
     path = landed(tmp_path, "a", text.encode(encoding))
-    assert b"".join(opening.blocks(source, path)) == text.encode()
+    assert b"".join(opening.read_line_blocks(source, path)) == text.encode()
     if encoding.startswith(("utf-8", "utf-16-", "utf-32-")):
         path = landed(tmp_path, "a", ("\ufeff" + text).encode(encoding.removesuffix("-sig")))
-        assert b"".join(opening.blocks(source, path)) == text.encode()
+        assert b"".join(opening.read_line_blocks(source, path)) == text.encode()
 
 
 def test_text_that_is_not_in_its_encoding_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_text_that_is_not_in_its_encoding_is_refused_with_the_reason(tmp_path: P
     assert (
         reason(landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3" + b"x" * part + b"\xa9")) == "the file is not encoded as utf-8"
     )
-    assert b"".join(opening.blocks(SOURCE, landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3\xa9"))).endswith(b"x\xc3\xa9")
+    assert b"".join(opening.read_line_blocks(SOURCE, landed(tmp_path, "a", b"x" * (part - 1) + b"\xc3\xa9"))).endswith(
+        b"x\xc3\xa9"
+    )
     assert reason(landed(tmp_path, "a", b"\xed\xa0\x80")) == "the file is not encoded as utf-8"  # a lone surrogate
     ascii_only = Source(name="clicks", encoding="ascii")
     assert reason(landed(tmp_path, "a", "\u00e9".encode()), ascii_only) == "the file is not encoded as ascii"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
-from sluice.lake.origins import MOST_RANGES, origins, ranges_of
+from sluice.lake.origins import MOST_RANGES, find_version_origins, merge_into_ranges
 
 
 class Lake:
@@ -23,12 +23,12 @@ class Lake:
         write_deltalake(str(self.folder / name), pa.table({"a": [1]}), mode="append", commit_properties=metadata)
 
     def told(self, name: str) -> list[str]:
-        found = origins(str(self.folder / name), lambda one: str(self.folder / one))
+        found = find_version_origins(str(self.folder / name), lambda one: str(self.folder / one))
         return [str(found[version]) for version in sorted(found)]
 
 
 def ranges(*deliveries: int) -> dict[str, Any]:
-    return {"deliveries": {"count": len(deliveries), "ranges": ranges_of(deliveries)}}
+    return {"deliveries": {"count": len(deliveries), "ranges": merge_into_ranges(deliveries)}}
 
 
 def test_a_view_has_what_came_into_its_inputs_since_its_version_before(tmp_path: Path) -> None:
@@ -58,6 +58,6 @@ def test_what_is_not_known_is_said(tmp_path: Path) -> None:
 
 
 def test_a_mark_stays_small() -> None:
-    scattered = ranges_of([*range(0, 4000, 4), 5000])
+    scattered = merge_into_ranges([*range(0, 4000, 4), 5000])
     assert len(scattered) == MOST_RANGES and scattered[0][0] == 0 and scattered[-1] == (5000, 5000)
     assert all(any(first <= number <= last for first, last in scattered) for number in range(0, 4000, 4))

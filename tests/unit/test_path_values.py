@@ -11,26 +11,29 @@ import pytest
 
 from sluice.declare import Source
 from sluice.ingest.deliveries import dates
-from sluice.ingest.reading import blocks, path_values
+from sluice.ingest.reading import blocks
 
 
 def test_folders_with_an_equals_sign_are_values() -> None:
-    assert path_values.of_file("date=2026-11-20/hour=07/a=b.json") == {"date": "2026-11-20", "hour": "07"}
-    assert path_values.of_file("a.json") == {}
-    assert path_values.of_file("2026/=x/plain/a.json") == {}
+    assert blocks.parse_path_values("date=2026-11-20/hour=07/a=b.json") == {"date": "2026-11-20", "hour": "07"}
+    assert blocks.parse_path_values("a.json") == {}
+    assert blocks.parse_path_values("2026/=x/plain/a.json") == {}
 
 
 def test_values_are_decoded_and_equals_signs_and_blanks_belong_to_them() -> None:
-    assert path_values.of_file("where=a%2Fb%20c/full%20name=%C3%A9=1+1/a") == {"where": "a/b c", "full name": "\u00e9=1+1"}
+    assert blocks.parse_path_values("where=a%2Fb%20c/full%20name=%C3%A9=1+1/a") == {
+        "where": "a/b c",
+        "full name": "\u00e9=1+1",
+    }
 
 
 def test_an_empty_value_is_one_and_hives_sign_for_none_is_none() -> None:
-    assert path_values.of_file("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": ""}
+    assert blocks.parse_path_values("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": ""}
 
 
 def test_of_a_name_that_comes_twice_the_inner_folder_counts() -> None:
-    assert path_values.of_file("a=1/a=2/f") == {"a": "2"}
-    assert path_values.of_file("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
+    assert blocks.parse_path_values("a=1/a=2/f") == {"a": "2"}
+    assert blocks.parse_path_values("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +52,7 @@ def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_re
     (tmp_path / file).write_text('{"id": 1}\n{"id": 2}\n')
     source = Source(name="sales", format="json", schema=f"{columns}, shop BIGINT", date_in_path=date_in_path)
     there = pa.schema([("id", pa.int64()), ("shop", pa.int64()), *([("date", pa.date32())] if "DATE" in columns else [])])
-    [block] = blocks.of_delivery(source, blocks.Place(1, file, str(tmp_path / file)), there)
+    [block] = blocks.read_delivery_blocks(source, blocks.DeliveryPlace(1, file, str(tmp_path / file)), there)
     assert block.rows["shop"].to_pylist() == [7, 7]
     assert [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()] == [
         rescued and json.loads(rescued)
@@ -60,10 +63,10 @@ def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_re
 
 def test_only_the_folders_in_which_the_date_stands_are_its_own() -> None:
     source = Source(name="sales", format="json", date_in_path="year=%Y/month=%m/day=%d")
-    assert dates.folders_of_date(source, "at=2025/year=2026/month=11/day=20/hour=07/a.json") == {
+    assert dates.find_date_folders(source, "at=2025/year=2026/month=11/day=20/hour=07/a.json") == {
         "year=2026",
         "month=11",
         "day=20",
     }
-    assert dates.folders_of_date(source, "year=2026/month=13/day=20/a.json") == set()
-    assert dates.folders_of_date(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()
+    assert dates.find_date_folders(source, "year=2026/month=13/day=20/a.json") == set()
+    assert dates.find_date_folders(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()

@@ -9,8 +9,8 @@ import pytest
 
 from sluice.declare import KafkaSource, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly import needed_secrets
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))
@@ -85,12 +85,12 @@ def test_a_treatment_that_cannot_work_is_refused(make: Callable[[], Any], said: 
 
 def test_another_treatment_is_another_table_by_its_fingerprint() -> None:
     found = [sales(personal={"x": how}) for how in (None, treat.hmac("a"), treat.hmac("b"), treat.null())]
-    assert len({fingerprint(one) for one in found}) == 4
+    assert len({compute_declaration_fingerprint(one) for one in found}) == 4
 
 
 def test_a_pipeline_needs_the_secrets_that_its_declarations_name() -> None:
     topic = KafkaSource(name="visits", servers="b:9092", topics="t", options_file="kafka.properties")
     keyed = sales(personal={"x": treat.hmac("a", secret="research.key"), "y": treat.null()})
     wanted = ("certificate.key", "kafka.properties", "research.key", "suppression.key")
-    assert needed_secrets.of(graph(PIPELINE, [SOURCE, topic, keyed])) == wanted
-    assert needed_secrets.of(graph(PIPELINE, [Source(name="orders", schema="a INT")])) == ()
+    assert needed_secrets.find_needed_secrets(build_declaration_graph(PIPELINE, [SOURCE, topic, keyed])) == wanted
+    assert needed_secrets.find_needed_secrets(build_declaration_graph(PIPELINE, [Source(name="orders", schema="a INT")])) == ()

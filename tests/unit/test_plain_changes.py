@@ -20,7 +20,7 @@ from tests.properties.plain_cdc import (
 )
 
 from sluice.declare.cdc.histories import CHANGE, CONTENT, END, SEQUENCE, START
-from sluice.verification.changes import Plain
+from sluice.verification.targets import ChangeFold
 
 KEY = (1,)
 
@@ -35,12 +35,12 @@ def rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     return found
 
 
-def state(plain: Plain, changes: Iterable[Change]) -> Values | None:
+def state(plain: ChangeFold, changes: Iterable[Change]) -> Values | None:
     found = [tuple(row[name] for name in COLUMNS) for row in plain.fold(rows(changes))]
     return found[0] if found else None
 
 
-def intervals(plain: Plain, changes: Iterable[Change]) -> list[Interval]:
+def intervals(plain: ChangeFold, changes: Iterable[Change]) -> list[Interval]:
     return [(tuple(row[name] for name in COLUMNS), row[START], row[END]) for row in plain.fold(rows(changes))]
 
 
@@ -49,10 +49,10 @@ def intervals(plain: Plain, changes: Iterable[Change]) -> list[Interval]:
 def test_every_feed_of_a_key(ends: Sequence[int], ignoring: bool) -> None:
     for feed in every_feed(3):
         changes = [Change(KEY, sequence, values) for sequence, values in feed]
-        last = Plain(values=COLUMNS, ends=tuple(ends), ignore_null_updates=ignoring)
+        last = ChangeFold(values=COLUMNS, ends=tuple(ends), ignore_null_updates=ignoring)
         assert state(last, changes) == scd1(changes, ends, ignoring).get(KEY), feed
         for tracked in (COLUMNS, ("b",)):
-            history = Plain(values=COLUMNS, tracked=tracked, ends=tuple(ends), ignore_null_updates=ignoring)
+            history = ChangeFold(values=COLUMNS, tracked=tracked, ends=tuple(ends), ignore_null_updates=ignoring)
             assert intervals(history, changes) == scd2(changes, ends, tracked, ignoring).get(KEY, []), feed
 
 
@@ -63,7 +63,7 @@ def test_a_key_that_an_extract_lacks_is_gone_at_it() -> None:
         expected = scd2(from_snapshots(extracts), tracked=COLUMNS)
         for key in {row.key for row in extracts}:
             own = [Change(key, row.snapshot, row.values) for row in extracts if row.key == key]
-            assert intervals(Plain(values=COLUMNS, tracked=COLUMNS, snapshots=taken), own) == expected.get(key, []), seed
+            assert intervals(ChangeFold(values=COLUMNS, tracked=COLUMNS, snapshots=taken), own) == expected.get(key, []), seed
 
 
 def test_what_is_no_number_is_equal_to_itself_and_several_columns_are_one_sequence() -> None:
@@ -72,5 +72,5 @@ def test_what_is_no_number_is_equal_to_itself_and_several_columns_are_one_sequen
         Change(KEY, {"at": at, "part": part}, (value, None))
         for at, part, value in ((2, 1, 5.0), (1, 9, nan), (1, 2, float("nan")))
     ]
-    found = intervals(Plain(values=COLUMNS, tracked=COLUMNS), changes)
+    found = intervals(ChangeFold(values=COLUMNS, tracked=COLUMNS), changes)
     assert [(since, until) for _, since, until in found] == [((1, 2), (2, 1)), ((2, 1), None)]

@@ -20,9 +20,9 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, table
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import Graph, graph
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger as tables
@@ -30,8 +30,8 @@ from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import changes, gaps, kept_running, lag, positions, reconciliation, stale
-from sluice.runs.status.books import Books
-from sluice.runs.status.positions import Position
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.positions import StreamPosition
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -65,7 +65,7 @@ def report(reports: Any) -> Any:
 def declared(**options: Any) -> Graph:
     source = Source(name="reports", format="csv", path="reports", comment="x", **options)
     layers = ("pipelines.shop.bronze", __name__)
-    return graph(Pipeline(name="shop", description="x", owner="x", layers=layers), [source, report])
+    return build_declaration_graph(Pipeline(name="shop", description="x", owner="x", layers=layers), [source, report])
 
 
 def run_row(at: datetime, **values: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def run_row(at: datetime, **values: Any) -> dict[str, Any]:
 
 
 def record(settings: Settings, pipeline: str, rows: list[dict[str, Any]]) -> None:
-    ledger.record(settings, pipeline, rows)
+    ledger.append_run_rows(settings, pipeline, rows)
 
 
 def both_layers(at: datetime, **values: Any) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def deliver(settings: Settings, days: list[int], recorded: datetime) -> None:
         {**row, "state": "ingested", "rows": 10, "quarantined": 0, "suppressed": 0, "recorded_at": recorded} for row in head
     ]
     write_deltalake(f"{path}/deliveries", pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES), mode="append")
-    tables.append(f"{path}/outcomes", outcomes, tables.OUTCOMES, "r")
+    tables.append_delivery_ledger_rows(f"{path}/outcomes", outcomes, tables.OUTCOMES, "r")
 
 
 def make_silver(settings: Settings, shop: Graph, code: str) -> None:
@@ -116,50 +116,50 @@ JANUARY = Interval.of("2026-01-01", "2026-01-31")
 
 
 def test_days_that_earlier_code_folded_are_stale_until_they_are_replayed(settings: Settings) -> None:
-    shop, code = declared(date_in_path="%Y%m%d"), fingerprint(report)
+    shop, code = declared(date_in_path="%Y%m%d"), compute_declaration_fingerprint(report)
     make_silver(settings, shop, "before")
     deliver(settings, [1, 2, 3, 6], START)
     record(settings, "shop", both_layers(START, fingerprint="before"))
     deliver(settings, [7], START + DAY)
     record(settings, "shop", both_layers(START + DAY, fingerprint=code))
     table_ = shop.tables["report"]
-    assert stale.intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
-    assert stale.after(settings, shop, table_, JANUARY) == []
+    assert stale.find_stale_intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
+    assert stale.forecast_stale_intervals(settings, shop, table_, JANUARY) == []
     middle = Interval.of("2026-01-02", "2026-01-03")
     left = [Interval.of("2026-01-01", "2026-01-01"), Interval.of("2026-01-06", "2026-01-06")]
-    assert stale.after(settings, shop, table_, middle) == left
+    assert stale.forecast_stale_intervals(settings, shop, table_, middle) == left
     replayed = {"mode": "replay", "interval_start": middle.start, "interval_end": middle.end}
     record(settings, "shop", both_layers(START + 2 * DAY, fingerprint=code, **replayed | {"state": "failed"}))
-    assert stale.intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
+    assert stale.find_stale_intervals(settings, shop, table_) == [Interval.of("2026-01-01", "2026-01-06")]
     record(settings, "shop", both_layers(START + 3 * DAY, fingerprint=code, **replayed))
-    assert stale.intervals(settings, shop, table_) == left
+    assert stale.find_stale_intervals(settings, shop, table_) == left
     record(settings, "shop", both_layers(START + 4 * DAY, fingerprint=code, note="folded anew: refresh"))
-    assert stale.intervals(settings, shop, table_) == []
+    assert stale.find_stale_intervals(settings, shop, table_) == []
 
 
 def test_rows_by_code_that_came_between_are_stale_after_going_back(settings: Settings) -> None:
-    shop, code = declared(date_in_path="%Y%m%d"), fingerprint(report)
+    shop, code = declared(date_in_path="%Y%m%d"), compute_declaration_fingerprint(report)
     make_silver(settings, shop, code)
     deliver(settings, [1], START)
     record(settings, "shop", both_layers(START, fingerprint=code))
     deliver(settings, [2], START + DAY)
     record(settings, "shop", both_layers(START + DAY, fingerprint="between"))
-    assert stale.intervals(settings, shop, shop.tables["report"]) == [Interval.of("2026-01-02", "2026-01-02")]
+    assert stale.find_stale_intervals(settings, shop, shop.tables["report"]) == [Interval.of("2026-01-02", "2026-01-02")]
 
 
 def test_of_records_with_dates_of_their_own_all_dates_are_stale(settings: Settings) -> None:
-    shop, code = declared(dated_by="day"), fingerprint(report)
+    shop, code = declared(dated_by="day"), compute_declaration_fingerprint(report)
     make_silver(settings, shop, "before")
     deliver(settings, [1, 2], START)
     record(settings, "shop", both_layers(START, fingerprint="before"))
     record(settings, "shop", both_layers(START + DAY, fingerprint=code))
     table_ = shop.tables["report"]
-    assert [stale.shown(one) for one in stale.intervals(settings, shop, table_)] == ["all dates"]
-    assert [stale.shown(one) for one in stale.after(settings, shop, table_, JANUARY)] == [
+    assert [stale.describe_stale_interval(one) for one in stale.find_stale_intervals(settings, shop, table_)] == ["all dates"]
+    assert [stale.describe_stale_interval(one) for one in stale.forecast_stale_intervals(settings, shop, table_, JANUARY)] == [
         "before 2026-01-01",
         "from 2026-02-01 on",
     ]
-    assert stale.after(settings, shop, table_, JANUARY, extent=JANUARY) == []
+    assert stale.forecast_stale_intervals(settings, shop, table_, JANUARY, extent=JANUARY) == []
 
 
 def scheduled(day: int, **values: Any) -> list[dict[str, Any]]:
@@ -169,15 +169,17 @@ def scheduled(day: int, **values: Any) -> list[dict[str, Any]]:
 
 def test_gaps_are_what_never_ran_and_what_failed(settings: Settings) -> None:
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
-    assert gaps.of(settings, shop, now) == []
+    assert gaps.find_schedule_gaps(settings, shop, now) == []
     for day in (1, 2, 7):
         record(settings, "shop", scheduled(day))
     record(settings, "shop", [scheduled(5)[0], {**scheduled(5)[1], "state": "failed"}])
-    (found,) = gaps.of(settings, shop, now)[:1]
+    (found,) = gaps.find_schedule_gaps(settings, shop, now)[:1]
     assert found.interval == Interval(START + 2 * DAY, START + 6 * DAY)
     assert (found.why, found.command("shop")) == ("never ran or failed", "sluice backfill shop --from 2026-01-03 --to 2026-01-07")
     # The interval of the 9th has just ended, and its run may still come; that of the 8th is missing.
-    assert [one.interval for one in gaps.of(settings, shop, now)][1:] == [Interval(START + 7 * DAY, START + 8 * DAY)]
+    assert [one.interval for one in gaps.find_schedule_gaps(settings, shop, now)][1:] == [
+        Interval(START + 7 * DAY, START + 8 * DAY)
+    ]
 
 
 def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(settings: Settings) -> None:
@@ -185,16 +187,16 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
     record(settings, "shop", scheduled(1))
     record(settings, "shop", [{**row, "state": "failed"} for row in scheduled(2)])
     record(settings, "shop", [{**row, "started_at": row["started_at"] + timedelta(hours=1)} for row in scheduled(2)])
-    assert [gap.interval for gap in gaps.of(settings, shop, now)] == [Interval(START + 2 * DAY, START + 3 * DAY)]
+    assert [gap.interval for gap in gaps.find_schedule_gaps(settings, shop, now)] == [Interval(START + 2 * DAY, START + 3 * DAY)]
     third = {
         "mode": "replay",
         "interval_start": datetime(2026, 1, 3, tzinfo=UTC),
         "interval_end": datetime(2026, 1, 5, tzinfo=UTC),
     }
     record(settings, "shop", both_layers(START + 5 * DAY, **third)[:1])
-    assert len(gaps.of(settings, shop, now)) == 1
+    assert len(gaps.find_schedule_gaps(settings, shop, now)) == 1
     record(settings, "shop", both_layers(START + 6 * DAY, **third))
-    assert gaps.of(settings, shop, now) == []
+    assert gaps.find_schedule_gaps(settings, shop, now) == []
 
 
 def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,20 +206,20 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     monkeypatch.setattr(
         kept_running, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat)
     )
-    span = kept_running.Span(settings, "shop")
+    span = kept_running.KeptRunningSpan(settings, "shop")
     span.write()
     assert not (Path(settings.bookkeeping("shop")) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):
         span.looked()
     monkeypatch.undo()
-    open_ones = [gap.interval for gap in gaps.of(settings, shop, now)]
+    open_ones = [gap.interval for gap in gaps.find_schedule_gaps(settings, shop, now)]
     before, after = Interval(START + 1 * DAY, START + 3 * DAY), Interval(START + 5.5 * DAY, START + 8 * DAY)
     assert open_ones == [before, after], "its first look took all of its day, its last one what had come until then"
 
 
 def checkpoint(settings: Settings, flow: str, inputs: dict[str, str], *offsets: tuple[int, int], done: int) -> Path:
     """A checkpoint as Spark leaves it. offsets: by batch, version and index; done: how many batches were finished."""
-    made = checkpoints.current(settings.checkpoints("shop", flow), flow, inputs)
+    made = checkpoints.open_checkpoint(settings.checkpoints("shop", flow), flow, inputs)
     for folder in ("offsets", "commits"):
         (Path(made.path) / folder).mkdir()
     (Path(made.path) / "metadata").write_text('{"id": "a"}')
@@ -241,16 +243,16 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     (settings.landing / "shop" / "reports").mkdir(parents=True)
     for day in (1, 2, 3):
         deliver(settings, [day], START + day * DAY)
-    make_silver(settings, shop, fingerprint(report))
+    make_silver(settings, shop, compute_declaration_fingerprint(report))
     outcomes = settings.bookkeeping("shop", "outcomes")
     flow = f"{shop.layer(shop['report'])}_report"
-    checkpoint(settings, flow, {"outcomes": log.table_id(outcomes)}, (1, -1), (3, -1), done=1)
-    progress = positions.read(settings.checkpoints("shop", flow), flow)
-    assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), Position(1))
-    silver = next(found for found in lag.of(Books(settings, shop)) if found.table == "report")
+    checkpoint(settings, flow, {"outcomes": log.read_table_id(outcomes)}, (1, -1), (3, -1), done=1)
+    progress = positions.read_flow_progress(settings.checkpoints("shop", flow), flow)
+    assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), StreamPosition(1))
+    silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries, silver.rows, silver.bytes, silver.since) == (None, 2, 20, 200, START + 2 * DAY)
     shutil.rmtree(shop.location(settings, "report"))
-    silver = next(found for found in lag.of(Books(settings, shop)) if found.table == "report")
+    silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries) == (checkpoints.GONE, 3)
 
 
@@ -259,13 +261,13 @@ def test_a_version_may_be_taken_in_part_and_upkeep_is_no_change(tmp_path: Path) 
     for number in range(3):
         write_deltalake(path, pa.table({"a": [number]}), mode="append")
     DeltaTable(path).optimize.compact()
-    assert [change.version for change in changes.since(path, Position(1))] == [1, 2]
-    assert [change.version for change in changes.since(path, Position(1, taken=1))] == [2]
+    assert [change.version for change in changes.list_changes_since(path, StreamPosition(1))] == [1, 2]
+    assert [change.version for change in changes.list_changes_since(path, StreamPosition(1, taken=1))] == [2]
     DeltaTable(path).create_checkpoint()
     for version in (0, 1):  # as a clean-up of the log does
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
-    with pytest.raises(changes.Lost, match="version 1"):
-        changes.since(path, Position(1))
+    with pytest.raises(changes.StreamChangesLost, match="version 1"):
+        changes.list_changes_since(path, StreamPosition(1))
 
 
 def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> None:
@@ -273,15 +275,15 @@ def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> 
     folder = settings.landing / "shop" / "reports"
     folder.mkdir(parents=True)
     deliver(settings, [1, 2, 40 - 9], START)
-    make_silver(settings, shop, fingerprint(report))
+    make_silver(settings, shop, compute_declaration_fingerprint(report))
     write_deltalake(settings.table_path("shop", "bronze", "reports"), pa.table({"_delivery": [1] * 30}))
     for name in ("r-20260102-late.csv", "r-20260301.csv"):
         (folder / name).write_text("id\n1\n")
-    found = plan.of(settings, shop, "replay", Interval.of("2026-01-01", "2026-01-05"))
+    found = plan.plan_run(settings, shop, "replay", Interval.of("2026-01-01", "2026-01-05"))
     bronze, silver = found.steps
     assert (bronze.does, [file["file"] for file in bronze.files]) == ("ingest", ["r-20260102-late.csv"])
     assert (silver.does, silver.deliveries) == ("fold again", 3)
-    assert plan.of(settings, shop, "replay", Interval.of("2026-02-01", "2026-02-05")).steps[1].does == "nothing"
+    assert plan.plan_run(settings, shop, "replay", Interval.of("2026-02-01", "2026-02-05")).steps[1].does == "nothing"
 
 
 def test_the_ledger_is_held_against_the_tables(settings: Settings) -> None:
@@ -289,16 +291,16 @@ def test_the_ledger_is_held_against_the_tables(settings: Settings) -> None:
     deliver(settings, [1, 2], START)
     path = settings.table_path("shop", "bronze", "reports")
     write_deltalake(path, pa.table({"_delivery": [1] * 10 + [2] * 10}))
-    assert [account.adds_up for account in reconciliation.of(settings, shop)] == [True]
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, shop)] == [True]
     write_deltalake(path, pa.table({"_delivery": [2] * 3}), mode="append")
-    (account,) = reconciliation.of(settings, shop)
+    (account,) = reconciliation.reconcile_deliveries(settings, shop)
     assert account.off == {"reports": 3}
     assert account.deliveries == [{"table": "reports", "delivery": 2, "counted": 10, "there": 13}]
     DeltaTable(path).delete("_delivery = 2")
     record(settings, "shop", [run_row(START, stage="propagate_deletions", flow="reports", deleted=10)])
-    assert [account.adds_up for account in reconciliation.of(settings, shop)] == [True]
+    assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, shop)] == [True]
     DeltaTable(path).delete("_delivery = 1")
-    assert [account.off for account in reconciliation.of(settings, shop)] == [{"reports": -10}]
+    assert [account.off for account in reconciliation.reconcile_deliveries(settings, shop)] == [{"reports": -10}]
 
 
 def test_without_a_lake_the_plan_is_a_first_run(call: Call, settings: Settings) -> None:
@@ -335,9 +337,9 @@ def test_wrong_use_is_answered_with_a_hint(call: Call, arguments: tuple[str, ...
 
 
 def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings: Settings) -> None:
-    graph_ = load(settings, "gym")
-    flow, folder = Books(settings, graph_).checkpoints(graph_["heart_rate"])
-    made = checkpoints.current(folder, flow, {"outcomes": "1"})
+    graph_ = load_declaration_graph(settings, "gym")
+    flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate"])
+    made = checkpoints.open_checkpoint(folder, flow, {"outcomes": "1"})
     assert call("checkpoint", "reset", "gym.heart_rate")[0] == 2
     lock = Path(settings.bookkeeping("gym")) / "lease.lock"
     holding = (
@@ -361,11 +363,11 @@ def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings:
 
 
 def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Call, settings: Settings) -> None:
-    graph_ = load(settings, "gym")
+    graph_ = load_declaration_graph(settings, "gym")
     write_deltalake(settings.table_path("gym", "silver", "heart_rate"), pa.table({"time": [1]}))
-    flow, folder = Books(settings, graph_).checkpoints(graph_["heart_rate_10min"])
-    checkpoints.current(folder, flow, {})
-    checkpoints.reset(folder, flow)
+    flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate_10min"])
+    checkpoints.open_checkpoint(folder, flow, {})
+    checkpoints.reset_checkpoint(folder, flow)
     (shown,) = json.loads(call("checkpoint", "show", "gym.heart_rate_10min", "--json")[1])["checkpoints"]
     assert shown["next"] is None and "cannot go on: its checkpoint was reset" in shown["stuck"]
     assert "--mode refresh" in " ".join(call("checkpoint", "show", "gym.heart_rate_10min")[1].split())

@@ -13,11 +13,11 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sluice.declare import Pipeline, Source, mask, materialized_view, role_view, table
-from sluice.declare.assembly.graph import Graph, graph
-from sluice.erasure import conditions, prevention
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.erasure import prevention
 from sluice.errors import DeclarationError
 from sluice.flows.copies import copying
-from sluice.flows.copies.released import columns_of as released_columns
+from sluice.flows.copies.released import plan_released_columns
 from sluice.settings import Settings
 
 PIPELINE = Pipeline(
@@ -45,7 +45,7 @@ def towns(**options: Any) -> Any:
 
 
 def shop(*declared: Any) -> Graph:
-    return graph(PIPELINE, [SOURCE, *declared])
+    return build_declaration_graph(PIPELINE, [SOURCE, *declared])
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,18 @@ def shop(*declared: Any) -> Graph:
     ],
 )
 def test_of_a_condition_what_is_left_beside_columns_is_a_value(text: str, found: list[str]) -> None:
-    assert [name.lower() for name in conditions.compared(text, {"email"})] == found
+    assert [name.lower() for name in prevention.find_compared_columns(text, {"email"})] == found
 
 
 def test_texts_of_conditions_are_found_in_whatever_a_commit_wraps_them() -> None:
     merge = '[{"predicate":"(email#1 = x)","actionType":"delete"},{"actionType":"insert"}]'
-    assert list(conditions.texts(merge)) == ["(email#1 = x)"]
-    assert list(conditions.texts('["(email#1 = x)"]')) == list(conditions.texts("(email#1 = x)")) == ["(email#1 = x)"]
-    assert list(conditions.texts("[]")) == list(conditions.texts(None)) == []
+    assert list(prevention.extract_condition_texts(merge)) == ["(email#1 = x)"]
+    assert (
+        list(prevention.extract_condition_texts('["(email#1 = x)"]'))
+        == list(prevention.extract_condition_texts("(email#1 = x)"))
+        == ["(email#1 = x)"]
+    )
+    assert list(prevention.extract_condition_texts("[]")) == list(prevention.extract_condition_texts(None)) == []
 
 
 def made(path: Path, **configuration: str) -> str:
@@ -82,7 +86,7 @@ def made(path: Path, **configuration: str) -> str:
 
 
 def whats(path: str, personal: frozenset[str] = PERSONAL) -> str:
-    return "\n".join(str(one) for one in prevention.of_table(path, "t", personal))
+    return "\n".join(str(one) for one in prevention.inspect_table_log(path, "t", personal))
 
 
 def test_a_table_whose_statistics_leave_people_out_has_nothing(tmp_path: Path) -> None:
@@ -129,7 +133,7 @@ def test_a_condition_with_a_value_a_foreign_note_and_what_is_not_said_are_found(
     bare = str(tmp_path / "bare")
     noted = CommitProperties(custom_metadata={"userMetadata": '{"sluice": 1, "run": "a"}'})
     write_deltalake(bare, pa.table({"id": [1]}), commit_properties=noted)
-    assert [one.what.rpartition(": ")[2] for one in prevention.of_table(bare, "t", PERSONAL)] == [
+    assert [one.what.rpartition(": ")[2] for one in prevention.inspect_table_log(bare, "t", PERSONAL)] == [
         f"{name} is missing" for name in prevention.RETENTIONS
     ]
 
@@ -144,13 +148,13 @@ def test_all_tables_of_a_lake_are_looked_into_also_what_nobody_declared(settings
     declared = shop(sales())
     made(Path(settings.lake) / "shop" / "test_prevention" / "sales", **{"delta.dataSkippingStatsColumns": "id"})
     made(Path(settings.lake) / "shop" / "copy_of_bob")
-    found = {one.table for one in prevention.of_lake(settings, declared)}
+    found = {one.table for one in prevention.inspect_lake_logs(settings, declared)}
     assert found == {"shop/copy_of_bob"}, "whatever is personal anywhere may be in what nobody declared"
 
 
 def test_a_personal_column_that_is_none_protects_nothing() -> None:
     with pytest.raises(DeclarationError, match=r"personal names 'emial', no column of its schema\. Did you mean 'email'\?"):
-        graph(PIPELINE, [replace(SOURCE, personal=("emial",))])
+        build_declaration_graph(PIPELINE, [replace(SOURCE, personal=("emial",))])
     with pytest.raises(
         DeclarationError, match="personal names 'emial', no column of it: whatever is meant would get into statistics"
     ):
@@ -166,17 +170,19 @@ def test_layout_is_refused_whatever_the_letter_case() -> None:
 def test_a_personal_field_within_a_column_hides_the_column() -> None:
     ddl = "id BIGINT, who STRING, address STRUCT<email: STRING, town: STRING>"
     source = replace(SOURCE, schema=ddl, personal=("address.email",))
-    declared = graph(PIPELINE, [source, sales()])
-    released = released_columns(declared, declared.tables["sales"], ["id", "who", "Address"])
+    declared = build_declaration_graph(PIPELINE, [source, sales()])
+    released = plan_released_columns(declared, declared.tables["sales"], ["id", "who", "Address"])
     assert released.left_out == ("Address",), "whoever gets the column gets the field"
     with pytest.raises(DeclarationError, match="shows the personal column 'address' to the role 'analyst'"):
-        graph(PIPELINE, [source, sales(), role_view("v", reads="sales", role="analyst", columns=("id", "address"))])
+        build_declaration_graph(
+            PIPELINE, [source, sales(), role_view("v", reads="sales", role="analyst", columns=("id", "address"))]
+        )
 
 
 def test_a_clone_leaves_personal_columns_behind_whatever_the_letter_case() -> None:
     schema = StructType([StructField(name, StringType()) for name in ("ID", "Email", "town")])
-    asked = copying.Asked("t", 0, "u", None, private=frozenset({"id", "email"}), joining=frozenset({"id"}))
-    assert copying._made(schema, asked) == copying.Made(["Email"], ["ID"])
+    asked = copying.CloneRequest("t", 0, "u", None, private=frozenset({"id", "email"}), joining=frozenset({"id"}))
+    assert copying._plan_cloned_columns(schema, asked) == copying.ClonedColumns(["Email"], ["ID"])
 
 
 @pytest.mark.parametrize(
@@ -215,7 +221,7 @@ def test_what_cannot_be_kept_without_the_person_is_refused_with_the_reason(optio
 
 def test_facts_are_not_kept_where_bronze_may_be_made_anew() -> None:
     with pytest.raises(DeclarationError, match="the facts would be lost"):
-        graph(PIPELINE, [replace(SOURCE, may_refresh=True), sales(on_erasure="anonymise")])
+        build_declaration_graph(PIPELINE, [replace(SOURCE, may_refresh=True), sales(on_erasure="anonymise")])
     shop(sales(on_erasure="anonymise"))
 
 
@@ -228,7 +234,7 @@ def test_facts_are_not_kept_where_bronze_may_be_made_anew() -> None:
 )
 def test_age_needs_a_length_and_a_time(options: dict[str, Any], said: str) -> None:
     with pytest.raises(DeclarationError) as caught:
-        graph(PIPELINE, [replace(SOURCE, **options)])
+        build_declaration_graph(PIPELINE, [replace(SOURCE, **options)])
     assert said in str(caught.value)
 
 

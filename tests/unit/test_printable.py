@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli.printing import console, print_rows
-from sluice.printable import as_lines, as_one_line
-from sluice.runs.summary import as_table
+from sluice.cli.printing import escaping_console, print_rows
+from sluice.printable import escape_keeping_lines, escape_to_one_line
+from sluice.runs.summary import format_text_table
 
 FORGED = "a.json\n7  readings  good.json  ingested\x1b[2J\x1b]0;owned\x07\r\u202e\x9b31m"
 
@@ -22,15 +22,15 @@ def _obeyed(text: str) -> set[str]:
 
 @given(st.text())
 def test_no_sign_that_a_terminal_obeys_is_printed(text: str) -> None:
-    assert not _obeyed(as_one_line(text))
-    assert "\n" not in as_one_line(text)
-    assert not _obeyed(as_lines(text))
-    assert as_lines(text).count("\n") == text.count("\n")
+    assert not _obeyed(escape_to_one_line(text))
+    assert "\n" not in escape_to_one_line(text)
+    assert not _obeyed(escape_keeping_lines(text))
+    assert escape_keeping_lines(text).count("\n") == text.count("\n")
 
 
 def test_readable_text_is_printed_as_it_is() -> None:
-    assert as_one_line("Übersicht 2026, день ☕.json") == "Übersicht 2026, день ☕.json"
-    assert as_one_line("a\tb\x1b") == r"a\tb\x1b"
+    assert escape_to_one_line("Übersicht 2026, день ☕.json") == "Übersicht 2026, день ☕.json"
+    assert escape_to_one_line("a\tb\x1b") == r"a\tb\x1b"
 
 
 def test_a_file_name_forges_no_line_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,11 +41,11 @@ def test_a_file_name_forges_no_line_of_a_table(capsys: pytest.CaptureFixture[str
 
 
 def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    console().print(f"Line 3: {FORGED}", soft_wrap=True)
+    escaping_console().print(f"Line 3: {FORGED}", soft_wrap=True)
     assert not _obeyed(capsys.readouterr().out)
 
 
 def test_the_summary_of_a_run_has_a_line_a_flow() -> None:
-    text = as_table([("readings", FORGED)], ("table", "note"))
+    text = format_text_table([("readings", FORGED)], ("table", "note"))
     assert not _obeyed(text)
     assert len(text.splitlines()) == 3

@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
-from sluice.flows.gold.probe import reaches
-from sluice.flows.gold.truncation import truncated
+from sluice.flows.gold.probe import find_input_reaches
+from sluice.flows.gold.truncation import parse_truncation
 from sluice.lake import tables
-from sluice.lake.tables import columns
+from sluice.lake.tables import parse_ddl_schema
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ INPUTS = {
 def asked(spark: SparkSession, keys: tuple[str, ...], reads: tuple[str, ...], function: object) -> dict[str, dict[str, str]]:
     """By input, the columns that bound it, with their expressions over it."""
     view = MaterializedView(name="view", function=function, reads=reads, keys=keys)
-    found = reaches(spark, view, {name: columns(INPUTS[name]) for name in reads})
+    found = find_input_reaches(spark, view, {name: parse_ddl_schema(INPUTS[name]) for name in reads})
     return {name: dict(reach.columns) for name, reach in found.items()}
 
 
@@ -208,8 +208,8 @@ def windowed(*size: str) -> Callable[[DataFrame], DataFrame]:
 @pytest.mark.parametrize("end", ["since", "until"])
 def test_a_tumbling_window_is_bounded_by_its_start_and_its_end(spark: SparkSession, end: str) -> None:
     expression = asked(spark, (end,), ("steps",), windowed("10 minutes"))["steps"][end]
-    assert truncated(expression) == ("at", 600)
-    rows = tables.inline(spark, [(1, datetime(2026, 3, 1, 12, 34, tzinfo=UTC), 1)], INPUTS["steps"])
+    assert parse_truncation(expression) == ("at", 600)
+    rows = tables.make_inline_frame(spark, [(1, datetime(2026, 3, 1, 12, 34, tzinfo=UTC), 1)], INPUTS["steps"])
     given = rows.select(F.expr(expression).alias("given")).union(windowed("10 minutes")(rows).select(end))
     assert given.distinct().count() == 1, "what SQL gives is what the window gives"
 
@@ -242,7 +242,7 @@ def test_a_whole_window_bounds_nothing_and_is_no_mistake(spark: SparkSession) ->
     ],
 )
 def test_what_cuts_an_instant_is_known_by_its_text(expression: str, expected: tuple[str, int] | None) -> None:
-    assert truncated(expression) == expected
+    assert parse_truncation(expression) == expected
 
 
 def test_a_limit_is_bounded_by_nothing(spark: SparkSession) -> None:
@@ -307,10 +307,10 @@ def test_an_input_that_is_not_used_is_a_mistake(spark: SparkSession) -> None:
 )
 def test_a_transform_that_asks_for_rows_is_refused_but_where_all_is_made_anew(spark: SparkSession, function: object) -> None:
     view = MaterializedView(name="view", function=function, reads="regions", keys="d")
-    given = {"regions": columns(INPUTS["regions"])}
+    given = {"regions": parse_ddl_schema(INPUTS["regions"])}
     with pytest.raises(DeclarationError, match=r"asks for rows while its transform is called.*recompute=\"full\""):
-        reaches(spark, view, given)
-    assert reaches(spark, replace(view, recompute="full"), given)["regions"].columns.keys() <= {"d", "region", "n"}
+        find_input_reaches(spark, view, given)
+    assert find_input_reaches(spark, replace(view, recompute="full"), given)["regions"].columns.keys() <= {"d", "region", "n"}
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_table_that_is_not_declared_is_refused(spark: SparkSession, tmp_path: 
 def test_columns_that_a_view_needs_are_told_from_those_it_does_not(spark: SparkSession) -> None:
     def used(reads: tuple[str, ...], function: object) -> dict[str, list[str]]:
         view = MaterializedView(name="view", function=function, reads=reads, keys="device")
-        found = reaches(spark, view, {name: columns(INPUTS[name]) for name in reads})
+        found = find_input_reaches(spark, view, {name: parse_ddl_schema(INPUTS[name]) for name in reads})
         return {name: [column.split()[0] for column in reach.used] for name, reach in found.items()}
 
     assert used(("readings",), lambda r: r.groupBy("device").agg(F.max("bpm"))) == {"readings": ["bpm", "device"]}

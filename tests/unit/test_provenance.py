@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.errors import DeclarationError
-from sluice.flows.silver.provenance import carried
+from sluice.flows.silver.provenance import carry_provenance
 
 pytestmark = pytest.mark.spark
 
@@ -58,14 +58,14 @@ ALLOWED: dict[str, tuple[Transform, set[tuple[object, ...]]]] = {
 @pytest.mark.parametrize("name", ALLOWED)
 def test_row_local_transforms_carry_the_rows_they_were_made_from(bronze: DataFrame, name: str) -> None:
     transform, expected = ALLOWED[name]
-    result = carried(transform(bronze), "heart_rate")
+    result = carry_provenance(transform(bronze), "heart_rate")
     assert result.columns[-2:] == ["_delivery", "_row"]
     assert {tuple(row) for row in result.collect()} == expected
 
 
 def test_sql_carries_too(bronze: DataFrame) -> None:
     made = bronze.sparkSession.sql("SELECT v FROM (SELECT k, v FROM {bronze}) b WHERE k IS NULL", bronze=bronze)
-    assert [tuple(row) for row in carried(made, "heart_rate").collect()] == [(30, 8, 80)]
+    assert [tuple(row) for row in carry_provenance(made, "heart_rate").collect()] == [(30, 8, 80)]
 
 
 REFUSED: dict[str, tuple[Transform, str]] = {
@@ -105,4 +105,4 @@ REFUSED: dict[str, tuple[Transform, str]] = {
 def test_what_looks_at_more_than_one_row_or_at_the_clock_is_refused(bronze: DataFrame, name: str) -> None:
     transform, what = REFUSED[name]
     with pytest.raises(DeclarationError, match=f"(?s)'heart_rate'.*({what})"):
-        carried(transform(bronze), "heart_rate")
+        carry_provenance(transform(bronze), "heart_rate")

@@ -13,15 +13,22 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.flows.writing.difference import OPERATION, merge
-from sluice.flows.writing.ranges import MOST, Bounding, bounds, condition, grouped, within
+from sluice.flows.writing.difference import OPERATION, apply_merge_operations
+from sluice.flows.writing.ranges import (
+    MOST,
+    BoundingColumns,
+    compute_value_ranges,
+    group_into_ranges,
+    limits_condition,
+    range_condition_sql,
+)
 from sluice.lake import log, tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 
 
 @given(st.sets(st.integers(-1_000, 1_000), max_size=90), st.integers(1, 40))
 def test_groups_hold_every_value_are_few_and_leave_out_the_widest_gaps(values: set[int], most: int) -> None:
-    groups = grouped(sorted(values), most)
+    groups = group_into_ranges(sorted(values), most)
     assert len(groups) <= most
     assert all(any(low <= value <= high for low, high in groups) for value in values)
     assert all(low in values and high in values for low, high in groups)
@@ -32,8 +39,8 @@ def test_groups_hold_every_value_are_few_and_leave_out_the_widest_gaps(values: s
 
 
 def test_a_condition_of_no_range_is_met_by_nothing_and_of_one_value_is_an_equality() -> None:
-    assert condition("a", ()) == "false"
-    assert condition("a", (("1", "1"), ("3", "5"))) == "(a = 1 OR (a >= 3 AND a <= 5))"
+    assert range_condition_sql("a", ()) == "false"
+    assert range_condition_sql("a", (("1", "1"), ("3", "5"))) == "(a = 1 OR (a >= 3 AND a <= 5))"
 
 
 pytestmark = pytest.mark.spark
@@ -41,7 +48,7 @@ DAYS = [date(2026, 1, 1) + timedelta(days=day) for day in (0, 1, 2, 60, 300)]
 
 
 def of(frame: DataFrame, *columns: str, listed: tuple[str, ...] = ()) -> dict[str, Any]:
-    return dict(bounds(frame, Bounding(frame.schema, columns, listed)))
+    return dict(compute_value_ranges(frame, BoundingColumns(frame.schema, columns, listed)))
 
 
 def test_bounds_hold_every_value_and_a_column_with_a_null_has_none(spark: SparkSession) -> None:
@@ -52,7 +59,7 @@ def test_bounds_hold_every_value_and_a_column_with_a_null_has_none(spark: SparkS
         "a": (("1", "7"),),
         "t": (("TIMESTAMP'2026-11-01 12:30:00.000005'", "TIMESTAMP'2026-11-02 00:00:00'"),),
     }
-    assert frame.where(within(found)).count() == 2
+    assert frame.where(limits_condition(found)).count() == 2
 
 
 def test_days_are_listed_and_integers_only_where_they_are_few(spark: SparkSession) -> None:
@@ -68,22 +75,22 @@ def test_days_are_listed_and_integers_only_where_they_are_few(spark: SparkSessio
     )
     assert found["t"][0] == ("TIMESTAMP'2026-01-01 23:59:59.999999'", "TIMESTAMP'2026-01-03 23:59:59.999999'")
     assert found["t"][1] == ("TIMESTAMP'2026-03-02 00:00:00'", "TIMESTAMP'2026-03-02 23:59:59.999999'")
-    assert frame.where(within(found)).count() == len(DAYS)
+    assert frame.where(limits_condition(found)).count() == len(DAYS)
     between = spark.createDataFrame([(date(2026, 2, 1),)], "d DATE")
-    assert between.where(within({"d": found["d"]})).count() == 0
+    assert between.where(limits_condition({"d": found["d"]})).count() == 0
 
 
 def test_texts_of_partitions_are_listed_whatever_stands_in_them(spark: SparkSession) -> None:
     texts = ["it's", "a\\b", 'q"', "\\'", "a"]
     frame = spark.createDataFrame([(text,) for text in texts], "region STRING")
     found = of(frame, "region", listed=("region",))
-    assert frame.where(within(found)).count() == len(texts)
-    assert spark.createDataFrame([("b",), ("c",)], "region STRING").where(within(found)).count() == 0
+    assert frame.where(limits_condition(found)).count() == len(texts)
+    assert spark.createDataFrame([("b",), ("c",)], "region STRING").where(limits_condition(found)).count() == 0
 
 
 def test_of_an_empty_frame_no_value_is_within_bounds(spark: SparkSession) -> None:
     full = spark.createDataFrame([(1, DAYS[0])], "k INT, day DATE")
-    assert full.where(within(of(full.limit(0), "k", "day"))).count() == 0
+    assert full.where(limits_condition(of(full.limit(0), "k", "day"))).count() == 0
     assert of(full.limit(0)) == {}
 
 
@@ -91,12 +98,12 @@ def test_days_that_python_does_not_know_are_bounded_all_the_same(spark: SparkSes
     frame = spark.sql("SELECT CAST(d AS DATE) d, CAST(d AS TIMESTAMP) t FROM VALUES ('+12026-01-01'), ('2026-01-01') AS v(d)")
     found = of(frame, "d", "t")
     assert found["d"] == (("DATE'2026-01-01'", "DATE'+12026-01-01'"),)
-    assert frame.where(within(found)).count() == 2
+    assert frame.where(limits_condition(found)).count() == 2
 
 
 def test_only_the_rows_that_count_bound(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, True), (2, True), (None, False), (9, False)], "k INT, counts BOOLEAN")
-    bounding = Bounding(frame.schema, ("k",))
+    bounding = BoundingColumns(frame.schema, ("k",))
     row = frame.agg(*bounding.aggregates(F.col("counts"))).first()
     assert row is not None
     assert bounding.limits(row.asDict()) == {"k": (("1", "2"),)}
@@ -104,12 +111,12 @@ def test_only_the_rows_that_count_bound(spark: SparkSession) -> None:
 
 def test_bounds_of_an_expression_are_those_of_its_values(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(date(2026, month, 1),) for month in (1, 10, 11)], "day DATE")
-    assert frame.where(within({"month": (("10", "12"),)}, {"month": "month(day)"})).count() == 2
+    assert frame.where(limits_condition({"month": (("10", "12"),)}, {"month": "month(day)"})).count() == 2
 
 
 def test_files_between_a_late_row_and_the_rest_are_not_read(spark: SparkSession, tmp_path: Path) -> None:
     path, schema = str(tmp_path / "table"), "k INT, t TIMESTAMP, v INT"
-    tables.create(spark, path, Shape(schema=tables.columns(schema), comment="", statistics=("k", "t")))
+    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(schema), comment="", statistics=("k", "t")))
     days = spark.range(0, 40, 1, 40).selectExpr(
         "CAST(1 AS INT) k", "TIMESTAMP'2026-01-01 06:00:00' + make_interval(0, 0, 0, id) t", "0 v"
     )
@@ -117,15 +124,15 @@ def test_files_between_a_late_row_and_the_rest_are_not_read(spark: SparkSession,
     late = [("U", 1, datetime(2026, 1, day, 6), 1) for day in (3, 30, 31)]
     operations = spark.createDataFrame(late, f"{OPERATION} STRING, {schema}")
     found = of(operations, "t")
-    read = tables.read(spark, path).where(within(found))
+    read = tables.read_table(spark, path).where(limits_condition(found))
     assert len(read.select("_metadata.file_path").distinct().collect()) == 3
-    assert merge(spark, path, operations, ("k", "t"), Bounding(operations.schema, ("t",))).updated == 3
-    commit = log.commits(path, 1)[0]
+    assert apply_merge_operations(spark, path, operations, ("k", "t"), BoundingColumns(operations.schema, ("t",))).updated == 3
+    commit = log.read_commit_history(path, 1)[0]
     assert int(commit["metrics"]["numTargetFilesRemoved"]) == 3
-    assert tables.read(spark, path).where("v = 1").count() == 3
+    assert tables.read_table(spark, path).where("v = 1").count() == 3
 
 
 def test_there_are_at_most_a_few_ranges(spark: SparkSession) -> None:
     frame = spark.range(0, 400).selectExpr("date_add(DATE'2020-01-01', CAST(id * id AS INT)) d")
     assert len(of(frame, "d")["d"]) == MOST
-    assert frame.where(within(of(frame, "d"))).count() == 400
+    assert frame.where(limits_condition(of(frame, "d"))).count() == 400

@@ -14,8 +14,8 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
-from sluice.declare.assembly.graph import graph
-from sluice.delta_log import LOG, find_damage
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.delta_log import LOG, find_log_damage
 from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
@@ -55,7 +55,7 @@ def ten_minutes(pulse: DataFrame) -> DataFrame:
 
 PIPELINE = Pipeline(name="ward", description="A ward.", owner="tests", layers=("ward.bronze", __name__))
 PULSES = Source(name="pulses", comment="Pulses.", subject="who", domain="person", format="json", path="pulses")
-WARD = graph(PIPELINE, [PULSES, pulse, by_day, ten_minutes])
+WARD = build_declaration_graph(PIPELINE, [PULSES, pulse, by_day, ten_minutes])
 
 
 def write(path: str, *rows: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ def lake(settings: Settings) -> Settings:
     """Two deliveries, taken to bronze and silver in a commit each, and a checkpoint of each flow."""
     deliveries = [{"delivery": number, "source": "pulses", "file": f"{number}.json", "event": "delivered"} for number in (1, 2)]
     for one in deliveries:
-        ledger.append(settings.bookkeeping("ward", "deliveries"), [one], ledger.DELIVERIES, "run")
+        ledger.append_delivery_ledger_rows(settings.bookkeeping("ward", "deliveries"), [one], ledger.DELIVERIES, "run")
     for number in (1, 2):
         outcome = {
             "delivery": number,
@@ -79,11 +79,13 @@ def lake(settings: Settings) -> Settings:
             "rows": 1,
             "quarantined": 0,
         }
-        ledger.append(settings.bookkeeping("ward", "outcomes"), [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run")
+        ledger.append_delivery_ledger_rows(
+            settings.bookkeeping("ward", "outcomes"), [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run"
+        )
     write(WARD.location(settings, "pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     write(WARD.location(settings, "pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
-        checkpoints.current(settings.checkpoints("ward", flow), flow, {})
+        checkpoints.open_checkpoint(settings.checkpoints("ward", flow), flow, {})
     return settings
 
 
@@ -98,16 +100,16 @@ def reasons(settings: Settings) -> dict[str, str]:
     """By flow, why it starts anew, where it was made to."""
     found = {}
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
-        memory = checkpoints.remembered(settings.checkpoints("ward", flow), flow)
+        memory = checkpoints.read_flow_memory(settings.checkpoints("ward", flow), flow)
         if memory and memory.get("reset"):
             found[flow.removeprefix("bronze_").removeprefix(f"{LAYER}_")] = str(memory["reset"])
     return found
 
 
 def repair(settings: Settings) -> lost_commits.LogRepair:
-    (found,) = lost_commits.find_repairs(settings, WARD)
-    lost_commits.perform_repair(settings, WARD, found)
-    assert lost_commits.find_repairs(settings, WARD) == []
+    (found,) = lost_commits.find_log_repairs(settings, WARD)
+    lost_commits.repair_table_log(settings, WARD, found)
+    assert lost_commits.find_log_repairs(settings, WARD) == []
     return found
 
 
@@ -127,40 +129,44 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     (aside,) = Path(lake.bookkeeping("ward", "set_aside")).rglob(last.name)
     assert aside.read_bytes() == content
     assert not checksum.exists() and not (last.parent / f"{last.stem}.crc").exists()
-    state = log.state(path)
+    state = log.read_table_state(path)
     assert state is not None and (state.version, state.rows) == (1, 1)  # the next commit is another version than the lost one
-    assert log.commits(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
+    assert log.read_commit_history(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
     flow = f"{LAYER}_ten_minutes"
-    why = continuity.broken(lake.checkpoints("ward", flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path)
+    why = continuity.find_stream_break(
+        lake.checkpoints("ward", flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
+    )
     assert why == "a commit of 'pulse' was lost"
-    assert "sluice run ward --mode refresh --table ten_minutes" in str(continuity.refusal("ward", "ten_minutes", why))
+    assert "sluice run ward --mode refresh --table ten_minutes" in str(continuity.broken_stream_error("ward", "ten_minutes", why))
 
 
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
     spoil(WARD.location(lake, "pulses"), content)
     outcomes = lake.bookkeeping("ward", "outcomes")
-    assert ledger.settled(outcomes) == {1, 2}
+    assert ledger.read_settled_deliveries(outcomes) == {1, 2}
     found = repair(lake)
     assert found.lost == {"pulses": (2,)} and set(reasons(lake)) == {"pulses", "pulse"}
-    assert ledger.settled(outcomes) == {1}
-    assert [row["state"] for row in runs.deliveries(lake, "ward")] == ["ingested", "waiting"]
-    assert ledger.live(ledger.of_source(outcomes, "pulses"), replaces=False) == {1}
+    assert ledger.read_settled_deliveries(outcomes) == {1}
+    assert [row["state"] for row in runs.read_delivery_ledger(lake, "ward")] == ["ingested", "waiting"]
+    assert ledger.select_live_deliveries(ledger.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
 
 
 def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
     spoil(lake.bookkeeping("ward", "deliveries"))
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
     books = [lake.bookkeeping("ward", name) for name in ("deliveries", "outcomes")]
-    assert lost.put_back([PULSES], lake.landing / "ward", known.latest(*books), "run")
-    rows = ledger.rows(books[0], ["delivery", "file", "event"])
+    assert lost.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
+    rows = ledger.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 
 
 def test_outcomes_that_are_lost_are_counted_again_by_bronze_and_read_again_by_silver(lake: Settings) -> None:
     spoil(lake.bookkeeping("ward", "outcomes"))
     repair(lake)
-    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.settled(lake.bookkeeping("ward", "outcomes")) == {1}
+    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(lake.bookkeeping("ward", "outcomes")) == {
+        1
+    }
 
 
 def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> None:
@@ -177,36 +183,36 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
     (file,) = Path(path, LOG).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:20])
     assert repair(lake).anew == () and reasons(lake) == {}
-    assert not file.exists() and len(log.commits(path)) == 2
+    assert not file.exists() and len(log.read_commit_history(path)) == 2
 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
-    receiving.receive(lake, WARD, [Identifier("person", "anna")])
+    receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
     path = lake.bookkeeping("ward", "suppression")
     write(path, {"request": "other"}, {"request": "lost"})
     spoil(path)
-    (found,) = lost_commits.find_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
     assert found.refused is None  # a request that is not carried out is on no list
     shutil.rmtree(path)
     first = spoil(WARD.location(lake, "pulse"))
     first.unlink()
     spoil(WARD.location(lake, "pulse"))
-    (found,) = lost_commits.find_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
     with pytest.raises(SluiceError, match=r"first commit of 'ward\.pulse' is damaged.*from a backup; or move"):
-        lost_commits.perform_repair(lake, WARD, found)
+        lost_commits.repair_table_log(lake, WARD, found)
     with pytest.raises(UsageError, match="Did you mean 'pulse'"):
-        lost_commits.find_repairs(lake, WARD, "pulze")
+        lost_commits.find_log_repairs(lake, WARD, "pulze")
 
 
 def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    request = receiving.receive(lake, WARD, [Identifier("person", "anna")])
+    request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
     path = lake.bookkeeping("ward", "suppression")
     write(path, {"request": "other"}, {"request": request.request})
     from sluice.erasure import requests
 
-    requests.advance(lake, "ward", request.request, requests.LOGICALLY, "")
+    requests.advance_request_state(lake, "ward", request.request, requests.LOGICALLY, "")
     spoil(path)
-    (found,) = lost_commits.find_repairs(lake, WARD)
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
     assert found.refused and request.request in found.refused and "come back" in found.refused
 
 
@@ -217,7 +223,7 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     path = settings.bookkeeping("gym", "outcomes")
     for number in (1, 2):
-        ledger.append(
+        ledger.append_delivery_ledger_rows(
             path, [{"delivery": number, "source": "readings", "file": "a", "state": "ingested"}], ledger.OUTCOMES, "run"
         )
 
@@ -235,4 +241,4 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
     code, out, err = call()
     assert code == 2 and "readings" in out and "is empty" in out and "Give --yes" in err and last.read_bytes() == b""
     code, out, _ = call("--yes")
-    assert code == 0 and "Done. Run: sluice run gym" in out and list(find_damage(path)) == []
+    assert code == 0 and "Done. Run: sluice run gym" in out and list(find_log_damage(path)) == []

@@ -20,14 +20,14 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
 from sluice.erasure import asking, lifting, prevention, receiving, requests, vault, withdrawal
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.privacy import secrets, suppression_key
-from sluice.privacy.pseudonyms import check_values
+from sluice.privacy.pseudonyms import key_check_values
 from sluice.runs import due, erasing
 from sluice.settings import Settings
 
@@ -49,7 +49,7 @@ LINK = Link("known", person=("user_id", "user_id"), identifier=("email", "email"
 
 @pytest.fixture
 def club() -> Graph:
-    return graph(CLUB, [PEOPLE, known], [LINK])
+    return build_declaration_graph(CLUB, [PEOPLE, known], [LINK])
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> requests.ErasureRequest:
-    return receiving.receive(settings, made, people or [Identifier("user_id", "ada")], **more)
+    return receiving.receive_erasure_request(settings, made, people or [Identifier("user_id", "ada")], **more)
 
 
 def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:
@@ -75,20 +75,25 @@ def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph)
     made = _receive(settings, club, received_at=asked, said="by letter")
     assert datetime.fromisoformat(made.due_at) - datetime.fromisoformat(made.received_at) == timedelta(days=10)
     assert (made.state, made.done_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
-    assert requests.waiting(settings, "club") == [made]
-    requests.advance(settings, "club", made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00")
-    done = requests.advance(settings, "club", made.request, requests.LOGICALLY, "12 rows")
+    assert requests.list_waiting_requests(settings, "club") == [made]
+    requests.advance_request_state(
+        settings, "club", made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00"
+    )
+    done = requests.advance_request_state(settings, "club", made.request, requests.LOGICALLY, "12 rows")
     assert [event.state for event in done.history] == ["received", "logically erased"], "said once"
     assert done.done_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
-    assert requests.waiting(settings, "club") == [] and requests.one(settings, "club", made.request) == done
+    assert (
+        requests.list_waiting_requests(settings, "club") == []
+        and requests.read_erasure_request(settings, "club", made.request) == done
+    )
     with pytest.raises(UsageError, match=r"There is no state 'certifed' of a request\. Did you mean 'certified'"):
-        requests.advance(settings, "club", made, "certifed")  # type: ignore[arg-type]
+        requests.advance_request_state(settings, "club", made, "certifed")  # type: ignore[arg-type]
 
 
 def test_an_unknown_request_is_told_without_guessing_people(settings: Settings, club: Graph) -> None:
     made = _receive(settings, club)
     with pytest.raises(UsageError, match=f"has no erasure request '{made.request[:-1]}x'. Did you mean '{made.request}'"):
-        requests.one(settings, "club", f"{made.request[:-1]}x")
+        requests.read_erasure_request(settings, "club", f"{made.request[:-1]}x")
 
 
 def test_a_request_of_the_first_form_is_read(settings: Settings) -> None:
@@ -97,9 +102,9 @@ def test_a_request_of_the_first_form_is_read(settings: Settings) -> None:
     old = {"request": "abc", "domain": "key", "pseudonyms": ["f00"], "received_at": "2026-11-01T00:00:00+00:00"}
     (folder / "abc.json").write_text(json.dumps(old))
     (folder / "abd.json").write_text(json.dumps({**old, "request": "abd", "done_at": "2026-11-02T00:00:00+00:00"}))
-    waiting, done = requests.all_of(settings, "club")
+    waiting, done = requests.list_erasure_requests(settings, "club")
     assert (waiting.state, done.state, done.done_at) == ("received", "logically erased", "2026-11-02T00:00:00+00:00")
-    assert waiting.subjects == (requests.Suppressed("key", "f00"),) and waiting.due_at.startswith("2026-12-01")
+    assert waiting.subjects == (requests.SuppressedIdentifier("key", "f00"),) and waiting.due_at.startswith("2026-12-01")
 
 
 def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings, club: Graph) -> None:
@@ -107,13 +112,16 @@ def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings
     made = _receive(settings, club)
     path = settings.vault / "club" / f"{made.request}.json"
     assert [stat.S_IMODE(one.stat().st_mode) for one in (settings.vault, path.parent, path)] == [0o700, 0o700, 0o600]
-    assert vault.read(settings, "club", made.request) == [Identifier("user_id", "ada")]
-    expires = datetime.fromisoformat(vault.expires_at(settings, "club", made.request) or "")
+    assert vault.read_vault_identifiers(settings, "club", made.request) == [Identifier("user_id", "ada")]
+    expires = datetime.fromisoformat(vault.read_vault_expiry(settings, "club", made.request) or "")
     assert expires - datetime.fromisoformat(made.due_at) == timedelta(days=30)
-    vault.forget(settings, "club", made.request)
-    assert not vault.holds(settings, "club", made.request) and vault.expires_at(settings, "club", made.request) is None
+    vault.remove_vault_entry(settings, "club", made.request)
+    assert (
+        not vault.has_vault_entry(settings, "club", made.request)
+        and vault.read_vault_expiry(settings, "club", made.request) is None
+    )
     with pytest.raises(UsageError, match="are not in the vault"):
-        vault.read(settings, "club", made.request)
+        vault.read_vault_identifiers(settings, "club", made.request)
 
 
 def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Settings, club: Graph) -> None:
@@ -121,7 +129,7 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
     path = settings.vault / "club" / f"{made.request}.json"
     path.chmod(0o640)
     with pytest.raises(UsageError, match="can be read by others"):
-        vault.read(settings, "club", made.request)
+        vault.read_vault_identifiers(settings, "club", made.request)
     settings.vault.chmod(0o755)
     with pytest.raises(UsageError, match="is open to others"):
         _receive(settings, club)
@@ -133,7 +141,7 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
         object.__setattr__(settings, "vault", root / "vault")
         with pytest.raises(UsageError, match=why):
             _receive(settings, club)
-    assert len(requests.all_of(settings, "club")) == 1, "a request whose identifiers are nowhere is none"
+    assert len(requests.list_erasure_requests(settings, "club")) == 1, "a request whose identifiers are nowhere is none"
 
 
 def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
@@ -142,7 +150,7 @@ def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
 
 def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settings, club: Graph) -> None:
     def a_list(pipeline: str, key: bytes) -> None:
-        (check,) = check_values({SUPPRESSION_KEY: key})
+        (check,) = key_check_values({SUPPRESSION_KEY: key})
         path = settings.bookkeeping(pipeline, "suppression")
         write_deltalake(path, pa.table({"domain": ["user_id"]}))
         DeltaTable(path).alter.set_table_properties({suppression_key.PROPERTY: check}, raise_if_not_exists=False)
@@ -154,80 +162,92 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
     (settings.secrets / SUPPRESSION_KEY).unlink()
     with pytest.raises(UsageError, match=r"'suppression\.key' is not in .* any more\. Put it back"):
         _receive(settings, club)
-    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.all_of(settings, "club")) == 1
+    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.list_erasure_requests(settings, "club")) == 1
     a_list("club", first)
-    secrets.keep(settings, SUPPRESSION_KEY, hashlib.sha256(b"another key").hexdigest().encode())
+    secrets.store_secret(settings, SUPPRESSION_KEY, hashlib.sha256(b"another key").hexdigest().encode())
     with pytest.raises(
         UsageError, match=r"is not the one that the list of erased people was made with\. Put that one back: sluice"
     ):
         _receive(settings, club)
-    secrets.keep(settings, SUPPRESSION_KEY, first, replace=True)
-    assert _receive(settings, club).pseudonyms == requests.all_of(settings, "club")[0].pseudonyms
+    secrets.store_secret(settings, SUPPRESSION_KEY, first, replace=True)
+    assert _receive(settings, club).pseudonyms == requests.list_erasure_requests(settings, "club")[0].pseudonyms
 
 
 def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, club: Graph) -> None:
     workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
     refused, scanned, lifted = (_receive(settings, club, Identifier("user_id", name)) for name in ("ada", "bo", "cem"))
-    assert len(asking._asked(workspace)) == 3
-    requests.advance(settings, "club", refused, requests.FAILED, "several people's")
-    requests.advance(settings, "club", scanned, requests.LOGICALLY)
-    requests.advance(settings, "club", scanned, requests.FAILED, "found")
-    requests.note(settings, "club", lifted.request, requests.LIFTED)
-    assert {one for one, rows in asking._asked(workspace).items() if rows} == set(scanned.pseudonyms)
+    assert len(asking._compute_request_watermarks(workspace)) == 3
+    requests.advance_request_state(settings, "club", refused, requests.FAILED, "several people's")
+    requests.advance_request_state(settings, "club", scanned, requests.LOGICALLY)
+    requests.advance_request_state(settings, "club", scanned, requests.FAILED, "found")
+    requests.add_request_event(settings, "club", lifted.request, requests.LIFTED)
+    assert {one for one, rows in asking._compute_request_watermarks(workspace).items() if rows} == set(scanned.pseudonyms)
 
 
 def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(settings: Settings, club: Graph) -> None:
     workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
     by_hand = _receive(settings, club, Identifier("user_id", "ada"))
     said = {"bo": "asked by rows of 'people', up to delivery 2", "cem": "asked by rows of 'people'"}
-    by_rows, before = (receiving.receive(settings, club, [Identifier("user_id", who)], said=note) for who, note in said.items())
-    requests.advance(settings, "club", by_rows, requests.FAILED, "several people's")
-    requests.advance(settings, "club", by_rows, requests.RECEIVED, "asked again, up to delivery 7")
+    by_rows, before = (
+        receiving.receive_erasure_request(settings, club, [Identifier("user_id", who)], said=note) for who, note in said.items()
+    )
+    requests.advance_request_state(settings, "club", by_rows, requests.FAILED, "several people's")
+    requests.advance_request_state(settings, "club", by_rows, requests.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
-        withdrawal.withdraw(settings, "club", one.request)
-    assert asking._asked(workspace) == {by_hand.pseudonyms[0]: 0, by_rows.pseudonyms[0]: 7, before.pseudonyms[0]: math.inf}
+        withdrawal.withdraw_erasure_request(settings, "club", one.request)
+    assert asking._compute_request_watermarks(workspace) == {
+        by_hand.pseudonyms[0]: 0,
+        by_rows.pseudonyms[0]: 7,
+        before.pseudonyms[0]: math.inf,
+    }
     again = _receive(settings, club, Identifier("user_id", "bo"))
-    assert asking._asked(workspace)[again.pseudonyms[0]] == math.inf
+    assert asking._compute_request_watermarks(workspace)[again.pseudonyms[0]] == math.inf
 
 
 def test_rows_that_may_ask_are_told_of_without_the_declarations(
     settings: Settings, club: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
-    asking_graph = graph(CLUB, [PEOPLE, known], [LINK], said)
+    asking_graph = build_declaration_graph(CLUB, [PEOPLE, known], [LINK], said)
     workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
-    monkeypatch.setattr(asking, "_new", lambda *_: found.pop(0))
-    monkeypatch.setattr(asking, "_latest", lambda _: 7)
-    assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club"), "there is no bronze"
+    monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
+    monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
+    assert not asking.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(settings, "club"), (
+        "there is no bronze"
+    )
     path = asking_graph.location(settings, "people")
     write_deltalake(path, pa.table({"user_id": ["ada", "bo"]}))
-    assert asking.waits(settings, asking_graph)
-    assert [len(one.pseudonyms) for one in asking.take(workspace)] == [1, 1], "a request a person"
-    assert not asking.waits(settings, asking_graph) and not due.asked_by_data(settings, "club") and asking.take(workspace) == []
+    assert asking.has_unseen_request_rows(settings, asking_graph)
+    assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
+    assert (
+        not asking.has_unseen_request_rows(settings, asking_graph)
+        and not due.may_hold_unseen_requests(settings, "club")
+        and asking.create_requests_from_rows(workspace) == []
+    )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert asking.waits(settings, asking_graph) and due.asked_by_data(settings, "club")
+    assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(settings, "club")
     # One who was refused is tried again when there is more, by the same request.
-    refused = requests.all_of(settings, "club")[0]
-    requests.advance(settings, "club", refused, requests.FAILED, "several people's")
-    found += [vault.asked(settings, "club", refused.request), []]
-    (again,) = asking.take(workspace)
+    refused = requests.list_erasure_requests(settings, "club")[0]
+    requests.advance_request_state(settings, "club", refused, requests.FAILED, "several people's")
+    found += [vault.read_asked_identifiers(settings, "club", refused.request), []]
+    (again,) = asking.create_requests_from_rows(workspace)
     assert (again.request, again.state, again.due_at) == (refused.request, requests.RECEIVED, refused.due_at)
-    assert len(requests.all_of(settings, "club")) == 2
+    assert len(requests.list_erasure_requests(settings, "club")) == 2
     write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
     workspace.graph = club
-    assert asking.take(workspace) == [] and not due.asked_by_data(settings, "club")
+    assert asking.create_requests_from_rows(workspace) == [] and not due.may_hold_unseen_requests(settings, "club")
 
 
 def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
     given = '[{"user_id": 12140}, {"email": "a@b.c", "user_id": "7", "at": "2026-11-20"}]'
-    assert subject_files.of_text(club, given, None) == [
+    assert subject_files.parse_identifier_text(club, given, None) == [
         Identifier("user_id", "12140"),
         Identifier("email", "a@b.c", at="2026-11-20T00:00:00+00:00"),
         Identifier("user_id", "7", at="2026-11-20T00:00:00+00:00"),
     ]
-    assert subject_files.of_text(club, "a@b.c\n\n d@e.f \n", "email") == [
+    assert subject_files.parse_identifier_text(club, "a@b.c\n\n d@e.f \n", "email") == [
         Identifier("email", "a@b.c"),
         Identifier("email", "d@e.f"),
     ]
@@ -240,10 +260,10 @@ def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
         '[{"user_id": "secret", "at": "x"}]',
     ):
         with pytest.raises(UsageError) as refused:
-            subject_files.of_text(club, wrong, None)
+            subject_files.parse_identifier_text(club, wrong, None)
         assert "secret" not in str(refused.value)
     with pytest.raises(UsageError, match=r"Say with --identifier which kind of identifier is meant. There are: email, user_id"):
-        subject_files.of_text(club, "secret", None)
+        subject_files.parse_identifier_text(club, "secret", None)
 
 
 def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
@@ -258,7 +278,7 @@ def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
         "5,,yesterday\r\n"
         "6,,2026-11-01T02:00:00+02:00\r\n"
     )
-    good, bad = subject_files.of_csv(club, text)
+    good, bad = subject_files.parse_identifier_csv(club, text)
     assert [(one.line, len(one.identifiers), one.received_at) for one in good] == [
         (2, 2, datetime(2026, 11, 1, tzinfo=UTC)),
         (4, 2, None),
@@ -273,13 +293,13 @@ def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
     with pytest.raises(
         UsageError, match=r"The first line: column 2 is no kind of identifier\. There are: email, user_id"
     ) as refused:
-        subject_files.of_csv(club, "email,a@b.c\nd@e.f,\n")
+        subject_files.parse_identifier_csv(club, "email,a@b.c\nd@e.f,\n")
     assert "a@b.c" not in str(refused.value), "without a header, it is somebody's"
     with pytest.raises(UsageError, match="Entry 2: what it names is no kind of identifier") as refused:
-        subject_files.of_text(club, '[{"user_id": 1}, {"a@b.c": "email"}]', None)
+        subject_files.parse_identifier_text(club, '[{"user_id": 1}, {"a@b.c": "email"}]', None)
     assert "a@b.c" not in str(refused.value)
     with pytest.raises(UsageError, match="The first line names the columns"):
-        subject_files.of_csv(club, "received_at\n2026-11-01\n")
+        subject_files.parse_identifier_csv(club, "received_at\n2026-11-01\n")
 
 
 def test_by_command(call: Call, settings: Settings, tmp_path: Path) -> None:
@@ -311,40 +331,44 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
         path, pa.table({"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]})
     )
     with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
-        lifting.lift(settings, "club", made.request)
-    requests.advance(settings, "club", made, requests.LOGICALLY)
-    requests.advance(settings, "club", made, requests.FAILED, "a scan found something")
-    assert [lifting.lift(settings, "club", made.request) for _ in range(2)] == [1, 0]
+        lifting.lift_suppression(settings, "club", made.request)
+    requests.advance_request_state(settings, "club", made, requests.LOGICALLY)
+    requests.advance_request_state(settings, "club", made, requests.FAILED, "a scan found something")
+    assert [lifting.lift_suppression(settings, "club", made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
         and rows[made.request]["lifted_delivery"] == 0
         and rows[other.request]["lifted_at"] is None
     )
-    assert not [one for one in prevention.of_table(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
-    kept = requests.one(settings, "club", made.request)
+    assert not [one for one in prevention.inspect_table_log(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
+    kept = requests.read_erasure_request(settings, "club", made.request)
     assert kept.lifted_at and kept.state == requests.FAILED and kept.history[-1].note == "1 entries of the suppression list"
 
 
 def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:
     made, begun, done = (_receive(settings, club) for _ in range(3))
     write_deltalake(settings.bookkeeping("club", "suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
-    requests.advance(settings, "club", done, requests.LOGICALLY)
-    taken = [withdrawal.withdraw(settings, "club", made.request) for _ in range(2)]
+    requests.advance_request_state(settings, "club", done, requests.LOGICALLY)
+    taken = [withdrawal.withdraw_erasure_request(settings, "club", made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
-    assert not vault.holds(settings, "club", made.request) and vault.holds(settings, "club", begun.request)
-    vault.keep(settings, "club", made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
-    withdrawal.withdraw(settings, "club", made.request)
-    assert not vault.holds(settings, "club", made.request)
-    assert [one.request for one in requests.waiting(settings, "club")] == [begun.request]
-    assert made.request not in due.at(due.of(settings, "club"), datetime.now(UTC)).now
-    standing = next(one for one in due.of(settings, "club") if one.request == made.request)
+    assert not vault.has_vault_entry(settings, "club", made.request) and vault.has_vault_entry(settings, "club", begun.request)
+    vault.store_vault_entry(
+        settings, "club", made.request, [Identifier("user_id", "ada")], NOW.isoformat()
+    )  # as if killed before that
+    withdrawal.withdraw_erasure_request(settings, "club", made.request)
+    assert not vault.has_vault_entry(settings, "club", made.request)
+    assert [one.request for one in requests.list_waiting_requests(settings, "club")] == [begun.request]
+    assert made.request not in due.find_due_requests(due.read_request_standings(settings, "club"), datetime.now(UTC)).now
+    standing = next(one for one in due.read_request_standings(settings, "club") if one.request == made.request)
     assert not standing.open and standing.state == requests.WITHDRAWN
-    assert erasing.approve(settings, "club", [made.request, begun.request]) == [made.request]
-    assert [one.approved for one in requests.all_of(settings, "club")].count(True) == 1, "the other one is approved"
+    assert erasing.approve_requests(settings, "club", [made.request, begun.request]) == [made.request]
+    assert [one.approved for one in requests.list_erasure_requests(settings, "club")].count(True) == 1, (
+        "the other one is approved"
+    )
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        lifting.lift(settings, "club", made.request)
+        lifting.lift_suppression(settings, "club", made.request)
     with pytest.raises(UsageError, match="is being carried out"):
-        withdrawal.withdraw(settings, "club", begun.request)
+        withdrawal.withdraw_erasure_request(settings, "club", begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
-        withdrawal.withdraw(settings, "club", done.request)
+        withdrawal.withdraw_erasure_request(settings, "club", done.request)

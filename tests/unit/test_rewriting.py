@@ -58,7 +58,7 @@ CASES: list[tuple[str, dict[str, Any], str, bytes]] = [
 
 def _read(source: Source, path: Path) -> list[dict[str, Any]]:
     columns = pa.schema([pa.field("value", pa.string())]) if source.format == "text" else COLUMNS
-    return [row for block in formats.read(source, path, columns, {}) for row in block.rows.to_pylist()]
+    return [row for block in formats.read_file_records(source, path, columns, {}) for row in block.rows.to_pylist()]
 
 
 @pytest.mark.parametrize(("options", "name", "content"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
@@ -71,8 +71,8 @@ def test_each_record_can_go_and_the_others_stay(tmp_path: Path, options: dict[st
         path.write_bytes(content)
         os.utime(path, (1_600_000_000, 1_600_000_000))
         path.chmod(0o640)
-        done = rewriting.prepare(source, name, path, gone, is_known=False)
-        assert rewriting.put(tmp_path / "journals", str(tmp_path / "deliveries"), [done], "r") == 1
+        done = rewriting.prepare_rewritten_file(source, name, path, gone, is_known=False)
+        assert rewriting.replace_rewritten_files(tmp_path / "journals", str(tmp_path / "deliveries"), [done], "r") == 1
         assert _read(source, path) == [row for number, row in enumerate(before) if number not in gone], gone
         assert (path.stat().st_mtime, path.stat().st_mode & 0o777) == (1_600_000_000, 0o640)
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([name, "journals"])
@@ -86,32 +86,39 @@ def landed(tmp_path: Path) -> tuple[Source, Path, str]:
     path.write_bytes(_json_lines())
     os.utime(path, (1_600_000_000, 1_600_000_000))
     deliveries = str(tmp_path / "lake" / "deliveries")
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
     return source, path, deliveries
 
 
 def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Source, Path, str]) -> None:
     source, path, deliveries = landed
-    rewriting.put(tmp_path / "journals", deliveries, [rewriting.prepare(source, "f.jsonl", path, {1}, is_known=True)], "r")
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
-    (row,) = known.deliveries_now(deliveries)
+    rewriting.replace_rewritten_files(
+        tmp_path / "journals", deliveries, [rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)], "r"
+    )
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
+    (row,) = known.read_current_deliveries(deliveries)
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
-    assert discovery.LandedFile("f.jsonl", str(path), 0, 0).file in known.latest(deliveries).of("s")
-    assert known.latest(deliveries).of("s")["f.jsonl"].delivery == 1
+    assert discovery.LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).of("s")
+    assert known.read_known_files(deliveries).of("s")["f.jsonl"].delivery == 1
     # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
     for number in (3, 5):
         path.write_bytes(_json_lines())
-        assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
-        rewriting.put(tmp_path / "journals", deliveries, [rewriting.prepare(source, "f.jsonl", path, {1}, is_known=True)], "r")
-        assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
-        assert known.latest(deliveries).of("s")["f.jsonl"].delivery == number
+        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
+        rewriting.replace_rewritten_files(
+            tmp_path / "journals",
+            deliveries,
+            [rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)],
+            "r",
+        )
+        assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
+        assert known.read_known_files(deliveries).of("s")["f.jsonl"].delivery == number
     # As rewritten it may go and come.
     path.rename(tmp_path / "away")
     (path.parent / absence.MAY_BE_EMPTY).touch()
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
     (tmp_path / "away").rename(path)
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
-    seen = known.latest(deliveries).of("s")["f.jsonl"]
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
+    seen = known.read_known_files(deliveries).of("s")["f.jsonl"]
     assert (seen.delivery, seen.event) == (5, "delivered")
 
 
@@ -120,7 +127,7 @@ def test_a_killed_rewriting_is_brought_to_its_end(
     tmp_path: Path, landed: tuple[Source, Path, str], monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     source, path, deliveries = landed
-    prepared = rewriting.prepare(source, "f.jsonl", path, {1}, is_known=True)
+    prepared = rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)
 
     class Killed(BaseException):
         pass
@@ -130,32 +137,32 @@ def test_a_killed_rewriting_is_brought_to_its_end(
 
     after_the_ledger = point in ("file", "journal gone")
     if point == "journal":
-        monkeypatch.setattr(rewriting, "_finish", killed)
+        monkeypatch.setattr(rewriting, "_finish_rewriting_journal", killed)
     elif point == "ledger":
-        monkeypatch.setattr(rewriting.ledger, "append_numbered", killed)
+        monkeypatch.setattr(rewriting.ledger, "append_numbered_deliveries", killed)
     else:
-        real = rewriting._tell
-        monkeypatch.setattr(rewriting, "_tell", lambda *arguments: (real(*arguments), killed())[0])
+        real = rewriting._record_rewritten_files
+        monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *arguments: (real(*arguments), killed())[0])
     with pytest.raises(Killed):
-        rewriting.put(tmp_path / "journals", deliveries, [prepared], "r")
+        rewriting.replace_rewritten_files(tmp_path / "journals", deliveries, [prepared], "r")
     monkeypatch.undo()
     if point == "journal gone":  # the file was put in place, too
         Path(str(prepared.part)).replace(path)
-    assert (len(ledger.rows(deliveries)) == 2) == after_the_ledger
-    rewriting.finish(tmp_path / "journals", deliveries, "r")
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
+    assert (len(ledger.read_delivery_ledger_rows(deliveries)) == 2) == after_the_ledger
+    rewriting.finish_rewriting_journals(tmp_path / "journals", deliveries, "r")
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
     assert [row["who"] for row in _read(source, path)] == ["a", "c"]
-    assert len(ledger.rows(deliveries)) == 2 and not list((tmp_path / "journals").iterdir())
+    assert len(ledger.read_delivery_ledger_rows(deliveries)) == 2 and not list((tmp_path / "journals").iterdir())
     assert [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
 
 
 def test_a_file_that_its_producer_writes_meanwhile_stays_as_it_is(tmp_path: Path, landed: tuple[Source, Path, str]) -> None:
     source, path, deliveries = landed
-    prepared = rewriting.prepare(source, "f.jsonl", path, {1}, is_known=True)
+    prepared = rewriting.prepare_rewritten_file(source, "f.jsonl", path, {1}, is_known=True)
     path.write_text('{"who": "d"}\n')
-    assert rewriting.put(tmp_path / "journals", deliveries, [prepared], "r") == 0
+    assert rewriting.replace_rewritten_files(tmp_path / "journals", deliveries, [prepared], "r") == 0
     assert path.read_text() == '{"who": "d"}\n'
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 1
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
 
 
 def test_a_file_of_one_record_goes_as_a_whole_and_has_not_vanished(tmp_path: Path) -> None:
@@ -163,10 +170,12 @@ def test_a_file_of_one_record_goes_as_a_whole_and_has_not_vanished(tmp_path: Pat
     path.parent.mkdir(parents=True)
     path.write_bytes(b"all of it")
     deliveries = str(tmp_path / "lake" / "deliveries")
-    discovery.discover([source], tmp_path / "landing", deliveries, "r")
-    rewriting.put(tmp_path / "journals", deliveries, [rewriting.prepare(source, "f.bin", path, {0}, is_known=True)], "r")
+    discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r")
+    rewriting.replace_rewritten_files(
+        tmp_path / "journals", deliveries, [rewriting.prepare_rewritten_file(source, "f.bin", path, {0}, is_known=True)], "r"
+    )
     assert not path.exists()
-    assert discovery.discover([source], tmp_path / "landing", deliveries, "r") == 0
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
 
 
 @pytest.mark.parametrize("inside", ["", "struct", "list", "map"])
@@ -183,11 +192,16 @@ def test_who_goes_out_of_a_parquet_file_of_categories_goes_out_of_its_dictionary
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"n": range(4), "who": column}), path, compression="gzip")
     before = pq.read_table(path)
-    without.write(Source(name="s", format="parquet", pattern="*.parquet"), path, {1}, tmp_path / "written")
+    without.write_without_records(Source(name="s", format="parquet", pattern="*.parquet"), path, {1}, tmp_path / "written")
     after = pq.read_table(tmp_path / "written")
     assert after.schema.equals(before.schema, check_metadata=True)
     assert after.to_pylist() == [row for row in before.to_pylist() if row["n"] != 1]
     if not inside:
         assert after["who"].chunk(0).dictionary.to_pylist() == ["low", "high"], "in their order"
     path.unlink()
-    assert scan.run([scan.Root("r", str(tmp_path))], needles.of([("who", "anna-schmidt-4711")]), processes=1).hits == []
+    assert (
+        scan.scan_roots(
+            [scan.ScanRoot("r", str(tmp_path))], needles.build_needles([("who", "anna-schmidt-4711")]), processes=1
+        ).hits
+        == []
+    )

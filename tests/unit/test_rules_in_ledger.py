@@ -47,13 +47,13 @@ def row(run: str, flow: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def recorded(settings: Settings) -> list[dict[str, Any]]:
     """A ledger that an earlier Sluice began."""
-    flow = summary.of_flow(report())
+    flow = summary.summarize_flow(report())
     old = pa.schema([field for field in ledger.RUNS if field.name not in BEFORE])
     earlier = {**row("old", flow), "started_at": AT.replace(day=1)}
     write_deltalake(settings.bookkeeping("gym", "runs"), pa.Table.from_pylist([earlier], schema=old))
-    assert [one["table_rules"] for one in ledger.runs(settings, "gym")] == [{}]
-    ledger.record(settings, "gym", [row("new", flow)])
-    return ledger.runs(settings, "gym")
+    assert [one["table_rules"] for one in ledger.read_run_ledger(settings, "gym")] == [{}]
+    ledger.append_run_rows(settings, "gym", [row("new", flow)])
+    return ledger.read_run_ledger(settings, "gym")
 
 
 def test_a_ledger_of_before_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:
@@ -84,7 +84,7 @@ def test_runs_lists_what_rules_found(
 
 
 def test_the_summary_of_a_run_names_rules_counts_and_nulls() -> None:
-    shown = summary.shown(summary.of_run("r", "gym", "silver", "increment", 1.0, [report()]))
+    shown = summary.format_run_summary(summary.summarize_run("r", "gym", "silver", "increment", 1.0, [report()]))
     assert "positive: 3 rows (1 NULL); one_session: 4 rows share their session with another" in shown
     assert "plausible" not in shown
     assert "recomputed keys: 12 of 80 rows; late: 7 rows;" in shown and "not followed" not in shown
@@ -92,7 +92,7 @@ def test_the_summary_of_a_run_names_rules_counts_and_nulls() -> None:
 
 def test_an_alert_may_be_on_a_rule_of_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, int]] = []
-    monkeypatch.setattr(alerts, "send", lambda kind, text, **facts: sent.append((facts["rule"], facts["rows"])))
-    told = summary.of_run("r", "gym", "silver", "increment", 1.0, [report()])
-    alerts.rules_over("gym", "r", told, {"heart_rate.one_session": 0, "heart_rate.positive": 3, "other.one_session": 0})
+    monkeypatch.setattr(alerts, "send_alert", lambda kind, text, **facts: sent.append((facts["rule"], facts["rows"])))
+    told = summary.summarize_run("r", "gym", "silver", "increment", 1.0, [report()])
+    alerts.alert_exceeded_rules("gym", "r", told, {"heart_rate.one_session": 0, "heart_rate.positive": 3, "other.one_session": 0})
     assert sent == [("one_session", 4)]

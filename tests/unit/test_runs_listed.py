@@ -17,7 +17,7 @@ AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
 
 def row(report: FlowReport, run: str, after: int) -> dict[str, Any]:
-    flow = summary.of_flow(report)
+    flow = summary.summarize_flow(report)
     objects = {name: json.dumps(flow[name]) for name in ledger.OBJECTS}
     at = AT + timedelta(minutes=after)
     common = {"run": run, "pipeline": "gym", "stage": report.layer, "mode": "increment", "state": "done"}
@@ -43,7 +43,7 @@ def three_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     second = [row(FlowReport(f"table_{number}", "vacuum"), "second", 1) for number in range(60)]
     third = [row(FlowReport(name, "silver"), "third", 2) for name in ("bpm", "visits")]
     third += [row(FlowReport("workouts", "silver", rows_in=5), "third", 2), row(FlowReport("device_day", "gold"), "third", 3)]
-    ledger.record(settings, "gym", first + second + third)
+    ledger.append_run_rows(settings, "gym", first + second + third)
 
 
 def test_tables_of_a_stage_that_had_nothing_new_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,7 @@ def test_tables_of_a_stage_that_had_nothing_new_share_a_row(capsys: pytest.Captu
 
 def test_a_flow_that_failed_has_a_row_of_its_own(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     failed = [row(FlowReport(name, "silver"), "fourth", 4) | {"state": state} for name, state in (("a", "failed"), ("b", "done"))]
-    ledger.record(settings, "gym", failed)
+    ledger.append_run_rows(settings, "gym", failed)
     assert {line.split()[5] for line in listed(capsys).splitlines() if "fourth" in line} == {"a", "b"}
 
 

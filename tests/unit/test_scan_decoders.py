@@ -24,7 +24,7 @@ import pytest
 
 from sluice.erasure import scan
 from sluice.erasure.control import canary, containers, planting
-from sluice.erasure.scan import inspection, needles, opening, rows, spellings, texts
+from sluice.erasure.scan import inspection, needles, opening, spellings, texts
 from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite, state_rows
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
@@ -32,9 +32,9 @@ NO_SCHEMA = "nothing tells the columns of a state store, and a short identifier 
 
 
 def scanned(*paths: Path, processes: int = 1) -> scan.ScanResult:
-    wanted = needles.of([("who", WHO), ("user_id", str(NUMBER)), ("member", "12140")], {"member": {"member"}})
-    wanted += needles.of([("card", "12345678901234567890")])
-    return scan.run([scan.Root("r", str(path)) for path in paths], wanted, processes=processes)
+    wanted = needles.build_needles([("who", WHO), ("user_id", str(NUMBER)), ("member", "12140")], {"member": {"member"}})
+    wanted += needles.build_needles([("card", "12345678901234567890")])
+    return scan.scan_roots([scan.ScanRoot("r", str(path)) for path in paths], wanted, processes=processes)
 
 
 def parquet(rows: dict[str, object], **options: object) -> bytes:
@@ -111,8 +111,11 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "gzip": ("a.gz", lambda: gzip.compress(TEXT) + gzip.compress(b"and more")),
     "second member": ("a.gz", lambda: gzip.compress(b"nothing") + gzip.compress(TEXT)),
     "xz": ("a.xz", lambda: lzma.compress(TEXT)),
-    "lz4-java": ("a", lambda: containers.lz4_java(TEXT)),
-    "lz4-java, one after the other": ("shuffle_0_1_0.data", lambda: containers.lz4_java(b"x") + containers.lz4_java(TEXT)),
+    "lz4-java": ("a", lambda: containers.pack_lz4_java(TEXT)),
+    "lz4-java, one after the other": (
+        "shuffle_0_1_0.data",
+        lambda: containers.pack_lz4_java(b"x") + containers.pack_lz4_java(TEXT),
+    ),
     "snappy, raw": ("a.snappy", lambda: pa.Codec("snappy").compress(TEXT, asbytes=True)),
     "snappy, Hadoop": ("a.snappy", lambda: hadoop_snappy(TEXT)),
     "snappy, xerial": ("a", lambda: xerial(TEXT)),
@@ -123,7 +126,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "sqlite in gzip": ("a.gz", lambda: gzip.compress(database())),
     "sqlite, over several pages": ("a.db", lambda: database(wide=True)),
     "pickle": ("a.pkl", lambda: pickle.dumps({"x": WHO})),
-    "rocksdb": ("000001.sst", lambda: containers.rocksdb_table([(b"k", WHO.encode()), (WHO.encode(), b"")])),
+    "rocksdb": ("000001.sst", lambda: containers.build_rocksdb_table([(b"k", WHO.encode()), (WHO.encode(), b"")])),
     "across chunks": ("a.log", lambda: b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" "),
     "across chunks, packed": ("a.gz", lambda: gzip.compress(b"x" * ((1 << 20) - 5) + b" " + WHO.encode() + b" ")),
     "at the very end": ("a.log", lambda: WHO.encode()),
@@ -277,7 +280,7 @@ DAMAGED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "PDF in a binary cell": ("a.parquet", lambda: cell(b"%PDF-1.7 " + WHO.encode())),
     "nobody's kind in a binary cell": ("a.parquet", lambda: cell(bytes(range(256)) + WHO.encode())),
     "nobody's kind in a blob": ("a.db", lambda: database(blob=bytes(range(256)))),
-    "lz4-java, cut off": ("a", lambda: containers.lz4_java(TEXT)[:40] + WHO.encode()),
+    "lz4-java, cut off": ("a", lambda: containers.pack_lz4_java(TEXT)[:40] + WHO.encode()),
 }
 
 
@@ -327,7 +330,10 @@ def test_what_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.M
         return look(path)
 
     monkeypatch.setattr(os, "lstat", lstat)
-    found = scan.run([scan.Root("r", str(tmp_path)), scan.Root("s", str(tmp_path / "shut" / "x"))], needles.of([("who", WHO)]))
+    found = scan.scan_roots(
+        [scan.ScanRoot("r", str(tmp_path)), scan.ScanRoot("s", str(tmp_path / "shut" / "x"))],
+        needles.build_needles([("who", WHO)]),
+    )
     assert [(one.root, one.reason) for one in found.unread] == [
         ("r", "it cannot be looked at: Permission denied"),
         ("s", "it cannot be looked at: Permission denied"),
@@ -344,21 +350,28 @@ def test_what_lies_too_deep_is_told(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, planting.Marks]:
-    folder, marks = tmp_path_factory.mktemp("canary"), planting.Marks.by_chance()
-    planting.everything(folder, "canary_id", marks, "7 days")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, planting.CanaryMarks]:
+    folder, marks = tmp_path_factory.mktemp("canary"), planting.CanaryMarks.by_chance()
+    planting.plant_all_stores(folder, "canary_id", marks, "7 days")
     return folder, marks
 
 
-def _blind(planted: tuple[Path, planting.Marks]) -> list[str]:
+def _blind(planted: tuple[Path, planting.CanaryMarks]) -> list[str]:
     """The stores of the canary in which it is not found."""
     folder, marks = planted
-    found = scan.run([scan.Root("canary", str(folder))], [], needles.of(canary._values(marks), canary._COLUMNS), processes=1)
+    found = scan.scan_roots(
+        [scan.ScanRoot("canary", str(folder))],
+        [],
+        needles.build_needles(canary._list_marked_values(marks), canary._COLUMNS),
+        processes=1,
+    )
     assert not found.of_person()
-    return [store for store, times in canary.counted(found.hits, "").items() if not times]
+    return [store for store, times in canary.count_hits_by_store(found.hits, "").items() if not times]
 
 
-def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(planted: tuple[Path, planting.Marks]) -> None:
+def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(
+    planted: tuple[Path, planting.CanaryMarks],
+) -> None:
     assert _blind(planted) == []
     assert not scanned(planted[0]).unread
 
@@ -370,33 +383,33 @@ def _nothing(*given: object, **named: object) -> Iterator[bytes]:
 WHAT_FINDS = {
     **{f"stream {name}": (opening._STREAMS, name) for name in opening._STREAMS if name != "hadoop lz4"},
     **{f"columns {name}": (opening._COLUMNAR, name) for name in opening._COLUMNAR},
-    "rocksdb table": (rocksdb, "table"),
-    "rocksdb log": (rocksdb, "records"),
-    "state rows": (state_rows, "values"),
-    "sqlite": (sqlite, "database"),
-    "tar": (opening, "_tar"),
-    "zip": (opening, "_zip"),
+    "rocksdb table": (rocksdb, "read_rocksdb_table"),
+    "rocksdb log": (rocksdb, "read_rocksdb_log"),
+    "state rows": (state_rows, "search_state_rows"),
+    "sqlite": (sqlite, "search_sqlite_database"),
+    "tar": (opening, "_search_tar_archive"),
+    "zip": (opening, "_search_zip_archive"),
     "numbers": (inspection.Inspection, "numbers"),
-    "cells": (columnar, "look_into"),
+    "cells": (columnar, "open_column_cells"),
     "short values in cells": (inspection.Inspection, "_bound_cells"),
     "short values beside a name": (inspection.Inspection, "_named"),
-    "short values in rows": (rows.Rows, "holds"),
-    "wide text": (texts, "_transcoded"),
-    "dictionaries": (columnar, "search_dictionary"),
-    "escapes": (spellings, "unescaped_levels"),
-    "base64 in lines": (spellings, "joined_lines"),
+    "short values in rows": (inspection.DelimitedRows, "holds"),
+    "wide text": (texts, "_search_transcoded_text"),
+    "dictionaries": (columnar, "search_parquet_dictionary"),
+    "escapes": (spellings, "resolve_escape_levels"),
+    "base64 in lines": (spellings, "join_base64_lines"),
 }
 
 
 @pytest.mark.parametrize("what", WHAT_FINDS)
 def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_found(
-    what: str, planted: tuple[Path, planting.Marks], monkeypatch: pytest.MonkeyPatch
+    what: str, planted: tuple[Path, planting.CanaryMarks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, name = WHAT_FINDS[what]
     if isinstance(where, dict):
         monkeypatch.setitem(where, name, _nothing)
     else:
-        nothing = _nothing if where is rocksdb or name == "unescaped_levels" else lambda *given, **named: None
+        nothing = _nothing if where is rocksdb or name == "resolve_escape_levels" else lambda *given, **named: None
         monkeypatch.setattr(where, name, nothing)
     assert _blind(planted)
 
@@ -406,8 +419,11 @@ def test_names_links_and_roots(tmp_path: Path) -> None:
     (tmp_path / "in" / "link").symlink_to("/etc/hostname")
     (tmp_path / "in" / "kept").mkdir()
     (tmp_path / "in" / "kept" / "f").write_text(WHO)
-    roots = [scan.Root("r", str(tmp_path / "in"), (str(tmp_path / "in" / "kept"),)), scan.Root("gone", str(tmp_path / "out"))]
-    found = scan.run(roots, needles.of([("who", WHO)]))
+    roots = [
+        scan.ScanRoot("r", str(tmp_path / "in"), (str(tmp_path / "in" / "kept"),)),
+        scan.ScanRoot("gone", str(tmp_path / "out")),
+    ]
+    found = scan.scan_roots(roots, needles.build_needles([("who", WHO)]))
     assert {(hit.decoder, hit.path) for hit in found.hits} == {("names", f"of-{WHO}")}
     assert [one.reason for one in found.unread] == ["a link that leads out of the roots"] and found.missing == ("gone",)
 
@@ -415,12 +431,12 @@ def test_names_links_and_roots(tmp_path: Path) -> None:
 def test_a_root_that_is_a_link_is_scanned_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "f.txt").write_text(WHO)
-    roots = [scan.Root(name, str(tmp_path / name)) for name in ("folder", "file", "nowhere")]
+    roots = [scan.ScanRoot(name, str(tmp_path / name)) for name in ("folder", "file", "nowhere")]
     (tmp_path / "folder").symlink_to(tmp_path / "disk")
     (tmp_path / "file").symlink_to(tmp_path / "disk" / "f.txt")
     (tmp_path / "nowhere").symlink_to(tmp_path / "not_mounted")
-    roots.append(scan.Root("below", str(tmp_path / "nowhere" / "gym")))
-    found = scan.run(roots, needles.of([("who", WHO)]))
+    roots.append(scan.ScanRoot("below", str(tmp_path / "nowhere" / "gym")))
+    found = scan.scan_roots(roots, needles.build_needles([("who", WHO)]))
     assert {(hit.root, hit.path, hit.decoder) for hit in found.hits} == {(root, "f.txt", "text") for root in ("folder", "file")}
     assert found.roots == tuple(roots) and found.missing == ("nowhere", "below")
     assert [(one.root, one.reason) for one in found.unread] == [
@@ -453,7 +469,7 @@ def test_it_holds_little_of_a_large_file_in_memory(tmp_path: Path) -> None:
 
 def test_rows_that_spark_shuffled_are_no_text_and_are_read(tmp_path: Path) -> None:
     row = bytes(range(32)) + struct.pack("<q", NUMBER)  # as it lies in memory
-    (tmp_path / "shuffle_0_1_0.data").write_bytes(containers.lz4_java(row) + containers.lz4_java(bytes(9)))
+    (tmp_path / "shuffle_0_1_0.data").write_bytes(containers.pack_lz4_java(row) + containers.pack_lz4_java(bytes(9)))
     found = scanned(tmp_path)
     assert {hit.kind for hit in found.hits} >= {"int64"} and not found.unread
 
@@ -478,9 +494,11 @@ def test_short_values_in_rows_of_a_state_store_are_found_in_their_columns(tmp_pa
 
     def found(value: bytes) -> set[tuple[str, str]]:
         entry = (row(1, 2, b"x") + bytes(8), value)
-        (store / "SSTs" / "000008-a.sst").write_bytes(containers.rocksdb_table([entry]))
-        result = scan.run(
-            [scan.Root("r", str(tmp_path))], needles.of([("member", "12140"), ("who", "anna")], {"who": {"who"}}), processes=1
+        (store / "SSTs" / "000008-a.sst").write_bytes(containers.build_rocksdb_table([entry]))
+        result = scan.scan_roots(
+            [scan.ScanRoot("r", str(tmp_path))],
+            needles.build_needles([("member", "12140"), ("who", "anna")], {"who": {"who"}}),
+            processes=1,
         )
         assert not result.unread
         return {(hit.column, hit.kind) for hit in result.hits if hit.decoder == "state rows"}
@@ -490,9 +508,10 @@ def test_short_values_in_rows_of_a_state_store_are_found_in_their_columns(tmp_pa
     assert found(row(1, 12140, b"12140")) == set()
     assert found(row(12140, 1, b"x", nulls=1)) == set()
     (store / "_metadata" / "schema").write_bytes(b"\0\2v3")
-    assert [one.reason for one in scan.run([scan.Root("r", str(tmp_path))], needles.of([("member", "12140")])).unread] == [
-        "the schema of a state store is of another form"
-    ]
+    assert [
+        one.reason
+        for one in scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], needles.build_needles([("member", "12140")])).unread
+    ] == ["the schema of a state store is of another form"]
 
 
 @pytest.mark.parametrize("name", ["", "left-keyToNumValues"])
@@ -500,18 +519,25 @@ def test_the_schema_of_a_state_store_is_beside_its_first_partition(name: str, tm
     first, other = (tmp_path / "flow" / "state" / "0" / partition / name for partition in ("0", "17"))
     sst = other / "SSTs" / "000008-a.sst"
     sst.parent.mkdir(parents=True)
-    sst.write_bytes(containers.rocksdb_table([(containers.state_row(12140) + bytes(8), containers.state_row(1))]))
+    sst.write_bytes(
+        containers.build_rocksdb_table([(containers.build_state_row(12140) + bytes(8), containers.build_state_row(1))])
+    )
 
     def found(*people: tuple[str, str]) -> tuple[list[str], list[str]]:
-        result = scan.run([scan.Root("r", str(tmp_path))], needles.of(people), needles.of([("canary", "12140")]), processes=1)
+        result = scan.scan_roots(
+            [scan.ScanRoot("r", str(tmp_path))],
+            needles.build_needles(people),
+            needles.build_needles([("canary", "12140")]),
+            processes=1,
+        )
         return [hit.column for hit in result.hits if hit.decoder == "state rows"], [one.reason for one in result.unread]
 
     assert found(("member", "12140")) == ([], [NO_SCHEMA]) and found(("who", WHO)) == ([], [])
     (first / "_metadata").mkdir(parents=True)
-    (first / "_metadata" / "schema").write_bytes(containers.state_schema("member", "count"))
+    (first / "_metadata" / "schema").write_bytes(containers.build_state_schema("member", "count"))
     assert found(("member", "12140")) == (["member"], [])
-    prefixed = b"\0" + struct.pack(">i", 16) + containers.state_row(12140)[1:]
-    sst.write_bytes(containers.rocksdb_table([(prefixed + bytes(8), containers.state_row(1))]))
+    prefixed = b"\0" + struct.pack(">i", 16) + containers.build_state_row(12140)[1:]
+    sst.write_bytes(containers.build_rocksdb_table([(prefixed + bytes(8), containers.build_state_row(1))]))
     assert found(("member", "12140"))[1] == ["rows of a state store are of another form, and a short identifier is looked for"]
 
 

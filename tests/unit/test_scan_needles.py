@@ -18,7 +18,7 @@ import pytest
 
 from sluice.erasure import scan
 from sluice.erasure.control import containers
-from sluice.erasure.proof import clocks
+from sluice.erasure.proof import scope
 from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"
@@ -47,7 +47,7 @@ DRESSES = {
 
 
 def hits(folder: Path, *identifiers: tuple[str, str], columns: dict[str, set[str]] | None = None) -> list[scan.Hit]:
-    return scan.run([scan.Root("r", str(folder))], needles.of(identifiers, columns), processes=1).hits
+    return scan.scan_roots([scan.ScanRoot("r", str(folder))], needles.build_needles(identifiers, columns), processes=1).hits
 
 
 @pytest.mark.parametrize("dress", DRESSES)
@@ -118,43 +118,43 @@ def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: by
 @pytest.mark.parametrize(
     ("written", "content"),
     [
-        (scan.Written("in", delimiter=";"), b"user_id;x\n12140;1\n"),
-        (scan.Written("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
-        (scan.Written("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
-        (scan.Written("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
-        (scan.Written("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
-        (scan.Written("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
+        (scan.TextFileFormat("in", delimiter=";"), b"user_id;x\n12140;1\n"),
+        (scan.TextFileFormat("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
+        (scan.TextFileFormat("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
+        (scan.TextFileFormat("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
+        (scan.TextFileFormat("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
+        (scan.TextFileFormat("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
     ],
 )
 def test_files_are_read_as_their_source_says_whatever_they_are_called(
-    written: scan.Written, content: bytes, tmp_path: Path
+    written: scan.TextFileFormat, content: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "part-0").write_bytes(content)
-    wanted = needles.of([("member", "12140")], {"member": {"user_id"}})
-    root = scan.Root("r", str(tmp_path), written=(scan.Written("in", "*.json"), scan.Written(""), written))
-    found = scan.run([root], wanted, processes=1)
+    wanted = needles.build_needles([("member", "12140")], {"member": {"user_id"}})
+    root = scan.ScanRoot("r", str(tmp_path), written=(scan.TextFileFormat("in", "*.json"), scan.TextFileFormat(""), written))
+    found = scan.scan_roots([root], wanted, processes=1)
     assert found.hits and not found.unread
-    assert not scan.run([scan.Root("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
+    assert not scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
 
 
 @pytest.mark.parametrize(("line", "wanted"), [("7,12140", False), ("12140,7", True), ("7;12140;x;y", True), ("7,12140,x", False)])
 def test_a_row_that_lacks_fields_has_the_others_in_their_columns(line: str, wanted: bool, tmp_path: Path) -> None:
     (tmp_path / "part-0").write_text(f"user_id,steps,x\n{line}\n")
-    root = scan.Root("r", str(tmp_path), written=(scan.Written("", delimiter=","),))
-    found = scan.run([root], needles.of([("member", "12140")], {"member": {"user_id"}}), processes=1)
+    root = scan.ScanRoot("r", str(tmp_path), written=(scan.TextFileFormat("", delimiter=","),))
+    found = scan.scan_roots([root], needles.build_needles([("member", "12140")], {"member": {"user_id"}}), processes=1)
     assert bool(found.hits) is wanted
 
 
 def test_an_identifier_in_the_encoding_of_a_source_is_found_without_it(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes("x Łukasz-Żak x".encode("iso8859-2"))
-    wanted = needles.of([("who", "Łukasz-Żak")], encodings=["iso8859-2"])
-    assert scan.run([scan.Root("r", str(tmp_path))], wanted).hits
+    wanted = needles.build_needles([("who", "Łukasz-Żak")], encodings=["iso8859-2"])
+    assert scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted).hits
     assert hits(tmp_path, ("who", "Łukasz-Żak")) == []
 
 
 def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_path: Path) -> None:
-    (tmp_path / "000001.sst").write_bytes(containers.rocksdb_table([(b"71234567890123456", b"x")]))
+    (tmp_path / "000001.sst").write_bytes(containers.build_rocksdb_table([(b"71234567890123456", b"x")]))
     assert hits(tmp_path, ("card", "1234567890123456"))
     (tmp_path / "000001.sst").unlink()
     (tmp_path / "a.log").write_bytes(b"card 71234567890123456")
@@ -162,7 +162,7 @@ def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_pa
 
 
 def test_needles_do_not_show_themselves() -> None:
-    assert "4711" not in repr(needles.of([("who", "anna-schmidt-4711")]))
+    assert "4711" not in repr(needles.build_needles([("who", "anna-schmidt-4711")]))
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_needles_do_not_show_themselves() -> None:
     ],
 )
 def test_of_what_time_a_row_is_can_be_told_by_a_column(text: str, column: str | None, per_second: float) -> None:
-    assert clocks.read(text) == (column, per_second)
+    assert scope.parse_instant_expression(text) == (column, per_second)
 
 
 @pytest.mark.parametrize("column", ["at", "seconds", "text"])
@@ -188,7 +188,7 @@ def test_an_identifier_that_changed_hands_is_found_in_rows_of_its_time(column: s
     begin = datetime(2026, 2, 1, tzinfo=UTC)
     hers = [begin + timedelta(days=days) for days in (0, 5)]
     others = [begin + timedelta(days=days) for days in (-1, 10)]
-    wanted = [needles.timed("device_id", " 17 ", [(begin.isoformat(), (begin + timedelta(days=10)).isoformat())])]
+    wanted = [needles.build_timed_needle("device_id", " 17 ", [(begin.isoformat(), (begin + timedelta(days=10)).isoformat())])]
     for number, (times, hits) in enumerate(((hers, 2), (others, 0), ([None, *others], 1))):
         seconds = [at.timestamp() if at else None for at in times]
         rows = {
@@ -205,19 +205,26 @@ def test_an_identifier_that_changed_hands_is_found_in_rows_of_its_time(column: s
             }),
             path,
         )
-        root = scan.Root("lake", str(tmp_path / f"{number}"), clocks=(scan.Clock("t", "device_id", "device_id", column),))
-        found = scan.run([root], wanted, processes=1)
+        root = scan.ScanRoot(
+            "lake", str(tmp_path / f"{number}"), clocks=(scan.TableClock("t", "device_id", "device_id", column),)
+        )
+        found = scan.scan_roots([root], wanted, processes=1)
         assert (sum(hit.times for hit in found.of_person()), found.unread) == (hits, [])
-        blind = scan.run([replace(root, clocks=(scan.Clock("t", "device_id", "device_id", None),))], wanted, processes=1)
+        blind = scan.scan_roots(
+            [replace(root, clocks=(scan.TableClock("t", "device_id", "device_id", None),))], wanted, processes=1
+        )
         assert [one.reason for one in blind.unread] == ["rows of an identifier that changed hands, whose times cannot be read"]
-    assert scan.run([replace(root, clocks=(scan.Clock("t", "mac", "device_id", None),))], wanted, processes=1).unread == []
+    assert (
+        scan.scan_roots([replace(root, clocks=(scan.TableClock("t", "mac", "device_id", None),))], wanted, processes=1).unread
+        == []
+    )
 
 
 @pytest.mark.parametrize("broken", ["\n", "\r\n", "\r\n    ", "\\n", "\\\\r\\\\n", "\\\n", "%0D%0A", ""])
 @pytest.mark.parametrize("written", ["b64", "escaped slash", "URL"])
 def test_base64_shows_one_person_and_no_neighbour_wherever_it_is_broken(broken: str, written: str, tmp_path: Path) -> None:
     """The letter that tells neighbours apart stands behind the break, or is written as an escape."""
-    people = {str(7_000_000_000 + n): needles.of([("user_id", str(7_000_000_000 + n))]) for n in range(6)}
+    people = {str(7_000_000_000 + n): needles.build_needles([("user_id", str(7_000_000_000 + n))]) for n in range(6)}
     wanted = [replace(one, of=who) for who, sought in people.items() for one in sought]
     escapes = {"b64": {}, "escaped slash": {"/": "\\/"}, "URL": {"/": "%2F", "+": "%2B"}}[written]
     for who in list(people)[:2]:
@@ -227,5 +234,5 @@ def test_base64_shows_one_person_and_no_neighbour_wherever_it_is_broken(broken: 
             parts = (letters[:first], letters[first:end], letters[end:])
             text = broken.join(part.translate(str.maketrans(escapes)) for part in parts)
             (tmp_path / "a.txt").write_text(f'"{text}"')
-            found = scan.run([scan.Root("r", str(tmp_path))], wanted, processes=1)
+            found = scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted, processes=1)
             assert {hit.of for hit in found.of_person()} == {who}, (text, before)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table, treat
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.quality.expectations import Action
-from sluice.declare.sql.schema import Check, parsed
+from sluice.declare.sql.schema import SchemaCheck, split_schema_declaration
 from sluice.errors import DeclarationError
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="t", layers=("shop.bronze", __name__))
@@ -24,11 +24,11 @@ def order(schema: str, **options: Any) -> Any:
 
 
 def declared(*items: Any) -> Any:
-    return graph(PIPELINE, [SOURCE, PEOPLE, *items])
+    return build_declaration_graph(PIPELINE, [SOURCE, PEOPLE, *items])
 
 
 def test_commas_in_types_texts_conditions_and_comments_do_not_split() -> None:
-    found = parsed(
+    found = split_schema_declaration(
         """
         id BIGINT NOT NULL COMMENT 'whose, or "what, (it''s)', -- a, remark
         `heart rate`: DOUBLE CHECK (`heart rate` > 0 AND greatest(1, 2) < 3) CONSTRAINT low CHECK ((`heart rate`) < 230),
@@ -43,12 +43,12 @@ def test_commas_in_types_texts_conditions_and_comments_do_not_split() -> None:
     assert found.ddl.startswith("`id` BIGINT NOT NULL COMMENT 'whose, or \"what, (it''s)', `heart rate` DOUBLE, `parts` STRUCT<")
     assert "CHECK" not in found.ddl and "remark" not in found.ddl
     assert found.checks == (
-        Check("check_heart_rate", "`heart rate` > 0 AND greatest(1, 2) < 3", frozenset({"heart rate"})),
-        Check("low", "(`heart rate`) < 230", frozenset({"heart rate"})),
-        Check("check_at", "at > ')'", frozenset({"at"})),
-        Check("in_order", "at < 'x(' AND ID > 1", frozenset({"at", "id"})),
-        Check("check", "parts.a[0] < 3", frozenset({"parts"})),
-        Check("check_2", "1 <> 2", frozenset()),
+        SchemaCheck("check_heart_rate", "`heart rate` > 0 AND greatest(1, 2) < 3", frozenset({"heart rate"})),
+        SchemaCheck("low", "(`heart rate`) < 230", frozenset({"heart rate"})),
+        SchemaCheck("check_at", "at > ')'", frozenset({"at"})),
+        SchemaCheck("in_order", "at < 'x(' AND ID > 1", frozenset({"at", "id"})),
+        SchemaCheck("check", "parts.a[0] < 3", frozenset({"parts"})),
+        SchemaCheck("check_2", "1 <> 2", frozenset()),
     )
 
 
@@ -112,7 +112,7 @@ def test_a_column_that_the_schema_has_not_is_named_without_data(options: dict[st
 
 def test_a_fingerprint_changes_with_the_rules_of_a_schema_and_not_with_its_comments() -> None:
     schemas = ["id BIGINT NOT NULL", "id BIGINT COMMENT 'x' NOT NULL", "id BIGINT NOT NULL -- y", "id BIGINT"]
-    prints = [fingerprint(declared(order(schema)).tables["order"]) for schema in schemas]
+    prints = [compute_declaration_fingerprint(declared(order(schema)).tables["order"]) for schema in schemas]
     assert prints[0] == prints[1] == prints[2] != prints[3]
 
 

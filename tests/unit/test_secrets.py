@@ -63,7 +63,7 @@ def test_a_secret_is_kept_as_it_came_for_its_owner_only(call: Call, settings: Se
     assert path.stat().st_mode & 0o777 == 0o600
     assert settings.secrets.stat().st_mode & 0o777 == 0o700
     assert [one.name for one in settings.secrets.iterdir()] == ["research.key"], "nothing half-written is left"
-    assert secrets.key(settings, "research.key") == VALUE.encode()
+    assert secrets.read_secret_key(settings, "research.key") == VALUE.encode()
 
 
 def test_a_value_of_several_lines_is_kept_as_it_is(call: Call, settings: Settings) -> None:
@@ -76,20 +76,20 @@ def test_a_secret_is_replaced_only_when_that_is_said(call: Call, settings: Setti
     call("set", "pseudonym.key", value=VALUE)
     code, _, err = call("set", "pseudonym.key", value=OTHER)
     assert code == 2 and "--replace" in err and "no new row gets the pseudonym" in err
-    assert secrets.key(settings, "pseudonym.key") == VALUE.encode()
+    assert secrets.read_secret_key(settings, "pseudonym.key") == VALUE.encode()
     assert call("set", "pseudonym.key", "--replace", value=OTHER)[0] == 0
-    assert secrets.key(settings, "pseudonym.key") == OTHER.encode()
+    assert secrets.read_secret_key(settings, "pseudonym.key") == OTHER.encode()
 
 
 def test_a_write_that_breaks_off_leaves_the_old_value(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets.keep(settings, "research.key", VALUE.encode())
+    secrets.store_secret(settings, "research.key", VALUE.encode())
 
     def full(_: int) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
-        secrets.keep(settings, "research.key", OTHER.encode(), replace=True)
+        secrets.store_secret(settings, "research.key", OTHER.encode(), replace=True)
     assert [(one.name, one.read_text()) for one in settings.secrets.iterdir()] == [("research.key", VALUE)]
 
 
@@ -175,33 +175,33 @@ def test_a_value_is_asked_for_without_being_shown_where_a_person_types(settings:
 
 
 def test_a_key_that_others_may_read_or_that_is_lost_is_refused(settings: Settings) -> None:
-    path = secrets.keep(settings, "research.key", VALUE.encode())
+    path = secrets.store_secret(settings, "research.key", VALUE.encode())
     path.chmod(0o640)
     with pytest.raises(UsageError, match="can be read by others"):
-        secrets.key(settings, "research.key")
+        secrets.read_secret_key(settings, "research.key")
     path.chmod(0o600)
     path.write_text("")
     with pytest.raises(UsageError, match="is empty"):
-        secrets.key(settings, "research.key")
+        secrets.read_secret_key(settings, "research.key")
     path.write_text("short")
     with pytest.raises(UsageError, match="has 5 characters") as caught:
-        secrets.key(settings, "research.key")
+        secrets.read_secret_key(settings, "research.key")
     assert "short" not in str(caught.value)
 
 
 def test_keys_that_are_made_by_chance_are_taken(settings: Settings) -> None:
     made = [token_hex(16), token_hex(32), base64.b64encode(token_bytes(24)).decode(), token_urlsafe(24), str(uuid.uuid4())]
     for value in made * 200:
-        secrets.check_key("research.key", value.encode())
+        secrets.check_key_strength("research.key", value.encode())
 
 
 def test_a_key_that_others_may_replace_is_refused_with_the_remedy(settings: Settings) -> None:
-    path = secrets.keep(settings, "research.key", VALUE.encode())
+    path = secrets.store_secret(settings, "research.key", VALUE.encode())
     folder = settings.secrets
     for mode in (0o777, 0o770, 0o702):
         folder.chmod(mode)
         with pytest.raises(UsageError, match=f"Others may put files into .* Run: chmod 700 {folder}$"):
-            secrets.key(settings, "research.key")
+            secrets.read_secret_key(settings, "research.key")
     folder.chmod(0o700)
     elsewhere = settings.truth / "planted"
     elsewhere.parent.mkdir()
@@ -210,25 +210,25 @@ def test_a_key_that_others_may_replace_is_refused_with_the_remedy(settings: Sett
     path.unlink()
     path.symlink_to(elsewhere)
     with pytest.raises(UsageError, match="is a link to a place outside of its folder"):
-        secrets.key(settings, "research.key")
-    assert [row["private"] for row in secrets.listed(settings)] == [False]
+        secrets.read_secret_key(settings, "research.key")
+    assert [row["private"] for row in secrets.inspect_secret_files(settings)] == [False]
     path.unlink()
     os.mkfifo(path, 0o600)
-    assert secrets.find(settings, "research.key") is None, "nobody waits for it"
+    assert secrets.find_secret(settings, "research.key") is None, "nobody waits for it"
     path.unlink()
     path.write_text(VALUE)
     path.chmod(0o600)
-    assert secrets.key(settings, "research.key") == VALUE.encode()
+    assert secrets.read_secret_key(settings, "research.key") == VALUE.encode()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_key_of_another_user_is_refused_with_the_remedy(settings: Settings, what: str) -> None:
-    path = secrets.keep(settings, "research.key", VALUE.encode())
+    path = secrets.store_secret(settings, "research.key", VALUE.encode())
     given = path if what == "file" else settings.secrets
     os.chown(given, 12345, -1)
     with pytest.raises(UsageError, match=f"belongs to user 12345, .* Run: chown 0 {given}"):
-        secrets.key(settings, "research.key")
+        secrets.read_secret_key(settings, "research.key")
 
 
 def test_secrets_as_kubernetes_mounts_them_are_taken(settings: Settings) -> None:
@@ -240,7 +240,7 @@ def test_secrets_as_kubernetes_mounts_them_are_taken(settings: Settings) -> None
     (settings.secrets / "..data").symlink_to(data.name)
     (settings.secrets / "research.key").symlink_to("..data/research.key")
     settings.secrets.chmod(0o1777)
-    assert secrets.key(settings, "research.key") == VALUE.encode()
+    assert secrets.read_secret_key(settings, "research.key") == VALUE.encode()
 
 
 def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: Settings, tmp_path: Path) -> None:
@@ -249,10 +249,10 @@ def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: S
     (given / "pseudonym.key").write_text(VALUE)
     (given / "pseudonym.key").chmod(0o600)
     told = replace(settings, secrets_given=given)
-    assert secrets.key(told, "pseudonym.key") == VALUE.encode()
+    assert secrets.read_secret_key(told, "pseudonym.key") == VALUE.encode()
     assert not settings.secrets.exists()
-    secrets.keep(settings, "research.key", OTHER.encode())
-    assert secrets.key(told, "research.key") == OTHER.encode()
+    secrets.store_secret(settings, "research.key", OTHER.encode())
+    assert secrets.read_secret_key(told, "research.key") == OTHER.encode()
 
 
 def test_what_was_given_is_said_by_a_variable_and_told_to_no_other_process(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.spark_submit.job_code import shipped, zipped
+from orchestration.spark_submit.job_code import job_code_to_ship, write_job_code_zip
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
@@ -179,8 +179,8 @@ def test_only_the_executors_of_a_cluster_reach_the_driver(nothing_said: pytest.M
 
 def test_job_code_is_shipped_to_a_cluster_only(root: Path) -> None:
     settings = Settings.current()
-    assert shipped(settings) is None
-    shipped_to = shipped(replace(settings, spark_master="spark://somewhere:7077"))
+    assert job_code_to_ship(settings) is None
+    shipped_to = job_code_to_ship(replace(settings, spark_master="spark://somewhere:7077"))
     assert shipped_to is not None
     assert shipped_to.is_relative_to(root / ".sluice")
 
@@ -191,22 +191,22 @@ def test_the_zip_is_named_after_its_content_and_holds_code_alone(root: Path) -> 
         shutil.copytree(ROOT / "include" / package, root / "include" / package)
     (root / "include" / "sluice" / "notes.txt").write_text("no code")
     settings = Settings.current()
-    first = zipped(settings)
+    first = write_job_code_zip(settings)
     content = first.read_bytes()
     names = zipfile.ZipFile(first).namelist()
     assert {"sluice/settings.py", "sluice/runs/job.py", "pipelines/gym/pipeline.py"} <= set(names)
     assert [name for name in names if not name.endswith(".py") or name.startswith("orchestration")] == []
     for file in (root / "include").rglob("*.py"):
         os.utime(file, (1, 1))
-    assert zipped(settings) == first, "times do not count"
+    assert write_job_code_zip(settings) == first, "times do not count"
     with (root / "include" / "sluice" / "errors.py").open("a") as file:
         file.write("\n# changed\n")
-    assert zipped(settings) != first
+    assert write_job_code_zip(settings) != first
     assert first.read_bytes() == content, "a driver that runs reads it yet"
 
 
 def test_code_in_the_zip_runs_without_the_checkout_on_its_path(root: Path, tmp_path: Path) -> None:
-    archive = zipped(Settings.current())
+    archive = write_job_code_zip(Settings.current())
     code = "import sluice.settings as s, sluice.declare; print(s.__file__); print(s.Settings.current().root)"
     site = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(archive)!r})\n{code}"],

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, expect, materialized_view, table, temporary_view
-from sluice.declare.assembly.fingerprint import fingerprint
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
-from sluice.flows.silver.provenance import carried
+from sluice.flows.silver.provenance import carry_provenance
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -47,11 +47,11 @@ SAME = [
 def test_the_same_table_as_text_and_as_function_gives_the_same_rows_with_provenance(spark: SparkSession) -> None:
     spark.createDataFrame([(9,)], "mine INT").createOrReplaceTempView("events")
     bronze = spark.createDataFrame(ROWS, BRONZE)
-    expected = sorted(map(tuple, carried(by_function(bronze), "by_function").collect()), key=repr)
+    expected = sorted(map(tuple, carry_provenance(by_function(bronze), "by_function").collect()), key=repr)
     assert len(expected) == 4
     for sql in SAME:
         declared = text(sql)
-        assert sorted(map(tuple, carried(declared(bronze), "starts").collect()), key=repr) == expected
+        assert sorted(map(tuple, carry_provenance(declared(bronze), "starts").collect()), key=repr) == expected
     assert spark.table("events").columns == ["mine"], "what a person has under that name is there again"
     spark.catalog.dropTempView("events")
     known = temporary_view(name="rows", reads="events", sql="SELECT user, kind FROM events WHERE at IS NOT NULL")
@@ -116,7 +116,7 @@ def test_what_a_text_may_not_read_or_do_is_found_without_running_it(spark: Spark
         "counted": view("SELECT user, count(*) AS n FROM good GROUP BY user", "counted", reads="good"),
     }
     declared = [EVENTS, *good.values(), *(text(sql, name) for name, (sql, _) in FOREIGN.items())]
-    found = transforms.examine(spark, settings, graph(PIPELINE, declared))
+    found = transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, declared))
     for name, (_, said) in FOREIGN.items():
         own = [mistake for mistake in found.mistakes if mistake.startswith(f"Table '{name}'")]
         assert len(own) == 1 and said in own[0], (name, own)
@@ -130,5 +130,5 @@ def test_a_text_has_expectations_and_its_layout_does_not_count() -> None:
     two = text("SELECT user FROM   events /* all */", expectations=(rule,))
     three = text("SELECT upper(user) AS user FROM events", expectations=(rule,))
     assert [one.name for one in one.expectations] == ["known"]
-    assert fingerprint(one) == fingerprint(two) != fingerprint(three)
+    assert compute_declaration_fingerprint(one) == compute_declaration_fingerprint(two) != compute_declaration_fingerprint(three)
     assert one.module == __name__

@@ -12,15 +12,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
-from sluice.declare.assembly.graph import graph
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.lake import log
 from sluice.runs.planning import plan
-from sluice.runs.planning.steps import FAIL, FOLLOW, NOTHING, START_OVER, Step
+from sluice.runs.planning.steps import FAIL, FOLLOW, NOTHING, START_OVER, PlannedStep
 from sluice.runs.repair import restoring
 from sluice.runs.status import lag
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,25 +43,25 @@ def ten_minutes(pulse: DataFrame) -> DataFrame:
     return pulse.groupBy(F.window("at", "10 minutes")).count()
 
 
-WARD = graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes])
+WARD = build_declaration_graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes])
 
 
-def step(settings: Settings, mode: str = "increment") -> Step:
-    found = plan.of(settings, WARD, mode, tables=["ten_minutes"] if mode == "refresh" else ())
+def step(settings: Settings, mode: str = "increment") -> PlannedStep:
+    found = plan.plan_run(settings, WARD, mode, tables=["ten_minutes"] if mode == "refresh" else ())
     return next(one for one in found.steps if one.table == "ten_minutes")
 
 
 def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     """The checkpoint of a stream that has read so many versions of its input."""
-    _, folder = Books(settings, WARD).checkpoints(ten_minutes)
+    _, folder = PipelineBooks(settings, WARD).checkpoints(ten_minutes)
     path = WARD.location(settings, "pulse")
-    made = checkpoints.current(
-        folder, f"{LAYER}_ten_minutes", {"pulse": log.table_id(path)}, code or continuity.mark(ten_minutes)
+    made = checkpoints.open_checkpoint(
+        folder, f"{LAYER}_ten_minutes", {"pulse": log.read_table_id(path)}, code or continuity.stream_fingerprint(ten_minutes)
     )
     for name in ("offsets", "commits"):
         (Path(made.path) / name).mkdir(exist_ok=True)
     (Path(made.path) / "metadata").write_text('{"id": "a"}')
-    offset = {"reservoirId": log.table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
+    offset = {"reservoirId": log.read_table_id(path), "reservoirVersion": read, "index": -1, "isStartingVersion": False}
     (Path(made.path) / "offsets" / "0").write_text("v1\n" + json.dumps({"batchWatermarkMs": 0}) + "\n" + json.dumps(offset))
     (Path(made.path) / "commits" / "0").write_text("v1\n{}")
     write_deltalake(WARD.location(settings, "ten_minutes"), pa.table({"start": [1]}))
@@ -87,7 +87,7 @@ def test_a_first_run_then_nothing_then_what_was_added(settings: Settings, rows: 
     assert step(settings).does == NOTHING
     write_deltalake(rows, pa.table({"at": [3]}), mode="append")
     assert (step(settings).does, step(settings).why) == (FOLLOW, "rows added to pulse")
-    flow = next(flow for flow in lag.of(Books(settings, WARD)) if flow.table == "ten_minutes")
+    flow = next(flow for flow in lag.measure_pipeline_lag(PipelineBooks(settings, WARD)) if flow.table == "ten_minutes")
     assert (flow.versions, flow.stuck, flow.anew) == (1, None, None)
     assert (step(settings, "refresh").does, step(settings, "refresh").why) == (START_OVER, "refresh")
 
@@ -96,7 +96,7 @@ def test_a_first_run_then_nothing_then_what_was_added(settings: Settings, rows: 
 def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Settings, rows: str, what: str) -> None:
     folder = checkpoint(settings, read=2, code="earlier code" if what == "transform" else "")
     if what == "reset":
-        checkpoints.reset(str(folder), f"{LAYER}_ten_minutes")
+        checkpoints.reset_checkpoint(str(folder), f"{LAYER}_ten_minutes")
     elif what == "lost":
         (folder / "flow.json").unlink()
     elif what == "cut":
@@ -115,7 +115,7 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
         write_deltalake(rows, pa.table({"at": [1]}), mode="append", commit_properties=note)
     elif what == "made anew":
         (Path(rows) / "_delta_log" / f"{0:020d}.json").write_text(
-            (Path(rows) / "_delta_log" / f"{0:020d}.json").read_text().replace(log.table_id(rows), "another")
+            (Path(rows) / "_delta_log" / f"{0:020d}.json").read_text().replace(log.read_table_id(rows), "another")
         )
     found = step(settings)
     assert found.does == FAIL and "--mode refresh --table ten_minutes" in found.why
@@ -124,7 +124,7 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
 
 def test_after_an_erasure_it_starts_over_by_itself(settings: Settings, rows: str) -> None:
     folder = checkpoint(settings, read=2)
-    checkpoints.reset(str(folder), f"{LAYER}_ten_minutes", continuity.ERASED)
+    checkpoints.reset_checkpoint(str(folder), f"{LAYER}_ten_minutes", continuity.ERASED)
     assert (step(settings).does, step(settings).why) == (START_OVER, continuity.ERASED)
 
 
@@ -132,4 +132,4 @@ def test_its_late_table_has_a_name_of_its_own() -> None:
     late = table(reads="pulses", keys="at", name="ten_minutes_late")(lambda pulses: pulses)
     object.__setattr__(late, "declared_in", __name__)
     with pytest.raises(DeclarationError, match="'ten_minutes_late' is where 'ten_minutes' keeps what came too late"):
-        graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes, late])
+        build_declaration_graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes, late])

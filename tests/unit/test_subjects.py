@@ -6,7 +6,7 @@ from typing import Any
 
 from sluice.declare import Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.subjects import Subjects
+from sluice.declare.assembly.subjects import TableSubjects
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))
 SALES = Source(name="sales", schema="buyer STRING, amount INT", subject="buyer")
@@ -24,32 +24,36 @@ def scan(scans: Any) -> Any:
     """Scanned cards."""
 
 
-def told(columns: str, *reads: str, **options: Any) -> Subjects:
+def told(columns: str, *reads: str, **options: Any) -> TableSubjects:
     """Of a view of these columns."""
-    from sluice.declare.assembly.graph import graph
+    from sluice.declare.assembly.graph import build_declaration_graph
 
     view = materialized_view(name="v", reads=reads, keys=columns.split()[0], sql=f"SELECT * FROM {', '.join(reads)}", **options)
     whole = materialized_view(name="w", reads="sale", keys="day", sql="SELECT * FROM sale")
-    made = graph(PIPELINE, [SALES, CARDS, SCANS, sale, scan, view, whole])
-    return subjects.of(made, made.views["v"], columns.split())
+    made = build_declaration_graph(PIPELINE, [SALES, CARDS, SCANS, sale, scan, view, whole])
+    return subjects.find_table_subjects(made, made.views["v"], columns.split())
 
 
 def test_a_column_that_is_named_as_a_subject_above_tells() -> None:
-    assert told("customer amount", "sale") == Subjects((("customer", "buyer"),))
-    assert told("customer card", "sale", "scan") == Subjects((("card", "card"), ("customer", "buyer")))
-    assert told("customer day", "sale", "w") == Subjects((("customer", "buyer"),))
-    assert told("card amount", "sale", "scan") == Subjects((("card", "card"),), frozenset({"buyer"}))
-    assert told("day amount", "w") == Subjects((), frozenset({"buyer"})), "through another view"
+    assert told("customer amount", "sale") == TableSubjects((("customer", "buyer"),))
+    assert told("customer card", "sale", "scan") == TableSubjects((("card", "card"), ("customer", "buyer")))
+    assert told("customer day", "sale", "w") == TableSubjects((("customer", "buyer"),))
+    assert told("card amount", "sale", "scan") == TableSubjects((("card", "card"),), frozenset({"buyer"}))
+    assert told("day amount", "w") == TableSubjects((), frozenset({"buyer"})), "through another view"
 
 
 def test_its_own_subject_tells_where_one_kind_is_left() -> None:
-    assert told("who", "sale", subject="who") == Subjects((("who", "buyer"),))
-    assert told("card who", "sale", "scan", subject="who") == Subjects((("card", "card"), ("who", "buyer")))
-    assert told("who", "sale", "scan", subject="who") == Subjects((), frozenset({"buyer", "card"})), "of which kind is it?"
+    assert told("who", "sale", subject="who") == TableSubjects((("who", "buyer"),))
+    assert told("card who", "sale", "scan", subject="who") == TableSubjects((("card", "card"), ("who", "buyer")))
+    assert told("who", "sale", "scan", subject="who") == TableSubjects((), frozenset({"buyer", "card"})), "of which kind is it?"
 
 
 def test_a_treated_value_is_no_identifier_but_a_pseudonym() -> None:
     hidden = treat.hmac("c")
-    assert told("customer", "sale", personal={"customer": hidden}) == Subjects((("customer", "pseudonym"),), frozenset({"buyer"}))
-    assert told("who", "sale", subject="who", personal={"who": hidden}) == Subjects((("who", "pseudonym"),), frozenset({"buyer"}))
-    assert told("customer", "sale", personal={"customer": treat.truncate(3)}) == Subjects((), frozenset({"buyer"}))
+    assert told("customer", "sale", personal={"customer": hidden}) == TableSubjects(
+        (("customer", "pseudonym"),), frozenset({"buyer"})
+    )
+    assert told("who", "sale", subject="who", personal={"who": hidden}) == TableSubjects(
+        (("who", "pseudonym"),), frozenset({"buyer"})
+    )
+    assert told("customer", "sale", personal={"customer": treat.truncate(3)}) == TableSubjects((), frozenset({"buyer"}))

@@ -13,7 +13,7 @@ from sluice.runs import summary
 def note(failed: bool = False, **counts: Any) -> str:
     """The note of one flow, in a run's report."""
     report = FlowReport("sale", "silver", version_before=3, **{"version_after": 3, **counts})
-    flows = summary.of_run("run", "shop", "silver", "increment", 1.0, [report], {"sale"} if failed else set())["flows"]
+    flows = summary.summarize_run("run", "shop", "silver", "increment", 1.0, [report], {"sale"} if failed else set())["flows"]
     return str(flows[0]["note"])
 
 

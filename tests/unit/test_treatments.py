@@ -19,7 +19,7 @@ from sluice.declare import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.errors import DeclarationError
 from sluice.privacy import secrets, treatments
-from sluice.privacy.pseudonyms import Hashed, canonical_text, pseudonym, with_pseudonyms
+from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns, canonical_text, compute_pseudonym
 from sluice.settings import Settings
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ FORMS: tuple[treat.Canonical, ...] = ("text", "lower", "digits", "hex")
 def stored(settings: Settings, spark: SparkSession, kind: str, values: list[Any], how: Treatment) -> tuple[str, list[Any]]:
     """The type and the values that a treatment leaves of a column."""
     frame = spark.createDataFrame(list(enumerate(values)), f"n INT, `a.b` {kind}, z INT".replace(", z INT", ""))
-    found = treatments.applied(settings, frame, {"a.b": how})
+    found = treatments.apply_treatments(settings, frame, {"a.b": how})
     assert found.columns == ["n", "a.b"]
     return found.schema["a.b"].dataType.simpleString(), [row[1] for row in found.orderBy("n").collect()]
 
@@ -92,8 +92,8 @@ def test_equal_identifiers_get_one_pseudonym_whatever_their_type(
     settings: Settings, spark: SparkSession, kind: str, value: Any, text: str
 ) -> None:
     found = stored(settings, spark, kind, [value, None], treat.hmac("user"))
-    key = secrets.key(settings, treat.PSEUDONYM_KEY)
-    assert found == ("string", [pseudonym(key, "user", text), None])
+    key = secrets.read_secret_key(settings, treat.PSEUDONYM_KEY)
+    assert found == ("string", [compute_pseudonym(key, "user", text), None])
 
 
 def test_a_pseudonym_of_a_small_number_is_no_hash_that_can_be_tried_out(settings: Settings, spark: SparkSession) -> None:
@@ -129,17 +129,17 @@ def test_ways_to_write_one_identifier_are_one(
 def test_what_holds_no_identifier_has_no_pseudonym(settings: Settings, spark: SparkSession, canonical: treat.Canonical) -> None:
     _, found = stored(settings, spark, "STRING", ["", " \t\u00a0", None], treat.hmac("x", canonical=canonical))
     assert found == [None, None, None]
-    assert pseudonym(KEY, "x", " \t\u00a0", canonical) is None
+    assert compute_pseudonym(KEY, "x", " \t\u00a0", canonical) is None
 
 
 def in_spark(spark: SparkSession, texts: list[str]) -> list[tuple[str | None, ...]]:
     frame = spark.createDataFrame(list(enumerate(texts)), "n INT, t STRING")
-    hashed = with_pseudonyms(frame, {form: Hashed(KEY, "d", F.col("t"), form) for form in FORMS})
+    hashed = add_pseudonym_columns(frame, {form: PseudonymSpec(KEY, "d", F.col("t"), form) for form in FORMS})
     return [tuple(row[form] for form in FORMS) for row in hashed.orderBy("n").collect()]
 
 
 def in_python(texts: list[str]) -> list[tuple[str | None, ...]]:
-    return [tuple(pseudonym(KEY, "d", text, form) for form in FORMS) for text in texts]
+    return [tuple(compute_pseudonym(KEY, "d", text, form) for form in FORMS) for text in texts]
 
 
 @examples(max_examples=5, deadline=None)
@@ -181,14 +181,14 @@ def test_neither_the_key_nor_a_pad_is_in_a_plan(settings: Settings, spark: Spark
     for what in ("adaptive.enabled", "codegen.wholeStage"):
         as_in_jobs.conf.set(f"spark.sql.{what}", "true")
     frame = as_in_jobs.createDataFrame([(1, "a")], "id INT, name STRING")
-    found = treatments.applied(settings, frame, {"id": treat.hmac("user"), "name": treat.hmac("name")})
+    found = treatments.apply_treatments(settings, frame, {"id": treat.hmac("user"), "name": treat.hmac("name")})
     found.collect()
     shown = everything_shown(found)
     assert "sha2" in shown
-    key = secrets.key(settings, treat.PSEUDONYM_KEY)
+    key = secrets.read_secret_key(settings, treat.PSEUDONYM_KEY)
     told = [key, bytes.fromhex(key.decode())]
     for domain in ("user", "name"):
-        told += [bytes(pad) for pad in Hashed(key, domain, F.col("id")).pads()]
+        told += [bytes(pad) for pad in PseudonymSpec(key, domain, F.col("id")).pads()]
     for value in told:
         for text in forms_of(value):
             assert text.lower() not in shown.lower()
@@ -213,15 +213,15 @@ def test_neither_the_key_nor_a_pad_is_in_a_plan(settings: Settings, spark: Spark
 )
 def test_a_treatment_that_does_not_fit_its_column_is_refused(spark: SparkSession, kind: str, how: Treatment, fits: str) -> None:
     with pytest.raises(DeclarationError, match=r"^Table 't': personal treats 'c', which is ") as caught:
-        treatments.applied(None, spark.createDataFrame([], f"c {kind}"), {"c": how}, "Table 't'")
+        treatments.apply_treatments(None, spark.createDataFrame([], f"c {kind}"), {"c": how}, "Table 't'")
     assert fits in str(caught.value)
 
 
 def test_an_unknown_column_is_refused_with_the_nearest(spark: SparkSession) -> None:
     with pytest.raises(DeclarationError, match=r"personal names 'user_ids', no column of it\. Did you mean 'user_id'"):
-        treatments.applied(None, spark.createDataFrame([], "user_id INT"), {"user_ids": treat.null()}, "Table 't'")
+        treatments.apply_treatments(None, spark.createDataFrame([], "user_id INT"), {"user_ids": treat.null()}, "Table 't'")
 
 
 def test_columns_alone_are_asked_for_without_a_key(settings: Settings, spark: SparkSession) -> None:
-    treatments.applied(None, spark.createDataFrame([], "user_id INT"), {"user_id": treat.hmac("user")})
+    treatments.apply_treatments(None, spark.createDataFrame([], "user_id INT"), {"user_id": treat.hmac("user")})
     assert not settings.secrets.exists()

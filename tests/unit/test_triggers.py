@@ -18,7 +18,7 @@ from tests.conftest import PLACES
 from orchestration import stopping
 from sluice.cli import main
 from sluice.errors import UsageError
-from sluice.runs.keep_running.triggers import EVERY, Trigger, trigger
+from sluice.runs.keep_running.triggers import EVERY, Trigger, parse_trigger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -54,12 +54,12 @@ def call(capsys: pytest.CaptureFixture[str], settings: Settings, monkeypatch: py
     ],
 )
 def test_a_trigger_by_its_name(text: str | None, keep_running: bool, every: float | None) -> None:
-    assert trigger(text, keep_running) == Trigger(every)
+    assert parse_trigger(text, keep_running) == Trigger(every)
 
 
 def test_once_is_available_now_and_says_so() -> None:
-    assert trigger("once").every is None
-    assert "deprecated in Spark" in trigger("once").note
+    assert parse_trigger("once").every is None
+    assert "deprecated in Spark" in parse_trigger("once").note
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_once_is_available_now_and_says_so() -> None:
 )
 def test_a_trigger_that_there_is_not(text: str, keep_running: bool, said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        trigger(text, keep_running)
+        parse_trigger(text, keep_running)
     assert said in str(caught.value)
 
 
@@ -106,13 +106,13 @@ def test_what_is_not_kept_running_is_refused_before_spark_starts(call: Call, arg
 def test_a_holder_that_gave_the_lease_up_holds_it_no_more(settings: Settings) -> None:
     folder = Path(settings.bookkeeping("gym"))
     folder.mkdir(parents=True)
-    mine = holder.describe(folder, "r1", kept_running=True)
-    assert holder.of(settings, "gym") == mine and mine.kept_running and mine.here
+    mine = holder.write_lease_description(folder, "r1", kept_running=True)
+    assert holder.find_lease_holder(settings, "gym") == mine and mine.kept_running and mine.here
     told = mine.held("Pipeline 'gym'", "gym")
     assert told.startswith("Pipeline 'gym' is kept running by run r1 (process ") and f"on {socket.gethostname()}, since " in told
     assert told.endswith("To run anything else, end it first: sluice stop gym")
-    holder.ends(folder, mine)
-    assert holder.of(settings, "gym") is None
+    holder.write_lease_end(folder, mine)
+    assert holder.find_lease_holder(settings, "gym") is None
 
 
 def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
@@ -120,7 +120,7 @@ def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
     folder = settings.bookkeeping("gym")
     head = (
         "import signal, sys, time; from pathlib import Path; from sluice.runs.lease import holder; "
-        f"folder = Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); mine = holder.describe(folder, 'r1', True); "
+        f"folder = Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); mine = holder.write_lease_description(folder, 'r1', True); "
     )
     started = subprocess.Popen([sys.executable, "-c", head + code], stdout=subprocess.PIPE, text=True)
     assert said(started) == "ready"
@@ -140,7 +140,7 @@ def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> N
         settings,
         f"print('ready', flush=True); request = Path({str(request)!r})\n"
         "while not request.exists(): time.sleep(0.05)\n"
-        "time.sleep(0.5); holder.ends(folder, mine)",
+        "time.sleep(0.5); holder.write_lease_end(folder, mine)",
     )
     started = time.monotonic()
     code, out, _ = call("stop", "gym", "--within", "20")
@@ -187,5 +187,5 @@ def test_a_jvm_does_not_outlive_the_process_that_is_ended(tmp_path: Path) -> Non
         time.sleep(0.05)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stopping, "_FOR_A_JVM", 0.2)
-        stopping.end_process(psutil.Process(started.pid), 5)
-    assert started.wait(5) == -signal.SIGTERM and not stopping.is_alive(jvm)
+        stopping.end_process_and_jvm(psutil.Process(started.pid), 5)
+    assert started.wait(5) == -signal.SIGTERM and not stopping.is_process_alive(jvm)

@@ -35,11 +35,11 @@ INFERRED, TEXT, WIDER = Source(name="s"), Source(name="s", infer_types=False), S
     ],
 )
 def test_the_type_of_a_json_value(text: str, expected: pa.DataType) -> None:
-    assert types.of_json(json_values.parse(text)) == expected
+    assert types.infer_json_type(json_values.parse_json_text(text)) == expected
 
 
 def test_what_is_nested_too_deep_for_a_column_has_no_type_that_holds_it() -> None:
-    found = types.of_json(json_values.parse("[" * 60 + "]" * 60))
+    found = types.infer_json_type(json_values.parse_json_text("[" * 60 + "]" * 60))
     levels = 0
     while pa.types.is_list(found):
         found, levels = found.value_type, levels + 1
@@ -68,7 +68,7 @@ def test_what_is_nested_too_deep_for_a_column_has_no_type_that_holds_it() -> Non
     ],
 )
 def test_the_type_of_a_cell(text: str, expected: pa.DataType) -> None:
-    assert types.of_text(text) == expected
+    assert types.infer_text_type(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_the_type_of_a_cell(text: str, expected: pa.DataType) -> None:
     ],
 )
 def test_the_least_type_of_both(a: pa.DataType, b: pa.DataType, expected: pa.DataType) -> None:
-    assert types.merged(a, b) == expected
+    assert types.merge_types(a, b) == expected
     if not pa.types.is_struct(a):
-        assert types.merged(b, a) == expected
+        assert types.merge_types(b, a) == expected
 
 
 def test_new_fields_become_columns_also_below_structs_and_in_lists() -> None:
@@ -101,7 +101,7 @@ def test_new_fields_become_columns_also_below_structs_and_in_lists() -> None:
         ("n", pa.struct([("y", pa.list_(LONG))])),
         ("l", pa.list_(pa.struct([("x", LONG), ("y", S)]))),
     ])
-    assert types.grown(schema, news, INFERRED) == pa.schema([
+    assert types.grow_schema(schema, news, INFERRED) == pa.schema([
         ("a", LONG),
         ("n", pa.struct([("x", LONG), ("y", pa.list_(LONG))])),
         ("l", pa.list_(pa.struct([("x", LONG), ("y", S)]))),
@@ -113,19 +113,19 @@ def test_what_cannot_be_a_column_never_is() -> None:
     schema = pa.schema([("a", LONG)])
     names = ["A", "_file", "_RESCUED_DATA", "full name", "", "__", "a.b", "x" * 256]
     empty = [("z", N), ("e", pa.struct([])), ("l", pa.list_(N)), ("d", pa.struct([("q", pa.list_(N))]))]
-    assert types.grown(schema, pa.struct([(name, S) for name in names] + empty), INFERRED) is not schema
-    assert types.grown(schema, pa.struct([(name, S) for name in names] + empty), INFERRED) == schema
+    assert types.grow_schema(schema, pa.struct([(name, S) for name in names] + empty), INFERRED) is not schema
+    assert types.grow_schema(schema, pa.struct([(name, S) for name in names] + empty), INFERRED) == schema
 
 
 def test_of_two_fields_that_differ_in_letter_case_the_first_is_the_column() -> None:
-    assert types.grown(pa.schema([]), pa.struct([("Zip", S), ("zip", LONG)]), INFERRED).names == ["Zip"]
+    assert types.grow_schema(pa.schema([]), pa.struct([("Zip", S), ("zip", LONG)]), INFERRED).names == ["Zip"]
 
 
 def test_hints_say_the_type_and_without_inference_all_is_text() -> None:
     news = pa.struct([("a", LONG), ("b", pa.struct([("c", LONG)])), ("z", N)])
     hints = pa.schema([("a", pa.decimal128(10, 2))])
-    assert types.grown(pa.schema([]), news, TEXT, hints) == pa.schema([("a", pa.decimal128(10, 2)), ("b", S)])
-    assert types.grown(
+    assert types.grow_schema(pa.schema([]), news, TEXT, hints) == pa.schema([("a", pa.decimal128(10, 2)), ("b", S)])
+    assert types.grow_schema(
         pa.schema([("h", pa.struct([("x", LONG)]))]), pa.struct([("h", pa.struct([("y", D)]))]), TEXT
     ) == pa.schema([("h", pa.struct([("x", LONG), ("y", S)]))])
 
@@ -151,5 +151,5 @@ def test_hints_say_the_type_and_without_inference_all_is_text() -> None:
 )
 def test_a_type_grows_only_where_it_is_allowed_and_never_else(known: pa.DataType, seen: pa.DataType, wider: pa.DataType) -> None:
     schema, news = pa.schema([("a", known)]), pa.struct([("a", seen)])
-    assert types.grown(schema, news, INFERRED) == schema
-    assert types.grown(schema, news, WIDER) == pa.schema([("a", wider)])
+    assert types.grow_schema(schema, news, INFERRED) == schema
+    assert types.grow_schema(schema, news, WIDER) == pa.schema([("a", wider)])

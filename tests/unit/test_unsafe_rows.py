@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluice.erasure.scan.decoders import unsafe_rows
+from sluice.erasure.scan.decoders import state_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ def test_each_kind_of_value_is_read_as_spark_writes_it(spark: SparkSession) -> N
     (row,) = frame._jdf.queryExecution().executedPlan().executeCollect()
     schema = [(str(field["name"]), field["type"]) for field in json.loads(frame.schema.json())["fields"]]
     found: dict[str, list[int | bytes]] = {f"c{number}": [] for number in range(len(KINDS))}
-    for name, value in unsafe_rows.fields(bytes(row.getBytes()), schema):
+    for name, value in state_rows.read_unsafe_row(bytes(row.getBytes()), schema):
         found[name.partition(".")[0]].append(value)
     assert dict(zip(KINDS, found.values(), strict=True)) == KINDS
 
@@ -59,13 +59,13 @@ def test_a_row_that_is_cut_is_not_passed_over(spark: SparkSession) -> None:
     (row,) = frame._jdf.queryExecution().executedPlan().executeCollect()
     schema = [(str(field["name"]), field["type"]) for field in json.loads(frame.schema.json())["fields"]]
     whole = bytes(row.getBytes())
-    assert len(list(unsafe_rows.fields(whole, schema))) == 4
+    assert len(list(state_rows.read_unsafe_row(whole, schema))) == 4
     for end in range(0, len(whole) - 8, 8):
-        with pytest.raises((unsafe_rows.Unknown, struct.error)):
-            list(unsafe_rows.fields(whole[:end], schema))
+        with pytest.raises((state_rows.UnreadableRow, struct.error)):
+            list(state_rows.read_unsafe_row(whole[:end], schema))
 
 
 @pytest.mark.parametrize("kind", ["variant", {"type": "udt"}, "geometry"])
 def test_another_kind_is_not_passed_over(kind: object) -> None:
-    with pytest.raises(unsafe_rows.Unknown):
-        list(unsafe_rows.fields(bytes(24), [("it", kind)]))
+    with pytest.raises(state_rows.UnreadableRow):
+        list(state_rows.read_unsafe_row(bytes(24), [("it", kind)]))

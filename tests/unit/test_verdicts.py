@@ -36,7 +36,7 @@ VALUES = {
 
 
 def judged(spark: SparkSession, rules: tuple[Expectation, ...] = RULES):
-    return verdicts.with_verdict(spark.createDataFrame([(value,) for value in VALUES], "v INT"), rules)
+    return verdicts.add_verdict_column(spark.createDataFrame([(value,) for value in VALUES], "v INT"), rules)
 
 
 def test_a_verdict_names_the_rules_that_are_not_met_in_order_and_is_never_null(spark: SparkSession) -> None:
@@ -53,24 +53,24 @@ def test_f2_a_null_is_in_neither_half_of_a_rule_and_its_negation_but_has_a_verdi
     rows = judged(spark, (RULES[1],))
     lost = [row.v for row in rows.where("NOT (v > 0 OR NOT (v > 0)) OR v > 0 IS NULL").collect()]
     assert lost == [None], "split by `v > 0` and `NOT (v > 0)`, this row would be gone"
-    aside = rows.where(verdicts.failing((RULES[1],), Action.QUARANTINE))
+    aside = rows.where(verdicts.has_failed_expectation((RULES[1],), Action.QUARANTINE))
     assert sorted(((row.v, row[verdicts.NULL_RULES]) for row in aside.collect()), key=repr) == [
         (-9, []),
         (0, []),
         (None, ["positive"]),
     ]
-    assert rows.where(verdicts.accepted((RULES[1],))).count() == len(VALUES) - 3
+    assert rows.where(verdicts.is_row_accepted((RULES[1],))).count() == len(VALUES) - 3
 
 
 def test_without_rules_every_row_is_accepted(spark: SparkSession) -> None:
     frame = judged(spark, ())
-    assert frame.where(verdicts.accepted(())).count() == len(VALUES)
+    assert frame.where(verdicts.is_row_accepted(())).count() == len(VALUES)
     assert {tuple(row[verdicts.FAILED_RULES]) for row in frame.collect()} == {()}
     assert {name: dict(frame.dtypes)[name] for name in verdicts.VERDICT} == dict.fromkeys(verdicts.VERDICT, "array<string>")
 
 
 def test_every_row_is_accepted_or_quarantined_or_dropped(spark: SparkSession) -> None:
-    accepted, quarantined = verdicts.accepted(RULES), verdicts.failing(RULES, Action.QUARANTINE)
+    accepted, quarantined = verdicts.is_row_accepted(RULES), verdicts.has_failed_expectation(RULES, Action.QUARANTINE)
     frame = judged(spark).select("v", accepted.alias("accepted"), quarantined.alias("quarantined"))
     found = {row.v: (row.accepted, row.quarantined) for row in frame.collect()}
     assert found == {
@@ -85,7 +85,7 @@ def test_every_row_is_accepted_or_quarantined_or_dropped(spark: SparkSession) ->
 
 
 def test_counts_add_up_and_a_row_that_is_quarantined_is_not_counted_as_dropped(spark: SparkSession) -> None:
-    row = judged(spark).agg(*(column.alias(name) for name, column in verdicts.counts(RULES).items())).first()
+    row = judged(spark).agg(*(column.alias(name) for name, column in verdicts.verdict_count_aggregates(RULES).items())).first()
     assert row is not None
     assert row.asDict() == {
         "rule:plausible": 3,
@@ -106,9 +106,9 @@ def test_counts_add_up_and_a_row_that_is_quarantined_is_not_counted_as_dropped(s
 
 def test_a_rule_that_must_not_fail_fails_with_its_name_and_count_and_no_value() -> None:
     with pytest.raises(SluiceError, match=r"'heart_rate': 2 rows do not meet 'no_666'") as caught:
-        verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 2, "rule:positive": 5})
+        verdicts.raise_on_failed_expectations("heart_rate", RULES, {"rule:no_666": 2, "rule:positive": 5})
     assert "666 " not in str(caught.value).replace("'no_666'", "")
-    verdicts.fail_if_asked("heart_rate", RULES, {"rule:no_666": 0, "rule:positive": 5})
+    verdicts.raise_on_failed_expectations("heart_rate", RULES, {"rule:no_666": 0, "rule:positive": 5})
 
 
 @pytest.mark.parametrize(
@@ -128,18 +128,18 @@ def test_a_threshold_lets_so_many_rows_of_a_batch_fail_and_not_one_more(
     rules = (Expectation(name="positive", condition="v > 0", action=Action.QUARANTINE, at_most=at_most),)
     counted = {"rule:positive": failed, "rows": of}
     if not stops:
-        verdicts.fail_if_asked("heart_rate", rules, counted)
+        verdicts.raise_on_failed_expectations("heart_rate", rules, counted)
         return
     text = rf"'heart_rate': {failed} of {of} rows do not meet 'positive'; at most {at_most * 100:g} % of a batch may"
     with pytest.raises(SluiceError, match=text):
-        verdicts.fail_if_asked("heart_rate", rules, counted)
+        verdicts.raise_on_failed_expectations("heart_rate", rules, counted)
 
 
 def test_the_version_of_rules_is_of_what_they_decide_and_of_nothing_else() -> None:
     base = rule("positive", "v > 0", Action.DROP)
     same = Expectation(name="positive", condition=" v > 0 ", action=Action.DROP, tags=frozenset({"validity"}))
-    version = verdicts.version([base, RULES[0]])
-    assert version == verdicts.version([RULES[0], same])
+    version = verdicts.expectations_version([base, RULES[0]])
+    assert version == verdicts.expectations_version([RULES[0], same])
     assert len(version) == 12
     assert int(version, 16) >= 0
     others = [
@@ -150,12 +150,12 @@ def test_the_version_of_rules_is_of_what_they_decide_and_of_nothing_else() -> No
         [RULES[0], rule("positive", "v > 0", Action.DROP, null_ok=True)],
         [RULES[0], Expectation(name="positive", condition="v > 0", action=Action.DROP, at_most=0.1)],
     ]
-    assert len({version, *(verdicts.version(other) for other in others)}) == len(others) + 1
+    assert len({version, *(verdicts.expectations_version(other) for other in others)}) == len(others) + 1
 
 
 def test_two_rules_that_read_a_column_of_text_do_not_turn_a_verdict_into_null(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("x",), (None,), ("1",)], "v STRING")
     rules = (rule("number", "try_cast(v AS INT) > 0", Action.QUARANTINE), rule("short", "length(v) < 9", Action.WARN))
-    found = verdicts.with_verdict(frame, rules)
+    found = verdicts.add_verdict_column(frame, rules)
     assert found.where(F.col(verdicts.FAILED_RULES).isNull() | F.array_contains(verdicts.FAILED_RULES, F.lit(""))).count() == 0
-    assert found.where(verdicts.accepted(rules)).count() + found.where(~verdicts.accepted(rules)).count() == 3
+    assert found.where(verdicts.is_row_accepted(rules)).count() + found.where(~verdicts.is_row_accepted(rules)).count() == 3

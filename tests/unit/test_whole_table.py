@@ -23,20 +23,20 @@ from sluice.declare import (
     materialized_view,
     table,
 )
-from sluice.declare.assembly.graph import graph
-from sluice.declare.quality.expectations import Adds
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.quality.expectations import ExpectationDecorator
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import DeclarationError
 from sluice.lake import log
 from sluice.quality import whole_table
-from sluice.quality.whole_table import Finding, Whole
+from sluice.quality.whole_table import TableRuleFinding, WholeTable
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PIPELINE: dict[str, Any] = {"name": "gym", "description": "d", "owner": "o"}
 LAYERS = ("pipelines.gym.bronze", __name__, "pipelines.gym.gold")
 
 
-def one(adds: Adds) -> TableExpectation:
+def one(adds: ExpectationDecorator) -> TableExpectation:
     (found,) = adds.expectations
     assert isinstance(found, TableExpectation)
     return found
@@ -59,7 +59,7 @@ def one(adds: Adds) -> TableExpectation:
         (lambda: expect_references("r", (), of="t"), "columns names no column"),
     ],
 )
-def test_it_says_what_is_wrong_with_a_declaration(declare: Callable[[], Adds], message: str) -> None:
+def test_it_says_what_is_wrong_with_a_declaration(declare: Callable[[], ExpectationDecorator], message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         declare()
 
@@ -104,8 +104,8 @@ SCHEMAS = {
         (expect_references("r", "user_id", of="unseen", of_columns="whatever"), None),
     ],
 )
-def test_a_rule_that_cannot_work_on_its_columns_is_found(adds: Adds, mistake: str | None) -> None:
-    found = whole_table.mistake(one(adds), SCHEMAS, "visits")
+def test_a_rule_that_cannot_work_on_its_columns_is_found(adds: ExpectationDecorator, mistake: str | None) -> None:
+    found = whole_table.find_table_rule_mistake(one(adds), SCHEMAS, "visits")
     assert (found is None) if mistake is None else mistake in str(found)
 
 
@@ -132,7 +132,9 @@ def test_a_reference_is_to_a_table_that_is_declared_and_not_of_a_later_layer() -
     object.__setattr__(totals, "declared_in", "pipelines.gym.gold")
     sources = Source(name="visits_raw", schema="id BIGINT")
     with pytest.raises(DeclarationError) as caught:
-        graph(Pipeline(**PIPELINE, layers=LAYERS, alert_when={"members.none": 1}), [sources, visits, members, early, totals])
+        build_declaration_graph(
+            Pipeline(**PIPELINE, layers=LAYERS, alert_when={"members.none": 1}), [sources, visits, members, early, totals]
+        )
     text = str(caught.value)
     assert "table 'visits', expectation 'member' refers to 'membres', which is not declared. Did you mean 'members'?" in text
     assert "table 'early', expectation 'late' refers to 'totals', which is of a later layer" in text
@@ -147,7 +149,9 @@ def test_an_alert_may_be_on_a_rule_of_the_whole_table() -> None:
         return raw
 
     source = Source(name="raw", schema="id BIGINT")
-    assert graph(Pipeline(**PIPELINE, layers=LAYERS, alert_when={"members.one_id": 0}), [source, members]).tables
+    assert build_declaration_graph(
+        Pipeline(**PIPELINE, layers=LAYERS, alert_when={"members.one_id": 0}), [source, members]
+    ).tables
 
 
 def written(folder: Path, name: str, **columns: Any) -> str:
@@ -160,17 +164,17 @@ def instant(day: int, hour: int = 0) -> datetime:
     return datetime(2026, 11, day, hour, tzinfo=UTC)
 
 
-def without_spark(path: str, rule: TableExpectation, *earlier: int) -> Finding:
+def without_spark(path: str, rule: TableExpectation, *earlier: int) -> TableRuleFinding:
     """What a look finds from the log alone: it would fail if it asked Spark."""
     nobody: Any = SimpleNamespace()
-    return whole_table.look(rule, Whole(nobody, path, None, earlier, NOW))
+    return whole_table.evaluate_table_rule(rule, WholeTable(nobody, path, None, earlier, NOW))
 
 
 def test_counts_of_rows_come_from_the_log(tmp_path: Path) -> None:
     path = written(tmp_path, "t", id=pa.array(range(100)))
-    assert without_spark(path, RowCount(name="n", at_least=100, at_most=100)) == Finding(True, rows=100)
+    assert without_spark(path, RowCount(name="n", at_least=100, at_most=100)) == TableRuleFinding(True, rows=100)
     low = without_spark(path, RowCount(name="n", at_least=130))
-    assert low == Finding(False, 30, "it has 100 rows, at least 130 are expected", 100)
+    assert low == TableRuleFinding(False, 30, "it has 100 rows, at least 130 are expected", 100)
     high = without_spark(path, RowCount(name="n", at_most=99))
     assert (high.met, high.count) == (False, 1)
 
@@ -198,14 +202,16 @@ def test_counts_of_rows_are_compared_with_the_median_of_runs_before(
 def test_freshness_comes_from_the_log_and_says_no_value(tmp_path: Path) -> None:
     path = written(tmp_path, "t", at=pa.array([instant(1), instant(19, 11)]), day=pa.array([instant(20).date(), None]))
     written(tmp_path, "t", at=pa.array([None, None], pa.timestamp("us", "UTC")), day=pa.array([instant(3).date()] * 2))
-    assert without_spark(path, Fresh(name="f", column="at", within="3 days")) == Finding(True)
+    assert without_spark(path, Fresh(name="f", column="at", within="3 days")) == TableRuleFinding(True)
     old = without_spark(path, Fresh(name="f", column="at", within="2 days"))
-    assert old == Finding(False, 1, "its latest 'at' is older than 2 days"), "by an hour"
+    assert old == TableRuleFinding(False, 1, "its latest 'at' is older than 2 days"), "by an hour"
     assert without_spark(path, Fresh(name="f", column="day", within="2 days")).met, "a date is as old as its midnight"
     assert without_spark(path, Fresh(name="f", column="day", within="36 hours")).met
     assert not without_spark(path, Fresh(name="f", column="day", within="35 hours")).met
     empty = written(tmp_path, "empty", at=pa.array([], pa.timestamp("us", "UTC")))
-    assert without_spark(empty, Fresh(name="f", column="at", within="2 days")) == Finding(False, 1, "it has no value in 'at'")
+    assert without_spark(empty, Fresh(name="f", column="at", within="2 days")) == TableRuleFinding(
+        False, 1, "it has no value in 'at'"
+    )
 
 
 def test_freshness_is_known_of_partitions_and_unknown_without_statistics(tmp_path: Path) -> None:
@@ -213,11 +219,11 @@ def test_freshness_is_known_of_partitions_and_unknown_without_statistics(tmp_pat
     write_deltalake(
         parts, pa.table({"day": pa.array([instant(1).date(), instant(20).date()]), "x": [1, 2]}), partition_by=["day"]
     )
-    assert log.latest(parts, "day") == (True, instant(20).date())
+    assert log.read_highest_value(parts, "day") == (True, instant(20).date())
     plain = str(tmp_path / "plain")
     hidden = {"delta.dataSkippingStatsColumns": "x"}
     write_deltalake(plain, pa.table({"day": pa.array([instant(1).date()]), "x": [1]}), configuration=hidden)
-    assert log.latest(plain, "day") == (False, None)
+    assert log.read_highest_value(plain, "day") == (False, None)
 
 
 @pytest.mark.spark
@@ -226,7 +232,7 @@ def test_uniqueness_references_and_what_has_no_statistics_are_counted_by_spark(s
     other = written(tmp_path, "other", k=[1, None, 9, 1], d=["x", "x", "x", None])
 
     def look(rule: TableExpectation, there: str | None = other) -> tuple[bool | None, int, str]:
-        found = whole_table.look(rule, Whole(spark, path, there, (), NOW))
+        found = whole_table.evaluate_table_rule(rule, WholeTable(spark, path, there, (), NOW))
         return found.met, found.count, found.text
 
     assert look(Unique(name="u", columns=("a", "b"))) == (False, 2, "2 rows share their a and b with another")
@@ -239,8 +245,8 @@ def test_uniqueness_references_and_what_has_no_statistics_are_counted_by_spark(s
     hidden = str(tmp_path / "hidden")
     rows = spark.createDataFrame([(1, instant(21)), (2, None)], "x INT, at TIMESTAMP")
     rows.write.format("delta").option("delta.dataSkippingStatsColumns", "x").save(hidden)
-    assert log.latest(hidden, "at") == (False, None)
-    assert whole_table.look(Fresh(name="f", column="at", within="1 day"), Whole(spark, hidden, now=NOW)).met
+    assert log.read_highest_value(hidden, "at") == (False, None)
+    assert whole_table.evaluate_table_rule(Fresh(name="f", column="at", within="1 day"), WholeTable(spark, hidden, now=NOW)).met
     visible = str(tmp_path / "visible")
     rows.write.format("delta").save(visible)
-    assert log.latest(visible, "at") == (True, instant(21))
+    assert log.read_highest_value(visible, "at") == (True, instant(21))

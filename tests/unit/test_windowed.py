@@ -25,10 +25,10 @@ def stream(transform: Callable[..., DataFrame], **options: Any) -> Any:
 
 
 def examined(spark: SparkSession, declared: Any) -> list[str]:
-    from sluice.flows.stateful import examined
+    from sluice.flows.stateful import preview_stream_schema
     from sluice.lake import tables
 
-    return examined(spark, declared, {name: tables.columns(ddl) for name, ddl in COLUMNS.items()}).names
+    return preview_stream_schema(spark, declared, {name: tables.parse_ddl_schema(ddl) for name, ddl in COLUMNS.items()}).names
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,11 @@ def test_the_rule_of_late_rows_is_that_of_the_first_operator_with_state(spark: S
     from sluice.lake import tables
 
     def rules(declared: Any) -> Any:
-        given = [inputs.marked(declared, name, inputs.empty(spark, tables.columns(COLUMNS[name]))) for name in declared.reads]
-        return operators.rules(declared, declared(*given), given)
+        given = [
+            inputs.with_input_watermark(declared, name, inputs.make_empty_stream(spark, tables.parse_ddl_schema(COLUMNS[name])))
+            for name in declared.reads
+        ]
+        return operators.find_lateness_rules(declared, declared(*given), given)
 
     by_window = F.window("at", "10 minutes")
     assert rules(stream(lambda a: a.where("pulse > 1").groupBy(by_window.alias("w")).count(), keys="w")) == {"a": "window"}

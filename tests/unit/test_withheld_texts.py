@@ -10,7 +10,7 @@ import pytest
 CANARY = "SSN-078-05"
 PROGRAM = f"""
 import logging, threading, warnings
-from sluice.withheld_texts import texts_withheld
+from sluice.withheld_texts import library_texts_withheld
 
 def say():
     try:
@@ -29,7 +29,7 @@ def say():
 
     Careless()
 
-with texts_withheld():
+with library_texts_withheld():
     say()
 print("afterwards", logging.getLogger("py4j").makeRecord("py4j", 40, "", 0, "%s", ("whole",), None).getMessage())
 """

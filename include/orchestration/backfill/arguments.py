@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
-from orchestration.backfill.checks import refuse_hopeless
-from orchestration.dag_run.intervals import starting_in
+from orchestration.backfill.checks import refuse_backfill_that_cannot_start
+from orchestration.dag_run.intervals import data_intervals_starting_within
 from orchestration.line import airflow_line
-from sluice.declare.assembly.loading import pipeline
-from sluice.declare.interval import Interval, instant
+from sluice.declare.assembly.loading import load_pipeline_declaration
+from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 _DAY = re.compile(r"\d{4}-?\d{2}-?\d{2}\Z")
 
@@ -38,7 +38,7 @@ _REFUSED = {
 
 
 @dataclass
-class Wanted:
+class RequestedBackfill:
     """A backfill as the command line asks for it. rest: what is passed on as it is."""
 
     dag: str
@@ -52,7 +52,7 @@ class Wanted:
     @property
     def days(self) -> Interval:
         """From the start to the end, where a date as end is included. Raises UsageError."""
-        first, last = instant(self.start, "The start"), instant(_inclusive(self.end), "The end")
+        first, last = parse_instant(self.start, "The start"), parse_instant(_make_end_inclusive(self.end), "The end")
         if first > last:
             raise UsageError(f"The backfill's start {self.start} lies after its end {self.end}. Swap them.")
         return Interval(first, last + timedelta(seconds=1))
@@ -63,14 +63,14 @@ class Wanted:
         complete_only: Airflow leaves out intervals that are not over. Backwards, no run is the last in time and in order: none is named.
         """
         conf = dict(self.conf)
-        if self.dag in pipeline_names(settings) and not self.backwards and "upkeep_from" not in conf:
-            found = starting_in(pipeline(settings, self.dag).schedule, self.days)
+        if self.dag in list_pipeline_names(settings) and not self.backwards and "upkeep_from" not in conf:
+            found = data_intervals_starting_within(load_pipeline_declaration(settings, self.dag).schedule, self.days)
             ends = [one.end for one in found if not complete_only or one.end < datetime.now(UTC)]
             conf |= {"upkeep_from": ends[-1].isoformat()} if ends else {}
         return json.dumps(conf)
 
 
-def translated(arguments: list[str]) -> list[str]:
+def translate_airflow_arguments(arguments: list[str]) -> list[str]:
     """What Airflow is given instead of these arguments of `./airflow`. May print a line of advice on standard error.
 
     Raises UsageError for an option that has no counterpart, and for a backfill whose runs would wait for ever.
@@ -82,66 +82,68 @@ def translated(arguments: list[str]) -> list[str]:
                 ["backfill", "create", "--help"] if airflow_line() == 3 and arguments[:2] == ["dags", "backfill"] else arguments
             )
         case ["dags", "backfill", *options] if airflow_line() == 2:
-            return _for_airflow_2(settings, _options_of_2().parse_args(options))
+            return _backfill_arguments_for_airflow_2(settings, _dags_backfill_parser().parse_args(options))
         case ["dags", "backfill", *options]:
-            return _handed_over(settings, _options_of_2().parse_args(options))
+            return _convert_to_airflow_3_backfill(settings, _dags_backfill_parser().parse_args(options))
         case ["backfill", "create", *options] if airflow_line() == 3:
-            return _completed(settings, options)
+            return _complete_backfill_create(settings, options)
     return arguments
 
 
-def _for_airflow_2(settings: Settings, given: argparse.Namespace) -> list[str]:
-    wanted = _wanted_of_2(given)
-    given.start_date, given.end_date = wanted.start, _inclusive(wanted.end)
-    if wanted.dag in pipeline_names(settings):
+def _backfill_arguments_for_airflow_2(settings: Settings, given: argparse.Namespace) -> list[str]:
+    wanted = _read_airflow_2_backfill(given)
+    given.start_date, given.end_date = wanted.start, _make_end_inclusive(wanted.end)
+    if wanted.dag in list_pipeline_names(settings):
         given.conf = wanted.full_conf(settings, complete_only=False)
     if not (given.dry_run or given.rerun_failed_tasks):
         given.reset_dagruns = given.yes = True  # or days that ran already would be passed over
-    return ["dags", "backfill", wanted.dag, *_written(_options_of_2(), given)]
+    return ["dags", "backfill", wanted.dag, *_format_options(_dags_backfill_parser(), given)]
 
 
-def _handed_over(settings: Settings, given: argparse.Namespace) -> list[str]:
+def _convert_to_airflow_3_backfill(settings: Settings, given: argparse.Namespace) -> list[str]:
     for name, remedy in _REFUSED.items():
         if getattr(given, name):
             raise UsageError(f"'dags backfill --{name.replace('_', '-')}' has no counterpart on Airflow 3. {remedy}")
-    wanted = _wanted_of_2(given)
+    wanted = _read_airflow_2_backfill(given)
     behaviour = "failed" if given.rerun_failed_tasks and not given.reset_dagruns else "completed"
     more = {"reprocess_behavior": behaviour, "run_backwards": given.run_backwards, "dry_run": given.dry_run}
     active = ["--max-active-runs", given.max_active_runs or "1"]
     found = ["--dag-id", wanted.dag, "--from-date", wanted.start, "--to-date", wanted.end, *active]
     if given.conf:
         found += ["--dag-run-conf", given.conf]
-    found += _written(_options_of_3(), argparse.Namespace(**more))
-    return _completed(settings, found)
+    found += _format_options(_backfill_create_parser(), argparse.Namespace(**more))
+    return _complete_backfill_create(settings, found)
 
 
-def _completed(settings: Settings, options: list[str]) -> list[str]:
-    parser = _options_of_3()
+def _complete_backfill_create(settings: Settings, options: list[str]) -> list[str]:
+    parser = _backfill_create_parser()
     given, rest = parser.parse_known_args(options)
     if not (given.dag_id and given.from_date and given.to_date):
         return ["backfill", "create", *options]  # Airflow says best what is missing
-    wanted = Wanted(given.dag_id, given.from_date, given.to_date, _conf(given.dag_run_conf), given.run_backwards, given.dry_run)
+    wanted = RequestedBackfill(
+        given.dag_id, given.from_date, given.to_date, _parse_run_conf(given.dag_run_conf), given.run_backwards, given.dry_run
+    )
     wanted.days  # noqa: B018  # refuses what is no date
     if not wanted.dry_run:
-        refuse_hopeless(settings, wanted.dag)
-    given.to_date = _inclusive(wanted.end)
+        refuse_backfill_that_cannot_start(settings, wanted.dag)
+    given.to_date = _make_end_inclusive(wanted.end)
     given.reprocess_behavior = given.reprocess_behavior or "completed"
     given.max_active_runs = given.max_active_runs or "1"
-    if wanted.dag in pipeline_names(settings):
+    if wanted.dag in list_pipeline_names(settings):
         given.dag_run_conf = wanted.full_conf(settings, complete_only=True)
-    return ["backfill", "create", *_written(parser, given), *rest]
+    return ["backfill", "create", *_format_options(parser, given), *rest]
 
 
-def _wanted_of_2(given: argparse.Namespace) -> Wanted:
+def _read_airflow_2_backfill(given: argparse.Namespace) -> RequestedBackfill:
     start, end = given.start_date or given.end_date, given.end_date or given.start_date
     if not start:
         raise UsageError("A backfill needs its days: dags backfill DAG -s FIRST_DAY -e LAST_DAY")
-    wanted = Wanted(given.dag_id, start, end, _conf(given.conf), given.run_backwards, given.dry_run)
+    wanted = RequestedBackfill(given.dag_id, start, end, _parse_run_conf(given.conf), given.run_backwards, given.dry_run)
     wanted.days  # noqa: B018  # refuses what is no date
     return wanted
 
 
-def _conf(text: str | None) -> dict[str, Any]:
+def _parse_run_conf(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
     except ValueError:
@@ -151,7 +153,7 @@ def _conf(text: str | None) -> dict[str, Any]:
     return found
 
 
-def _inclusive(end: str) -> str:
+def _make_end_inclusive(end: str) -> str:
     """Airflow takes a date for its first instant; here a date as end means through that day."""
     return f"{end}T23:59:59" if _DAY.match(end) else end
 
@@ -161,7 +163,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}.")
 
 
-def _options_of_2() -> argparse.ArgumentParser:
+def _dags_backfill_parser() -> argparse.ArgumentParser:
     """The options of Airflow 2.11's `dags backfill`, and how many runs at once, which there the DAG alone says."""
     parser = _Parser(prog="dags backfill", add_help=False)
     parser.add_argument("dag_id")
@@ -189,7 +191,7 @@ def _options_of_2() -> argparse.ArgumentParser:
     return parser
 
 
-def _options_of_3() -> argparse.ArgumentParser:
+def _backfill_create_parser() -> argparse.ArgumentParser:
     """The options of `backfill create` that are looked at; those that it may have beside them pass."""
     parser = _Parser(prog="backfill create", add_help=False)
     for name in ("dag-id", "from-date", "to-date", "reprocess-behavior", "max-active-runs", "dag-run-conf"):
@@ -199,7 +201,7 @@ def _options_of_3() -> argparse.ArgumentParser:
     return parser
 
 
-def _written(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[str]:
+def _format_options(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[str]:
     """The options as arguments again, by their long names."""
     found: list[str] = []
     for action in parser._actions:

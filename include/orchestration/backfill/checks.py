@@ -8,9 +8,8 @@ from typing import Any
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client
-from orchestration.server.deployed import deployed_address, deployed_client
-from orchestration.server.processes import client as client_of
-from orchestration.server.processes import running_instance
+from orchestration.server.deployed import deployed_airflow_address, deployed_airflow_client
+from orchestration.server.processes import find_running_airflow, local_airflow_client
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -20,14 +19,14 @@ FINISH_SECONDS = 60
 PARSE_SECONDS = 30
 
 
-def cancel_command(dag: str) -> str:
+def backfill_cancel_command(dag: str) -> str:
     """How a backfill is ended."""
     return f"sluice backfill {dag} --cancel"
 
 
-def airflow_of(settings: Settings, dag: str) -> Client:
+def find_airflow_with_dag(settings: Settings, dag: str) -> Client:
     """A client of the Airflow that knows the DAG: the deployment's, or the one that runs in this checkout. Raises SluiceError without one."""
-    client = _client(settings)
+    client = _find_airflow_client(settings)
     if client is None:
         raise SluiceError(
             "No Airflow runs here, so nobody would run the backfill. Start it: make up. Of a deployment elsewhere say the address: "
@@ -41,7 +40,7 @@ def airflow_of(settings: Settings, dag: str) -> Client:
     return client
 
 
-def refuse_paused(client: Client, dag: str) -> None:
+def refuse_paused_dag(client: Client, dag: str) -> None:
     """Raises SluiceError where the DAG is paused: its runs would stay queued, without a word."""
     if client.is_paused(dag):
         raise SluiceError(
@@ -50,7 +49,7 @@ def refuse_paused(client: Client, dag: str) -> None:
         )
 
 
-def active_backfills(client: Client, dag: str) -> list[dict[str, Any]]:
+def find_active_backfills(client: Client, dag: str) -> list[dict[str, Any]]:
     """The DAG's backfills that count as active; on Airflow 2 a backfill is a process and none is on record."""
     if airflow_line() == 2:
         return []
@@ -58,22 +57,22 @@ def active_backfills(client: Client, dag: str) -> list[dict[str, Any]]:
     return [backfill for backfill in found if backfill["completed_at"] is None]
 
 
-def refuse_second(client: Client, dag: str) -> None:
+def refuse_second_backfill(client: Client, dag: str) -> None:
     """Raises SluiceError where another backfill of the DAG goes on. One whose runs have all ended is waited for."""
-    finish_behind(client, dag)
-    for backfill in active_backfills(client, dag):
+    wait_for_ended_backfills(client, dag)
+    for backfill in find_active_backfills(client, dag):
         days = f"{backfill['from_date'][:10]} to {backfill['to_date'][:10]}"
         paused = " (it is paused)" if backfill["is_paused"] else ""
         raise SluiceError(
             f"A backfill of '{dag}' goes on already, for {days}{paused}; Airflow has one at a time. "
-            f"Wait for its end, or end it: {cancel_command(dag)}"
+            f"Wait for its end, or end it: {backfill_cancel_command(dag)}"
         )
 
 
-def finish_behind(client: Client, dag: str) -> None:
+def wait_for_ended_backfills(client: Client, dag: str) -> None:
     """Return when no backfill of the DAG is active that has no run left to do, or after a minute."""
     deadline = time.monotonic() + FINISH_SECONDS
-    while active_backfills(client, dag) and time.monotonic() < deadline:
+    while find_active_backfills(client, dag) and time.monotonic() < deadline:
         if any(run["run_type"] == "backfill" for run in client.runs(dag, *OPEN_STATES)):
             return
         time.sleep(1)
@@ -87,9 +86,9 @@ def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
         )
 
 
-def refuse_hopeless(settings: Settings, dag: str) -> None:
+def refuse_backfill_that_cannot_start(settings: Settings, dag: str) -> None:
     """For `backfill create` of Airflow 3: raises SluiceError where its runs would wait for ever, and says so where that is unknown."""
-    client = _client(settings)
+    client = _find_airflow_client(settings)
     if client is None:
         advice = f"start it: make up, and unpause the DAG: ./airflow dags unpause {dag}"
         print(
@@ -98,13 +97,13 @@ def refuse_hopeless(settings: Settings, dag: str) -> None:
         )
         return
     if client.has_dag(dag):
-        refuse_paused(client, dag)
-        refuse_second(client, dag)
+        refuse_paused_dag(client, dag)
+        refuse_second_backfill(client, dag)
 
 
-def _client(settings: Settings) -> Client | None:
-    address = deployed_address()
+def _find_airflow_client(settings: Settings) -> Client | None:
+    address = deployed_airflow_address()
     if address:
-        return deployed_client(address)
-    running = running_instance(settings)
-    return client_of(settings, running[1]) if running else None
+        return deployed_airflow_client(address)
+    running = find_running_airflow(settings)
+    return local_airflow_client(settings, running[1]) if running else None

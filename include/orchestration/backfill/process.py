@@ -20,11 +20,10 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from orchestration import stopping
-from orchestration.backfill.checks import cancel_command, refuse_open_runs
+from orchestration.backfill.checks import backfill_cancel_command, refuse_open_runs
 from orchestration.rest.client import OPEN_STATES, Client
-from orchestration.server.home import DEFAULT_PORT, airflow_command, home, process_environment
-from orchestration.server.processes import client as client_of
-from orchestration.server.processes import running_instance
+from orchestration.server.home import DEFAULT_PORT, airflow_command, local_airflow_home, local_airflow_process_environment
+from orchestration.server.processes import find_running_airflow, local_airflow_client
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -36,69 +35,71 @@ LOOK_SECONDS = 2
 
 def refuse_second_process(settings: Settings, dag: str) -> None:
     """Raises SluiceError where a backfill of the DAG goes on."""
-    if _process(settings, dag):
-        raise SluiceError(f"A backfill of '{dag}' goes on already. Wait for its end, or end it: {cancel_command(dag)}")
+    if _find_backfill_process(settings, dag):
+        raise SluiceError(f"A backfill of '{dag}' goes on already. Wait for its end, or end it: {backfill_cancel_command(dag)}")
 
 
-def started(settings: Settings, dag: str, first: datetime, last: datetime, conf: dict[str, Any]) -> subprocess.Popen[bytes]:
+def start_backfill_process(
+    settings: Settings, dag: str, first: datetime, last: datetime, conf: dict[str, Any]
+) -> subprocess.Popen[bytes]:
     """Start a backfill of the intervals that begin from `first` to `last`, with its log in Airflow's log folder."""
     dates = ("-s", first.isoformat(), "-e", last.isoformat(), "-c", json.dumps(conf))
     arguments = ["dags", "backfill", dag, *dates, "--reset-dagruns", "-y", "--continue-on-failures"]
-    log = home(settings) / "logs" / f"backfill-{dag}.log"
+    log = local_airflow_home(settings) / "logs" / f"backfill-{dag}.log"
     log.parent.mkdir(exist_ok=True)
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "orchestration.backfill.process", *arguments],
-            env=process_environment(settings),
+            env=local_airflow_process_environment(settings),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    _note(settings, dag).write_text(str(process.pid))
+    _backfill_pid_file(settings, dag).write_text(str(process.pid))
     return process
 
 
-def stop(settings: Settings, dag: str) -> None:
+def stop_backfill_process(settings: Settings, dag: str) -> None:
     """End the DAG's backfill process, if there is one; its running task is asked to stop."""
-    process = _process(settings, dag)
+    process = _find_backfill_process(settings, dag)
     if process is not None:
         process.terminate()
-        stopping.gone_within(process, STOP_SECONDS + LOOK_SECONDS)
+        stopping.is_process_gone_within(process, STOP_SECONDS + LOOK_SECONDS)
 
 
-def run(settings: Settings, arguments: list[str], *, with_airflow: bool = False) -> int:
+def run_airflow_backfill(settings: Settings, arguments: list[str], *, with_airflow: bool = False) -> int:
     """Run `airflow dags backfill` with these arguments, after the runs that are open, and return its exit code.
 
     Raises SluiceError where one is open that cannot end, since the DAG is paused. with_airflow: it ends when the local Airflow does.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the DAG would stay paused
-    running = running_instance(settings)
-    environment = process_environment(settings, port=running[1] if running else DEFAULT_PORT)
+    running = find_running_airflow(settings)
+    environment = local_airflow_process_environment(settings, port=running[1] if running else DEFAULT_PORT)
     trial = bool({"-n", "--dry-run"} & set(arguments))
-    with contextlib.nullcontext() if trial else _schedule_held(settings, arguments[2]):
+    with contextlib.nullcontext() if trial else _dag_schedule_held(settings, arguments[2]):
         # In a group of its own, which Ctrl-C does not reach.
         process = subprocess.Popen(airflow_command(*arguments), env=environment, stdin=subprocess.DEVNULL, process_group=0)
         try:
-            while process.poll() is None and (running_instance(settings) or not with_airflow):
+            while process.poll() is None and (find_running_airflow(settings) or not with_airflow):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(LOOK_SECONDS)
         finally:
-            _end(process)
+            _end_backfill_and_task(process)
         return process.returncode
 
 
 @contextlib.contextmanager
-def _schedule_held(settings: Settings, dag: str) -> Iterator[None]:
-    running = running_instance(settings)
-    client = client_of(settings, running[1]) if running else None
+def _dag_schedule_held(settings: Settings, dag: str) -> Iterator[None]:
+    running = find_running_airflow(settings)
+    client = local_airflow_client(settings, running[1]) if running else None
     if client is None or not client.has_dag(dag):
         yield
         return
     was_paused = client.is_paused(dag)
     if was_paused:
         refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
-    _pause_between_runs(client, dag)
+    _pause_dag_between_runs(client, dag)
     try:
         yield
     finally:
@@ -106,7 +107,7 @@ def _schedule_held(settings: Settings, dag: str) -> Iterator[None]:
             client.pause(dag, was_paused)
 
 
-def _pause_between_runs(client: Client, dag: str) -> None:
+def _pause_dag_between_runs(client: Client, dag: str) -> None:
     """Pause a DAG when none of its runs is open: the tasks of a paused one would not start, and the backfill would wait for it."""
     while True:
         while client.runs(dag, *OPEN_STATES):
@@ -117,33 +118,33 @@ def _pause_between_runs(client: Client, dag: str) -> None:
         client.pause(dag, False)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_backfill_and_task(process: subprocess.Popen[bytes]) -> None:
     """End the backfill and its running task. Told itself, Airflow would kill the task at once, and the job behind it would live on."""
     if process.poll() is None:
         backfill = psutil.Process(process.pid)
         backfill.suspend()  # it is to start no other task
         for task in backfill.children():
             task.terminate()
-            stopping.gone_within(task, STOP_SECONDS)
+            stopping.is_process_gone_within(task, STOP_SECONDS)
         process.kill()
         process.wait()
 
 
-def _process(settings: Settings, dag: str) -> psutil.Process | None:
+def _find_backfill_process(settings: Settings, dag: str) -> psutil.Process | None:
     try:
-        process = psutil.Process(int(_note(settings, dag).read_text()))
+        process = psutil.Process(int(_backfill_pid_file(settings, dag).read_text()))
         return process if "orchestration.backfill.process" in process.cmdline() and dag in process.cmdline() else None
     except (OSError, ValueError, psutil.NoSuchProcess):
         return None
 
 
-def _note(settings: Settings, dag: str) -> Path:
-    return home(settings) / f"backfill-{dag}.pid"
+def _backfill_pid_file(settings: Settings, dag: str) -> Path:
+    return local_airflow_home(settings) / f"backfill-{dag}.pid"
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(run(Settings.current(), sys.argv[1:], with_airflow=True))
+        sys.exit(run_airflow_backfill(Settings.current(), sys.argv[1:], with_airflow=True))
     except SluiceError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestration.line import airflow_line
-from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, run_path
+from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, dag_run_path
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 
@@ -25,7 +25,7 @@ _OWN = re.compile(r"(?:^|- )sluice(?: \w+)?: (.+)")
 
 
 @dataclass(frozen=True)
-class Entry:
+class DagRunEntry:
     """A run as Airflow tells it. started: when it did; None before that."""
 
     run: str
@@ -41,7 +41,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Run:
+class BackfillRun:
     """What became of a run. rows: written or taken out, of all tables. task and reason: of the first that failed."""
 
     run: str
@@ -53,26 +53,26 @@ class Run:
     reason: str = ""
 
 
-def run_of(client: Client, dag: str, run: str) -> Entry:
+def read_dag_run(client: Client, dag: str, run: str) -> DagRunEntry:
     """One run by its id. Raises NotFound."""
-    return _entry(client.request("GET", run_path(dag, run)))
+    return _parse_dag_run(client.request("GET", dag_run_path(dag, run)))
 
 
-def runs_by_start(client: Client, dag: str, first: datetime, last: datetime) -> dict[datetime, Entry]:
+def read_dag_runs_by_start(client: Client, dag: str, first: datetime, last: datetime) -> dict[datetime, DagRunEntry]:
     """The runs whose data interval starts from `first` to `last`, by that start: their logical date."""
     name = "execution_date" if airflow_line() == 2 else "logical_date"
     asked = urllib.parse.urlencode({f"{name}_gte": first.isoformat(), f"{name}_lte": last.isoformat(), "limit": PAGE})
-    found: dict[datetime, Entry] = {}
+    found: dict[datetime, DagRunEntry] = {}
     seen = 0
     while True:
         page = client.request("GET", f"/dags/{dag}/dagRuns?{asked}&offset={seen}")
-        found |= {_instant(run["logical_date"]): _entry(run) for run in page["dag_runs"]}
+        found |= {_parse_utc_instant(run["logical_date"]): _parse_dag_run(run) for run in page["dag_runs"]}
         seen += len(page["dag_runs"])
         if not page["dag_runs"] or seen >= page["total_entries"]:
             return found
 
 
-def working_on(client: Client, dag: str, entry: Entry) -> str:
+def describe_running_task(client: Client, dag: str, entry: DagRunEntry) -> str:
     """The task that runs, and whose turn it is."""
     titles: dict[str, str] = {}
     for task in client.tasks(dag, entry.run).values():
@@ -82,19 +82,19 @@ def working_on(client: Client, dag: str, entry: Entry) -> str:
     return titles.get("running", "between two tasks")
 
 
-def outcome(client: Client, dag: str, interval: Interval, entry: Entry | None) -> Run:
+def backfill_run_outcome(client: Client, dag: str, interval: Interval, entry: DagRunEntry | None) -> BackfillRun:
     """What became of a run that has ended, or that never came."""
     if entry is None or entry.is_open:
-        return Run(entry.run if entry else "", interval, NOT_RUN)
+        return BackfillRun(entry.run if entry else "", interval, NOT_RUN)
     tasks = client.tasks(dag, entry.run)
     reports = [client.result(dag, entry.run, name) for name, task in tasks.items() if task.get("state") == "success"]
     flows = [flow for report in reports if isinstance(report, dict) for flow in report.get("flows", ())]
     seconds = (entry.ended - entry.started).total_seconds() if entry.started and entry.ended else None
-    task, reason = _failure(client, dag, entry, tasks) if entry.state == "failed" else ("", "")
-    return Run(entry.run, interval, entry.state, seconds, sum(flow.get("rows_out") or 0 for flow in flows), task, reason)
+    task, reason = _find_first_failure(client, dag, entry, tasks) if entry.state == "failed" else ("", "")
+    return BackfillRun(entry.run, interval, entry.state, seconds, sum(flow.get("rows_out") or 0 for flow in flows), task, reason)
 
 
-def _failure(client: Client, dag: str, entry: Entry, tasks: dict[str, dict[str, Any]]) -> tuple[str, str]:
+def _find_first_failure(client: Client, dag: str, entry: DagRunEntry, tasks: dict[str, dict[str, Any]]) -> tuple[str, str]:
     """The first task that failed and the last reason in its log; neither where the run was ended from outside."""
     failed = [(task.get("start_date") or "", name) for name, task in tasks.items() if task.get("state") == "failed"]
     if not failed:
@@ -104,22 +104,26 @@ def _failure(client: Client, dag: str, entry: Entry, tasks: dict[str, dict[str, 
         lines = client.log(dag, entry.run, name, max(1, tasks[name].get("try_number") or 1))
     except (NotFound, SluiceError):
         return name, "its log cannot be read"
-    return name, reason(lines)
+    return name, find_failure_reason(lines)
 
 
-def reason(lines: list[str]) -> str:
+def find_failure_reason(lines: list[str]) -> str:
     """Why a task failed, from its log: what the job said last, or the last line that says anything."""
     telling = [line.strip() for line in lines if not _MARKS.match(line)]
     own = [found.group(1) for line in telling if (found := _OWN.search(line))]
     return (own or telling or ["its log is empty"])[-1][:400]
 
 
-def _entry(told: dict[str, Any]) -> Entry:
+def _parse_dag_run(told: dict[str, Any]) -> DagRunEntry:
     started, ended = told.get("start_date"), told.get("end_date")
-    return Entry(
-        told["dag_run_id"], told["state"], _instant(started) if started else None, _instant(ended) if ended else None, told
+    return DagRunEntry(
+        told["dag_run_id"],
+        told["state"],
+        _parse_utc_instant(started) if started else None,
+        _parse_utc_instant(ended) if ended else None,
+        told,
     )
 
 
-def _instant(text: str) -> datetime:
+def _parse_utc_instant(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)

@@ -9,44 +9,50 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestration.backfill.checks import (
-    active_backfills,
-    airflow_of,
-    cancel_command,
+    backfill_cancel_command,
+    find_active_backfills,
+    find_airflow_with_dag,
     refuse_open_runs,
-    refuse_paused,
-    refuse_second,
+    refuse_paused_dag,
+    refuse_second_backfill,
 )
-from orchestration.backfill.process import refuse_second_process
-from orchestration.backfill.process import started as started_process
-from orchestration.backfill.process import stop as stop_process
-from orchestration.backfill.runs import ENDED, Entry, Run, outcome, run_of, runs_by_start, working_on
+from orchestration.backfill.process import refuse_second_process, start_backfill_process, stop_backfill_process
+from orchestration.backfill.runs import (
+    ENDED,
+    BackfillRun,
+    DagRunEntry,
+    backfill_run_outcome,
+    describe_running_task,
+    read_dag_run,
+    read_dag_runs_by_start,
+)
 from orchestration.backfill.without_airflow import replay_by_spark_submit
-from orchestration.dag_run.intervals import replayed, starting_in
+from orchestration.dag_run.intervals import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
-from orchestration.rest.client import OPEN_STATES, Client, run_path
+from orchestration.rest.client import OPEN_STATES, Client, dag_run_path
 from sluice.declare.interval import Interval
 from sluice.settings import Settings
 
 __all__ = [
-    "Asked",
-    "Run",
-    "Started",
-    "airflow_of",
-    "cancel",
-    "cancel_command",
-    "follow",
+    "BackfillRequest",
+    "BackfillRun",
+    "StartedBackfill",
+    "backfill_cancel_command",
+    "cancel_backfills",
+    "data_intervals_starting_within",
+    "find_airflow_with_dag",
+    "follow_backfill_runs",
     "replay_by_spark_submit",
-    "replayed",
-    "start_per_interval",
-    "start_range",
-    "starting_in",
+    "start_backfill_per_interval",
+    "start_replay_of_range",
+    "whole_days_replayed",
 ]
 
 POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class BackfillRequest:
     """A backfill of days. tables: empty means all. runs: the data intervals of its runs; one for a run over the whole range."""
 
     pipeline: str
@@ -56,27 +62,29 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedBackfill:
     """A backfill that goes on by itself. find: its runs as Airflow has them, by data interval. goes_on: whether more may come."""
 
     dag: str
     client: Client
     runs: tuple[Interval, ...]
-    find: Callable[[], dict[Interval, Entry]]
+    find: Callable[[], dict[Interval, DagRunEntry]]
     goes_on: Callable[[], bool]
 
 
-def start_range(client: Client, asked: Asked) -> Started:
+def start_replay_of_range(client: Client, asked: BackfillRequest) -> StartedBackfill:
     """Trigger one run that replays the whole range. Raises SluiceError where the DAG is paused or not there."""
-    refuse_paused(client, asked.pipeline)
+    refuse_paused_dag(client, asked.pipeline)
     first, last = str(asked.days.start.date()), str(asked.days.days()[-1].start.date())
     run = f"replay-{first}-{last}-{int(time.time())}"
     conf = {"mode": "replay", "from_date": first, "to_date": last, "tables": list(asked.tables)}
     client.trigger(asked.pipeline, run, conf)
-    return Started(asked.pipeline, client, asked.runs, lambda: {asked.days: run_of(client, asked.pipeline, run)}, lambda: False)
+    return StartedBackfill(
+        asked.pipeline, client, asked.runs, lambda: {asked.days: read_dag_run(client, asked.pipeline, run)}, lambda: False
+    )
 
 
-def start_per_interval(settings: Settings, client: Client, asked: Asked) -> Started:
+def start_backfill_per_interval(settings: Settings, client: Client, asked: BackfillRequest) -> StartedBackfill:
     """Have Airflow make a run of each interval, one after the other, those that ran already again; upkeep is in the last.
 
     Raises SluiceError where the runs could not start.
@@ -85,23 +93,23 @@ def start_per_interval(settings: Settings, client: Client, asked: Asked) -> Star
     conf: dict[str, Any] = {"tables": list(asked.tables), "upkeep_from": runs[-1].end.isoformat()}
     begun = datetime.now(UTC)
 
-    def find() -> dict[Interval, Entry]:
-        found = runs_by_start(client, dag, runs[0].start, runs[-1].start)
+    def find() -> dict[Interval, DagRunEntry]:
+        found = read_dag_runs_by_start(client, dag, runs[0].start, runs[-1].start)
         return {one: found[one.start] for one in runs if one.start in found}
 
     if airflow_line() == 2:
         refuse_second_process(settings, dag)
         if client.is_paused(dag):
             refuse_open_runs(dag, client.runs(dag, *OPEN_STATES))
-        process = started_process(settings, dag, runs[0].start, runs[-1].start, conf)
+        process = start_backfill_process(settings, dag, runs[0].start, runs[-1].start, conf)
 
-        def find_since() -> dict[Interval, Entry]:
+        def find_since() -> dict[Interval, DagRunEntry]:
             # Until the process takes it up, a day's earlier run is there as it was.
             return {one: entry for one, entry in find().items() if (entry.started or begun) >= begun}
 
-        return Started(dag, client, runs, find_since, lambda: process.poll() is None)
-    refuse_paused(client, dag)
-    refuse_second(client, dag)
+        return StartedBackfill(dag, client, runs, find_since, lambda: process.poll() is None)
+    refuse_paused_dag(client, dag)
+    refuse_second_backfill(client, dag)
     refuse_open_runs(dag, [entry.told for entry in find().values() if entry.state in OPEN_STATES])
     client.request(
         "POST",
@@ -115,10 +123,10 @@ def start_per_interval(settings: Settings, client: Client, asked: Asked) -> Star
             "max_active_runs": 1,
         },
     )
-    return Started(dag, client, runs, find, lambda: False)
+    return StartedBackfill(dag, client, runs, find, lambda: False)
 
 
-def follow(started: Started) -> Iterator[Run | str]:
+def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str]:
     """What becomes of the runs: a Run when one has ended, between them a line that says what goes on."""
     waiting = list(started.runs)
     while True:
@@ -130,31 +138,31 @@ def follow(started: Started) -> Iterator[Run | str]:
                 continue
             if entry is None or entry.state in ENDED or not (more or entry.is_open):
                 waiting.remove(interval)
-                yield outcome(started.client, started.dag, replayed(interval), entry)
+                yield backfill_run_outcome(started.client, started.dag, whole_days_replayed(interval), entry)
         if not waiting:
             while started.goes_on():  # of Airflow 2: it has yet to let the schedule go on
                 time.sleep(POLL_SECONDS)
             return
         done = len(started.runs) - len(waiting)
         going = next((entry for one in waiting if (entry := found.get(one)) and entry.state == "running"), None)
-        what = working_on(started.client, started.dag, going) if going else "waiting for Airflow"
+        what = describe_running_task(started.client, started.dag, going) if going else "waiting for Airflow"
         yield f"{done} of {len(started.runs)} runs done; {what} ..." if len(started.runs) > 1 else f"{what} ..."
         time.sleep(POLL_SECONDS)
 
 
-def cancel(settings: Settings, client: Client, dag: str) -> int:
+def cancel_backfills(settings: Settings, client: Client, dag: str) -> int:
     """End the DAG's backfills and replays: what waits does not start, what runs is asked to stop. Returns how many runs ended."""
-    stop_process(settings, dag)
+    stop_backfill_process(settings, dag)
     # Airflow calls a backfill active for some time after its last run. One that is cancelled then is paused as well, for ever, and a
     # run of it that is cleared later would never start.
     if any(run.get("run_type") == "backfill" for run in client.runs(dag, *OPEN_STATES)):
-        for backfill in active_backfills(client, dag):
+        for backfill in find_active_backfills(client, dag):
             client.request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(409,))
-    replays = [run for run in client.runs(dag, *OPEN_STATES) if _replays(run)]
+    replays = [run for run in client.runs(dag, *OPEN_STATES) if _is_backfill_or_replay(run)]
     for run in replays:
-        client.request("PATCH", run_path(dag, run["dag_run_id"]), {"state": "failed"})
+        client.request("PATCH", dag_run_path(dag, run["dag_run_id"]), {"state": "failed"})
     return len(replays)
 
 
-def _replays(run: dict[str, Any]) -> bool:
+def _is_backfill_or_replay(run: dict[str, Any]) -> bool:
     return run["run_type"] == "backfill" or (run.get("conf") or {}).get("mode") == "replay"

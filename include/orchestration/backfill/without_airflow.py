@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestration import stopping
-from orchestration.server.home import environment
-from orchestration.spark_submit.job_code import shipped
+from orchestration.server.home import local_airflow_environment
+from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.settings import Settings
@@ -39,14 +39,16 @@ def replay_by_spark_submit(
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
-            command = _spark_submit(settings, f"sluice-{pipeline}-{stage}")
+            command = _spark_submit_command(settings, f"sluice-{pipeline}-{stage}")
             script = settings.root / "spark_jobs" / f"{stage}.py"
-            _submit(settings, pipeline, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log")
+            _submit_job_and_wait(
+                settings, pipeline, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log"
+            )
             found: dict[str, Any] = json.loads(report.read_text())
         yield stage, time.monotonic() - began, found
 
 
-def _submit(settings: Settings, pipeline: str, run: str, command: list[str], log: Path) -> None:
+def _submit_job_and_wait(settings: Settings, pipeline: str, run: str, command: list[str], log: Path) -> None:
     told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     told |= {**settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
@@ -59,26 +61,26 @@ def _submit(settings: Settings, pipeline: str, run: str, command: list[str], log
         except KeyboardInterrupt:
             request.parent.mkdir(parents=True, exist_ok=True)
             request.touch()
-            stopping.stop_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
+            stopping.stop_process_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
             process.wait()
             raise
         finally:
             request.unlink(missing_ok=True)
     if code:
         kind = {UsageError.exit_code: UsageError, LeaseHeld.exit_code: LeaseHeld}.get(code, SluiceError)
-        raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_words(log)}")
+        raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_job_message(log)}")
 
 
-def _spark_submit(settings: Settings, name: str) -> list[str]:
+def _spark_submit_command(settings: Settings, name: str) -> list[str]:
     """spark-submit and the options that the operator gives it for the connection `spark_default`."""
     try:
-        connection = json.loads(environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
+        connection = json.loads(local_airflow_environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
     except ValueError:
         raise UsageError("AIRFLOW_CONN_SPARK_DEFAULT is no JSON object, so --local cannot tell the Spark master.") from None
     extra = connection.get("extra") or {}
     host, port = connection["host"], connection.get("port")
     master = host if not port else f"{host}:{port}" if "://" in host else f"spark://{host}:{port}"
-    code = shipped(settings)
+    code = job_code_to_ship(settings)
     return [
         *(extra.get("spark-binary", "spark-submit"), "--master", master, "--deploy-mode", "client"),
         *("--properties-file", str(settings.spark_properties), "--name", name),
@@ -86,7 +88,7 @@ def _spark_submit(settings: Settings, name: str) -> list[str]:
     ]
 
 
-def _last_words(log: Path) -> str:
+def _last_job_message(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     own = [line.removeprefix("sluice ") for line in lines if line.startswith("sluice")]
     return (own or lines or ["it wrote nothing"])[-1]

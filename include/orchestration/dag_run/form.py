@@ -20,7 +20,7 @@ MODES = {
 }
 
 
-def trigger_form() -> dict[str, Param]:
+def trigger_form_fields() -> dict[str, Param]:
     """The fields by name. What one field asks of another is checked by `RunRequest`, since a schema of one field cannot."""
     day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
     return {

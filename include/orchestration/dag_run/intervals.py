@@ -13,7 +13,7 @@ from sluice.errors import UsageError
 _DAY = timedelta(days=1)
 
 
-def starting_in(schedule: str, days: Interval) -> list[Interval]:
+def data_intervals_starting_within(schedule: str, days: Interval) -> list[Interval]:
     """The data intervals that start within these days, oldest first: those that Airflow's backfill makes runs for.
 
     Raises UsageError where the schedule is no cron expression.
@@ -28,7 +28,7 @@ def starting_in(schedule: str, days: Interval) -> list[Interval]:
     return [Interval(a, b) for a, b in pairwise(borders)]
 
 
-def replayed(interval: Interval) -> Interval:
+def whole_days_replayed(interval: Interval) -> Interval:
     """What a backfill run of this data interval replays: whole days, where the schedule leaves a day or more between its runs.
 
     The run of a schedule "0 2 * * *" for [the 3rd 02:00, the 4th 02:00) is that of the 3rd. So a backfill of some days takes these

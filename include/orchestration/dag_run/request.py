@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from orchestration.dag_run.intervals import replayed
+from orchestration.dag_run.intervals import whole_days_replayed
 from orchestration.dag_run.stages import VERIFY_ALL
-from sluice.declare.interval import Interval, instant
+from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,16 +37,21 @@ class RunRequest:
 
         Raises UsageError where the form contradicts itself.
         """
-        kind = run_type(context)
+        kind = dag_run_type(context)
         if kind == "backfill":  # of a scheduled run that is processed again, too
             params = context["params"]
-            return cls("replay", replayed(_data_interval(context)), tuple(params["tables"] or ()), _verify_all(params))
+            return cls(
+                "replay",
+                whole_days_replayed(_read_data_interval(context)),
+                tuple(params["tables"] or ()),
+                _asks_to_verify_all(params),
+            )
         if kind in WITHOUT_FORM:
-            return cls("increment", _data_interval(context) if kind == "scheduled" else None)
-        return replace(_of_form(context["params"]), verify_all=_verify_all(context["params"]))
+            return cls("increment", _read_data_interval(context) if kind == "scheduled" else None)
+        return replace(_read_trigger_form(context["params"]), verify_all=_asks_to_verify_all(context["params"]))
 
 
-def run_type(context: Context) -> str:
+def dag_run_type(context: Context) -> str:
     """The run's type as a word."""
     found: Any = context["dag_run"].run_type
     return str(getattr(found, "value", found))  # Airflow 2 gives the text, 3 an enumeration
@@ -54,30 +59,30 @@ def run_type(context: Context) -> str:
 
 def run_identity(context: Context) -> str:
     """How jobs, ledgers and alerts name this DAG run."""
-    return named(context["dag_run"].dag_id, context["dag_run"].run_id)
+    return dag_run_name(context["dag_run"].dag_id, context["dag_run"].run_id)
 
 
-def named(dag: str, run: str) -> str:
+def dag_run_name(dag: str, run: str) -> str:
     """A DAG run's name: a hash, since a run id may hold text that a user typed."""
     return "af-" + hashlib.md5(f"{dag}{run}".encode(), usedforsecurity=False).hexdigest()[:12]
 
 
-def upkeep_postponed(context: Context) -> str | None:
+def reason_to_postpone_upkeep(context: Context) -> str | None:
     """Why this run leaves optimize, vacuum and verify to another; None where it does them.
 
     Of a backfill's many runs only those do whose interval ends at `upkeep_from` or later. Raises UsageError.
     """
-    if run_type(context) != "backfill":
+    if dag_run_type(context) != "backfill":
         return None
     since = context["params"].get("upkeep_from")
     if not since:
         return "A backfill leaves this to the next scheduled run."
-    if _data_interval(context).end < instant(since, "upkeep_from"):
+    if _read_data_interval(context).end < parse_instant(since, "upkeep_from"):
         return f"A backfill does this once, in the run whose interval ends at {since}."
     return None
 
 
-def _data_interval(context: Context) -> Interval:
+def _read_data_interval(context: Context) -> Interval:
     # Asked only of runs that have one: a manual run of Airflow 3 has none.
     start, end = context["data_interval_start"], context["data_interval_end"]
     if start is None or end is None:
@@ -85,11 +90,11 @@ def _data_interval(context: Context) -> Interval:
     return Interval(start.astimezone(UTC), end.astimezone(UTC))
 
 
-def _verify_all(form: Any) -> bool:
+def _asks_to_verify_all(form: Any) -> bool:
     return bool(form.get("verify") == VERIFY_ALL)  # runs of before the field have none
 
 
-def _of_form(form: Any) -> RunRequest:
+def _read_trigger_form(form: Any) -> RunRequest:
     mode, tables = form["mode"], tuple(form["tables"] or ())
     start, end = form["from_date"], form["to_date"]
     if mode == "replay":

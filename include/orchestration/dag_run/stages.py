@@ -39,7 +39,7 @@ VERIFY = Stage(
 )
 
 
-def layers_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+def layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """The stages that bring the pipeline's own layers up to date, in order."""
     described = {stage.name: stage for stage in _LAYERS}
     return [
@@ -48,9 +48,9 @@ def layers_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     ]
 
 
-def stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+def all_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """All of a pipeline's stages, in order."""
-    return [*layers_of_pipeline(pipeline), DELETIONS, *UPKEEP, VERIFY]
+    return [*layer_stages_of_pipeline(pipeline), DELETIONS, *UPKEEP, VERIFY]
 
 
 VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"

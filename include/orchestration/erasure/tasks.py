@@ -10,11 +10,11 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSki
 
 from orchestration import alerts
 from orchestration.dag_run.request import RunRequest
-from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, who_asks
+from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
 from orchestration.ui.links import SparkLog
 from sluice.errors import UsageError
 from sluice.runs import due
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -42,16 +42,16 @@ class DueOperator(BaseOperator):
         """Look at the requests' files."""
         settings, now = Settings.current(), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
-        standings = due.of(settings, self.pipeline)
+        standings = due.read_request_standings(settings, self.pipeline)
         if asked:
-            _refuse_unknown(settings, asked)
+            _refuse_unknown_request_ids(settings, asked)
         for one in standings:
             if one.open and one.due_at is not None and one.due_at - now <= due.ALERTED_BEFORE:
-                alerts.erasure_open(self.pipeline, one.request, one.state, one.due_at, now)
-        found = due.at(standings, now, asked)
+                alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.due_at, now)
+        found = due.find_due_requests(standings, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
-        by_data = not asked and due.asked_by_data(settings, self.pipeline)
+        by_data = not asked and due.may_hold_unseen_requests(settings, self.pipeline)
         if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
         return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
@@ -85,12 +85,21 @@ class EraseOperator(SluiceSparkSubmitOperator):
 
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
         approved = ["--approved"] if self.which == UNAPPROVED else []
-        return ["--pipeline", self.pipeline, "--requests", ",".join(self._requests), *approved, *who_asks(context, report)]
+        return [
+            "--pipeline",
+            self.pipeline,
+            "--requests",
+            ",".join(self._requests),
+            *approved,
+            *run_identity_arguments(context, report),
+        ]
 
 
-def _refuse_unknown(settings: Settings, asked: frozenset[str]) -> None:
+def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> None:
     """Every pipeline's task looks for the ids in all pipelines: none of them would miss one that is nobody's."""
     try:
-        due.known([one for name in pipeline_names(settings) for one in due.of(settings, name)], asked)
+        due.check_requests_exist(
+            [one for name in list_pipeline_names(settings) for one in due.read_request_standings(settings, name)], asked
+        )
     except UsageError as error:
         raise AirflowFailException(str(error)) from None

@@ -105,16 +105,16 @@ class Client(ABC):
         """Fail the runs that an Airflow left open which is gone; new ones would queue behind them."""
         runs = self.runs(dag, *OPEN_STATES)
         for run in runs:
-            self.request("PATCH", run_path(dag, run["dag_run_id"]), {"state": "failed"})
+            self.request("PATCH", dag_run_path(dag, run["dag_run_id"]), {"state": "failed"})
         return len(runs)
 
     def run_state(self, dag: str, run: str) -> str:
         """queued, running, success or failed."""
-        return cast(str, self.request("GET", run_path(dag, run))["state"])
+        return cast(str, self.request("GET", dag_run_path(dag, run))["state"])
 
     def tasks(self, dag: str, run: str) -> dict[str, dict[str, Any]]:
         """The run's task instances by task, as the API gives them: state, try_number, duration, ..."""
-        instances = self.request("GET", f"{run_path(dag, run)}/taskInstances?limit={PAGE}")["task_instances"]
+        instances = self.request("GET", f"{dag_run_path(dag, run)}/taskInstances?limit={PAGE}")["task_instances"]
         return {instance["task_id"]: instance for instance in instances}
 
     def request(
@@ -139,7 +139,7 @@ class Client(ABC):
                     return {}
                 expired = error.code == 401 and attempt == 1 and self._renew()
                 if not expired and (error.code < 500 or attempt == ATTEMPTS):
-                    raise _refusal(method, path, error) from None
+                    raise _refusal_error(method, path, error) from None
             except (OSError, http.client.HTTPException):
                 if attempt == ATTEMPTS:
                     raise SluiceError(f"Airflow's API at {self.address} does not answer.") from None
@@ -165,12 +165,12 @@ class Client(ABC):
         return content if media == "text/plain" else json.loads(content or "{}")
 
 
-def run_path(dag: str, run: str) -> str:
+def dag_run_path(dag: str, run: str) -> str:
     """The path of a run; a run id may hold any character."""
     return f"/dags/{dag}/dagRuns/{urllib.parse.quote(run, safe='')}"
 
 
-def _refusal(method: str, path: str, error: urllib.error.HTTPError) -> SluiceError:
+def _refusal_error(method: str, path: str, error: urllib.error.HTTPError) -> SluiceError:
     try:
         detail = json.load(error).get("detail", "")
     except ValueError:

@@ -9,13 +9,13 @@ import re
 from typing import Any, cast
 
 from orchestration.line import airflow_line
-from orchestration.rest.client import Client, NotFound, run_path
+from orchestration.rest.client import Client, NotFound, dag_run_path
 from sluice.errors import SluiceError
 
 _TIME_AND_PLACE = re.compile(r"^(\[\S+\] \{\S+:\d+\})? [A-Z]+ - ")
 
 
-def client_of_this_line(address: str, user: str, password: str) -> Client:
+def make_airflow_client(address: str, user: str, password: str) -> Client:
     """A client that speaks as the installed Airflow does."""
     kind = ClientOfAirflow2 if airflow_line() == 2 else ClientOfAirflow3
     return kind(address, user, password)
@@ -33,7 +33,7 @@ class ClientOfAirflow3(Client):
 
     def is_healthy(self) -> bool:
         """Whether API server, scheduler and DAG processor all say so."""
-        return _healthy(self, "/api/v2/monitor/health", ("metadatabase", "scheduler", "dag_processor"))
+        return _are_airflow_parts_healthy(self, "/api/v2/monitor/health", ("metadatabase", "scheduler", "dag_processor"))
 
     def trigger(self, dag: str, run: str, conf: dict[str, Any]) -> None:
         """Start a run without a logical date. Sent twice, it starts once."""
@@ -43,7 +43,7 @@ class ClientOfAirflow3(Client):
     def result(self, dag: str, run: str, task: str) -> dict[str, Any] | None:
         """What the task returned: the report of its job."""
         try:
-            entry = self.request("GET", f"{run_path(dag, run)}/taskInstances/{task}/xcomEntries/return_value")
+            entry = self.request("GET", f"{dag_run_path(dag, run)}/taskInstances/{task}/xcomEntries/return_value")
         except NotFound:
             return None
         value = entry["value"]
@@ -51,7 +51,7 @@ class ClientOfAirflow3(Client):
 
     def log(self, dag: str, run: str, task: str, attempt: int) -> list[str]:
         """The lines of a task's log."""
-        path = f"{run_path(dag, run)}/taskInstances/{task}/logs/{attempt}?full_content=true"
+        path = f"{dag_run_path(dag, run)}/taskInstances/{task}/logs/{attempt}?full_content=true"
         content = self.request("GET", path)["content"]
         if isinstance(content, str):
             return content.splitlines()
@@ -64,7 +64,7 @@ class ClientOfAirflow3(Client):
 
     def fail_task(self, dag: str, run: str, task: str) -> None:
         """Mark a task as failed; where it runs it is killed."""
-        self.request("PATCH", f"{run_path(dag, run)}/taskInstances/{task}", {"new_state": "failed"})
+        self.request("PATCH", f"{dag_run_path(dag, run)}/taskInstances/{task}", {"new_state": "failed"})
 
     def _authorization(self) -> str:
         if self._token is None:
@@ -85,7 +85,7 @@ class ClientOfAirflow2(Client):
 
     def is_healthy(self) -> bool:
         """Whether webserver and scheduler say so; the scheduler parses the DAGs."""
-        return _healthy(self, "/api/v1/health", ("metadatabase", "scheduler"))
+        return _are_airflow_parts_healthy(self, "/api/v1/health", ("metadatabase", "scheduler"))
 
     def trigger(self, dag: str, run: str, conf: dict[str, Any]) -> None:
         """Start a run, whose logical date is now. Sent twice, it starts once."""
@@ -93,7 +93,7 @@ class ClientOfAirflow2(Client):
 
     def result(self, dag: str, run: str, task: str) -> dict[str, Any] | None:
         """What the task returned: the report of its job."""
-        path = f"{run_path(dag, run)}/taskInstances/{task}/xcomEntries/return_value?stringify=false"
+        path = f"{dag_run_path(dag, run)}/taskInstances/{task}/xcomEntries/return_value?stringify=false"
         try:
             return cast(dict[str, Any], self.request("GET", path)["value"])
         except NotFound:
@@ -101,7 +101,7 @@ class ClientOfAirflow2(Client):
 
     def log(self, dag: str, run: str, task: str, attempt: int) -> list[str]:
         """The lines of a task's log, without the time and place that Airflow 2 writes before each."""
-        path = f"{run_path(dag, run)}/taskInstances/{task}/logs/{attempt}?full_content=true"
+        path = f"{dag_run_path(dag, run)}/taskInstances/{task}/logs/{attempt}?full_content=true"
         lines = cast(str, self.request("GET", path, media="text/plain")).splitlines()
         return [_TIME_AND_PLACE.sub("", line) for line in lines]
 
@@ -112,7 +112,7 @@ class ClientOfAirflow2(Client):
 
     def fail_task(self, dag: str, run: str, task: str) -> None:
         """Mark a task as failed; where it runs it is killed."""
-        path = f"{run_path(dag, run)}/taskInstances/{task}"
+        path = f"{dag_run_path(dag, run)}/taskInstances/{task}"
         self.request("PATCH", path, {"dry_run": False, "new_state": "failed"})
 
     def _authorization(self) -> str:
@@ -123,7 +123,7 @@ class ClientOfAirflow2(Client):
         return False
 
 
-def _healthy(client: Client, path: str, parts: tuple[str, ...]) -> bool:
+def _are_airflow_parts_healthy(client: Client, path: str, parts: tuple[str, ...]) -> bool:
     try:
         health = client.send("GET", path)
     except (SluiceError, OSError, ValueError, http.client.HTTPException):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
-from orchestration.rest.versions import ClientOfAirflow3, client_of_this_line
+from orchestration.rest.versions import ClientOfAirflow3, make_airflow_client
 from orchestration.server.home import LOGIN
 from sluice.errors import UsageError
 from sluice.secret_files import read_secret_file
@@ -24,7 +24,7 @@ _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 _PASSWORDS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 
 
-def deployed_address() -> str | None:
+def deployed_airflow_address() -> str | None:
     """Where the deployment's Airflow is; None where a local one is meant. Raises UsageError for what is no address."""
     said = os.environ.get(ADDRESS, "").strip().rstrip("/")
     if said and urllib.parse.urlsplit(said).scheme not in ("http", "https"):
@@ -32,22 +32,22 @@ def deployed_address() -> str | None:
     return said or None
 
 
-def deployed_client(address: str) -> Client:
+def deployed_airflow_client(address: str) -> Client:
     """A client of the deployment's Airflow. Raises UsageError where nothing says who asks."""
     file = os.environ.get(TOKEN)
     if file:
         if airflow_line() == 2:
             raise UsageError(f"{TOKEN} is for Airflow 3; Airflow 2 knows no tokens.")
-        return ClientOfAirflow3(address, LOGIN, "", token=_content(TOKEN, Path(file)).decode().strip())
+        return ClientOfAirflow3(address, LOGIN, "", token=_read_secret_of_variable(TOKEN, Path(file)).decode().strip())
     passwords = os.environ.get(_PASSWORDS)
     if not passwords:
         raise UsageError(
             f"{ADDRESS} says where Airflow is, and nothing says who asks. Set {TOKEN} to a file, mode 0600, with a token of its REST API."
         )
-    return client_of_this_line(address, LOGIN, str(json.loads(_content(_PASSWORDS, Path(passwords)))[LOGIN]))
+    return make_airflow_client(address, LOGIN, str(json.loads(_read_secret_of_variable(_PASSWORDS, Path(passwords)))[LOGIN]))
 
 
-def command_environment() -> dict[str, str]:
+def deployed_command_environment() -> dict[str, str]:
     """The environment of the deployment's own command line: this process's, as it is.
 
     Raises UsageError where it does not say which database: Airflow would make one of its own, which nobody else uses.
@@ -60,7 +60,7 @@ def command_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def _content(variable: str, path: Path) -> bytes:
+def _read_secret_of_variable(variable: str, path: Path) -> bytes:
     try:
         return read_secret_file(path)
     except FileNotFoundError:

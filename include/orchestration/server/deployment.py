@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, pool_name
-from orchestration.server.preparation import pool
+from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, airflow_pool_name
+from orchestration.server.preparation import airflow_pool_definition
 from sluice.errors import SluiceError, UsageError
 from sluice.private_folder import make_private_folder
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 SECRETS = {
     "POSTGRES_PASSWORD": 24,
@@ -31,7 +31,7 @@ SECRETS = {
 _GUESSABLE = re.compile(r"^(.)\1*$|change.?me|password|secret|example|your[-_ ]", re.IGNORECASE)
 
 
-def make_ready(settings: Settings) -> None:
+def make_deployment_ready(settings: Settings) -> None:
     """Make the deployment of this process's AIRFLOW__ variables ready. Raises UsageError for a weak secret, SluiceError."""
     for name, least in SECRETS.items():
         value = os.environ.get(name, "")
@@ -39,18 +39,22 @@ def make_ready(settings: Settings) -> None:
             raise UsageError(
                 f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
             )
-    make_folders(settings)
-    _write_password(Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"])
-    _airflow("db", "migrate")
+    make_environment_folders(settings)
+    _write_admin_password(
+        Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"]
+    )
+    _run_deployment_command("db", "migrate")
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         pools, connections = Path(folder) / "pools.json", Path(folder) / "connections.json"
-        pools.write_text(json.dumps({pool_name(name): pool(name) for name in pipeline_names(settings)}))
+        pools.write_text(
+            json.dumps({airflow_pool_name(name): airflow_pool_definition(name) for name in list_pipeline_names(settings)})
+        )
         connections.write_text(json.dumps({"spark_default": {**SPARK_CONNECTION, "host": settings.spark_master}}))
-        _airflow("pools", "import", str(pools))
-        _airflow("connections", "import", "--overwrite", str(connections))
+        _run_deployment_command("pools", "import", str(pools))
+        _run_deployment_command("connections", "import", "--overwrite", str(connections))
 
 
-def make_folders(settings: Settings) -> None:
+def make_environment_folders(settings: Settings) -> None:
     """Make the places of an environment, which services mount one by one; what is personal or secret for this user alone."""
     for place in (Path(settings.lake), settings.landing, settings.released, settings.truth):
         place.mkdir(parents=True, exist_ok=True)
@@ -58,14 +62,14 @@ def make_folders(settings: Settings) -> None:
         make_private_folder(place)
 
 
-def _write_password(path: Path, password: str) -> None:
+def _write_admin_password(path: Path, password: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump({LOGIN: password}, file)
     partial.replace(path)
 
 
-def _airflow(*arguments: str) -> None:
+def _run_deployment_command(*arguments: str) -> None:
     done = subprocess.run(airflow_command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-10:])
@@ -75,7 +79,7 @@ def _airflow(*arguments: str) -> None:
 
 if __name__ == "__main__":
     try:
-        make_ready(Settings.current())
+        make_deployment_ready(Settings.current())
     except SluiceError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

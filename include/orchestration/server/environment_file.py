@@ -16,7 +16,7 @@ HEADER = """# The secrets of docker-compose.yaml, made by `make env`. Keep this 
 """
 
 
-def generated() -> dict[str, str]:
+def generate_deployment_secrets() -> dict[str, str]:
     """New secrets, by the name of their variable."""
     return {
         "POSTGRES_PASSWORD": secrets.token_urlsafe(24),
@@ -27,9 +27,9 @@ def generated() -> dict[str, str]:
     }
 
 
-def write(path: Path) -> None:
+def write_environment_file(path: Path) -> None:
     """Write the file for its owner alone. Raises FileExistsError where one is: nothing is overwritten."""
-    lines = [f"{name}={value}" for name, value in generated().items()]
+    lines = [f"{name}={value}" for name, value in generate_deployment_secrets().items()]
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(HEADER + "\n".join(lines) + "\n")
 
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     """Returns 0, or 2 where the file is there already or cannot be made."""
     path = Path(arguments[0] if arguments else ".env")
     try:
-        write(path)
+        write_environment_file(path)
     except FileExistsError:
         print(f"{path} is there already and is kept. To make new secrets, move it away (and see what it says).", file=sys.stderr)
         return 2

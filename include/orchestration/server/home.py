@@ -34,24 +34,24 @@ SPARK_CONNECTION = {
 }
 
 
-def pool_name(pipeline: str) -> str:
+def airflow_pool_name(pipeline: str) -> str:
     """The pool whose one slot a pipeline's tasks share."""
     return f"sluice_{pipeline}"
 
 
-def home(settings: Settings) -> Path:
+def local_airflow_home(settings: Settings) -> Path:
     """AIRFLOW_HOME of this checkout; each line of Airflow has one of its own."""
     return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
 
 
-def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
+def local_airflow_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
     """What every process of the local Airflow is told. Makes the secrets where there are none yet.
 
     idle_schedule: the scheduler makes no scheduled runs; runs that somebody triggers go.
     """
-    folder = home(settings)
-    kept = _secrets(folder)
-    of_the_line = _airflow_2 if airflow_line() == 2 else _airflow_3
+    folder = local_airflow_home(settings)
+    kept = _load_or_make_secrets(folder)
+    of_the_line = _airflow_2_settings if airflow_line() == 2 else _airflow_3_settings
     return {
         **settings.spark_environment(),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
@@ -75,14 +75,14 @@ def environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: 
     }
 
 
-def _airflow_3(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+def _airflow_3_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
     return {
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{address(port)}/execution/",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{local_airflow_address(port)}/execution/",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{LOGIN}:admin",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
         "AIRFLOW__API__HOST": LOOPBACK,
         "AIRFLOW__API__PORT": str(port),
-        "AIRFLOW__API__BASE_URL": address(port),
+        "AIRFLOW__API__BASE_URL": local_airflow_address(port),
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": kept["secret_key"],
         "AIRFLOW__API_AUTH__JWT_SECRET": kept["jwt_secret"],
@@ -92,7 +92,7 @@ def _airflow_3(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _airflow_2(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
+def _airflow_2_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
     return {
         # The one executor that Airflow 2 runs on SQLite: one task at a time, in the scheduler's process.
         "AIRFLOW__CORE__EXECUTOR": "SequentialExecutor",
@@ -102,7 +102,7 @@ def _airflow_2(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "10",
         "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": LOOPBACK,
         "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
-        "AIRFLOW__WEBSERVER__BASE_URL": address(port),
+        "AIRFLOW__WEBSERVER__BASE_URL": local_airflow_address(port),
         "AIRFLOW__WEBSERVER__WORKERS": "1",
         "AIRFLOW__WEBSERVER__SECRET_KEY": kept["secret_key"],
         # Where Airflow keeps what its UI is configured with; the file is made with the defaults, which let nobody in.
@@ -110,20 +110,22 @@ def _airflow_2(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
     }
 
 
-def address(port: int) -> str:
+def local_airflow_address(port: int) -> str:
     """Where UI and API are."""
     return f"http://{LOOPBACK}:{port}"
 
 
-def process_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
+def local_airflow_process_environment(
+    settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False
+) -> dict[str, str]:
     """This process's environment with the local Airflow's settings, without those of any other Airflow but PASSED_ON."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__") or name in PASSED_ON}
-    return others | environment(settings, port=port, idle_schedule=idle_schedule)
+    return others | local_airflow_environment(settings, port=port, idle_schedule=idle_schedule)
 
 
-def password(settings: Settings) -> str:
+def local_airflow_password(settings: Settings) -> str:
     """The password of the user `admin`."""
-    return _secrets(home(settings))["password"]
+    return _load_or_make_secrets(local_airflow_home(settings))["password"]
 
 
 def airflow_command(*arguments: str) -> list[str]:
@@ -131,7 +133,7 @@ def airflow_command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).parent / "airflow"), *arguments]
 
 
-def _secrets(folder: Path) -> dict[str, str]:
+def _load_or_make_secrets(folder: Path) -> dict[str, str]:
     """The generated secrets, made at the first call; every file is readable by its owner only."""
     path = folder / "secrets.json"
     if not path.exists():
@@ -143,13 +145,13 @@ def _secrets(folder: Path) -> dict[str, str]:
             "jwt_secret": secrets.token_urlsafe(64),
             "password": secrets.token_urlsafe(12),
         }
-        _write_private(folder / "passwords.json", {LOGIN: kept["password"]})
-        _write_private(path, kept)
+        _write_private_json(folder / "passwords.json", {LOGIN: kept["password"]})
+        _write_private_json(path, kept)
     loaded: dict[str, str] = json.loads(path.read_text())
     return loaded
 
 
-def _write_private(path: Path, content: dict[str, str]) -> None:
+def _write_private_json(path: Path, content: dict[str, str]) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(content, file)

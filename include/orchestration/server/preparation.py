@@ -8,34 +8,41 @@ import json
 import subprocess
 
 from orchestration.line import airflow_line, airflow_version
-from orchestration.server.home import LOGIN, airflow_command, home, password, pool_name, process_environment
+from orchestration.server.home import (
+    LOGIN,
+    airflow_command,
+    airflow_pool_name,
+    local_airflow_home,
+    local_airflow_password,
+    local_airflow_process_environment,
+)
 from sluice.errors import SluiceError
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 
-def prepare(settings: Settings) -> None:
+def prepare_local_airflow(settings: Settings) -> None:
     """Make the home ready. Does nothing where that is done.
 
     Raises SluiceError with Airflow's last words.
     """
-    folder = home(settings)
-    secret = password(settings)
-    pools = {pool_name(name): pool(name) for name in pipeline_names(settings)}
-    state = {"airflow": airflow_version(), "folder": str(folder), "pools": pools, "login": _digest(secret)}
+    folder = local_airflow_home(settings)
+    secret = local_airflow_password(settings)
+    pools = {airflow_pool_name(name): airflow_pool_definition(name) for name in list_pipeline_names(settings)}
+    state = {"airflow": airflow_version(), "folder": str(folder), "pools": pools, "login": _sha256_digest(secret)}
     stamp = folder / "prepared.json"
     if stamp.exists() and (folder / "airflow.db").exists() and json.loads(stamp.read_text()) == state:
         return
     pools_file = folder / "pools.json"
     pools_file.write_text(json.dumps(pools, indent=2))
     new = not (folder / "airflow.db").exists()
-    _airflow(settings, "db", "migrate")
-    _airflow(settings, "pools", "import", str(pools_file))
+    _run_local_airflow_command(settings, "db", "migrate")
+    _run_local_airflow_command(settings, "pools", "import", str(pools_file))
     if airflow_line() == 2:  # Airflow 3 reads passwords.json
-        _make_user(settings, secret, new)
+        _make_admin_user(settings, secret, new)
     stamp.write_text(json.dumps(state, indent=2))
 
 
-def pool(pipeline: str) -> dict[str, object]:
+def airflow_pool_definition(pipeline: str) -> dict[str, object]:
     """A pipeline's pool, as `airflow pools import` reads it."""
     return {
         "slots": 1,
@@ -44,19 +51,21 @@ def pool(pipeline: str) -> dict[str, object]:
     }
 
 
-def _make_user(settings: Settings, secret: str, new: bool) -> None:
+def _make_admin_user(settings: Settings, secret: str, new: bool) -> None:
     """The password goes in as typed at a prompt: arguments can be read by everybody on the machine."""
     if not new:  # to create a user that is there changes nothing, and `users reset-password` fails in 2.11.2
         with contextlib.suppress(SluiceError):
-            _airflow(settings, "users", "delete", "--username", LOGIN)
+            _run_local_airflow_command(settings, "users", "delete", "--username", LOGIN)
     person = ("--firstname", "Local", "--lastname", "Admin", "--email", f"{LOGIN}@localhost")
-    _airflow(settings, "users", "create", "--username", LOGIN, "--role", "Admin", *person, typed=f"{secret}\n{secret}\n")
+    _run_local_airflow_command(
+        settings, "users", "create", "--username", LOGIN, "--role", "Admin", *person, typed=f"{secret}\n{secret}\n"
+    )
 
 
-def _airflow(settings: Settings, *arguments: str, typed: str = "") -> None:
+def _run_local_airflow_command(settings: Settings, *arguments: str, typed: str = "") -> None:
     done = subprocess.run(
         airflow_command(*arguments),
-        env=process_environment(settings),
+        env=local_airflow_process_environment(settings),
         input=typed,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -69,5 +78,5 @@ def _airflow(settings: Settings, *arguments: str, typed: str = "") -> None:
         raise SluiceError(f"'airflow {arguments[0]}' failed with exit code {done.returncode}:\n{tail}")
 
 
-def _digest(text: str) -> str:
+def _sha256_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()

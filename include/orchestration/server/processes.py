@@ -16,10 +16,18 @@ from types import TracebackType
 from typing import Self
 
 from orchestration.rest.client import Client
-from orchestration.rest.versions import client_of_this_line
-from orchestration.server.home import DEFAULT_PORT, LOGIN, LOOPBACK, address, home, password, process_environment
-from orchestration.server.preparation import prepare
-from orchestration.server.supervisor import session_members, signal_session
+from orchestration.rest.versions import make_airflow_client
+from orchestration.server.home import (
+    DEFAULT_PORT,
+    LOGIN,
+    LOOPBACK,
+    local_airflow_address,
+    local_airflow_home,
+    local_airflow_password,
+    local_airflow_process_environment,
+)
+from orchestration.server.preparation import prepare_local_airflow
+from orchestration.server.supervisor import find_session_members, signal_session
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -46,12 +54,12 @@ class LocalAirflow:
 
         Raises UsageError where one runs already, SluiceError where it does not start.
         """
-        running = running_instance(self._settings)
+        running = find_running_airflow(self._settings)
         if running:
-            raise UsageError(f"Airflow runs already at {address(running[1])}. Stop it first: sluice down")
-        prepare(self._settings)
-        port = free_port(os.environ.get("SLUICE_AIRFLOW_PORT", ""))
-        folder = home(self._settings)
+            raise UsageError(f"Airflow runs already at {local_airflow_address(running[1])}. Stop it first: sluice down")
+        prepare_local_airflow(self._settings)
+        port = choose_airflow_port(os.environ.get("SLUICE_AIRFLOW_PORT", ""))
+        folder = local_airflow_home(self._settings)
         command = [
             sys.executable,
             "-m",
@@ -64,13 +72,13 @@ class LocalAirflow:
         with (folder / "supervisor.log").open("wb") as log:
             self._supervisor = subprocess.Popen(
                 command + (["--with-parent"] if self._with_parent else []),
-                env=process_environment(self._settings, port=port, idle_schedule=self._idle_schedule),
+                env=local_airflow_process_environment(self._settings, port=port, idle_schedule=self._idle_schedule),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.client = client(self._settings, port)
+        self.client = local_airflow_client(self._settings, port)
         try:
             self._wait_until_healthy()
         except BaseException:
@@ -107,7 +115,7 @@ class LocalAirflow:
             time.sleep(0.3)
 
     def _last_words(self) -> str:
-        logs = home(self._settings) / "logs"
+        logs = local_airflow_home(self._settings) / "logs"
         lines = [
             f"  {path.stem}: {line}"
             for path in sorted(logs.glob("*.log"))
@@ -116,16 +124,16 @@ class LocalAirflow:
         return "\n".join([*lines, f"All of it: {logs}"])
 
 
-def client(settings: Settings, port: int) -> Client:
+def local_airflow_client(settings: Settings, port: int) -> Client:
     """A client of the local Airflow, logged in as its one user."""
-    return client_of_this_line(address(port), LOGIN, password(settings))
+    return make_airflow_client(local_airflow_address(port), LOGIN, local_airflow_password(settings))
 
 
-def running_instance(settings: Settings) -> tuple[int, int] | None:
+def find_running_airflow(settings: Settings) -> tuple[int, int] | None:
     """Process id and port of the supervisor that runs in this home, or None. The lock decides."""
-    folder = home(settings)
+    folder = local_airflow_home(settings)
     for _ in range(50):  # it says who it is just after it has locked, and no more just before it unlocks
-        if not _is_locked(folder / "supervisor.lock"):
+        if not _is_file_locked(folder / "supervisor.lock"):
             return None
         with contextlib.suppress(FileNotFoundError):
             holder = json.loads((folder / "supervisor.json").read_text())
@@ -134,7 +142,7 @@ def running_instance(settings: Settings) -> tuple[int, int] | None:
     raise SluiceError(f"Airflow's home {folder} is locked, but nobody says by whom.")
 
 
-def _is_locked(path: Path) -> bool:
+def _is_file_locked(path: Path) -> bool:
     try:
         with path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,24 +153,24 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def stop_running(settings: Settings) -> bool:
+def stop_running_airflow(settings: Settings) -> bool:
     """Stop the Airflow that runs in this home, whoever started it. False where none runs."""
-    running = running_instance(settings)
+    running = find_running_airflow(settings)
     if running is None:
         return False
     pid = running[0]
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
-    while running_instance(settings) and time.monotonic() < deadline:
+    while find_running_airflow(settings) and time.monotonic() < deadline:
         time.sleep(0.2)
-    if running_instance(settings):
+    if find_running_airflow(settings):
         os.kill(pid, signal.SIGKILL)
-    if session_members(pid):
+    if find_session_members(pid):
         signal_session(pid, signal.SIGKILL)
     return True
 
 
-def free_port(wanted: str) -> int:
+def choose_airflow_port(wanted: str) -> int:
     """The port that SLUICE_AIRFLOW_PORT wants; where it says nothing 8080, or any free one. Raises UsageError."""
     if wanted and not (wanted.isdecimal() and 0 < int(wanted) < 65536):
         raise UsageError("SLUICE_AIRFLOW_PORT is no port; expected a number from 1 to 65535.")

@@ -70,10 +70,10 @@ class OneWriter:
             async with asyncio.timeout(self._body_seconds):
                 body = await self._whole_body(receive)
         except TimeoutError:
-            await _refuse(send, 408, f"The body did not come within {self._body_seconds:g} seconds.")
+            await _send_refusal(send, 408, f"The body did not come within {self._body_seconds:g} seconds.")
             return
         except ValueError:
-            await _refuse(send, 413, f"The body has more than {self._largest} bytes.")
+            await _send_refusal(send, 413, f"The body has more than {self._largest} bytes.")
             return
         if body is None:
             return
@@ -83,7 +83,7 @@ class OneWriter:
             answer.append(message)
 
         async with self._turn:
-            await self._app(scope, _repeated(body, receive), keep)
+            await self._app(scope, _replay_received_body(body, receive), keep)
         for message in answer:
             await send(message)
 
@@ -101,7 +101,7 @@ class OneWriter:
                 return bytes(body)
 
 
-def _repeated(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
+def _replay_received_body(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
     """A body that was received, to be received once more; then what follows it."""
     waiting: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -111,17 +111,17 @@ def _repeated(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
     return next_message
 
 
-async def _refuse(send: Any, status: int, why: str) -> None:
+async def _send_refusal(send: Any, status: int, why: str) -> None:
     """Answer without asking Airflow. The connection ends, since what comes on it may be more of the body."""
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{why}\n".encode()})
 
 
-def is_used() -> bool:
+def is_sqlite_used() -> bool:
     """Whether this process's Airflow keeps its database in SQLite; somebody may have chosen another one."""
     return os.environ.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "").startswith("sqlite:")
 
 
-CONNECT_ARGS: dict[str, Any] = {"factory": Connection, "timeout": SECONDS} if is_used() else {}
+CONNECT_ARGS: dict[str, Any] = {"factory": Connection, "timeout": SECONDS} if is_sqlite_used() else {}
 """What the driver is given beside the file."""

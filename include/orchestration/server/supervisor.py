@@ -40,8 +40,8 @@ def main() -> None:
     parent = os.getppid()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # or `finally` would never run
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    with single_instance(options.home, options.port), contextlib.ExitStack() as files:
-        parts = start_parts(options.home, options.port, files)
+    with hold_supervisor_lock(options.home, options.port), contextlib.ExitStack() as files:
+        parts = start_airflow_parts(options.home, options.port, files)
         try:
             while all(part.poll() is None for part in parts):
                 if options.with_parent and os.getppid() != parent:
@@ -50,11 +50,11 @@ def main() -> None:
             sys.exit(1)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            stop_parts(parts)
+            stop_airflow_parts(parts)
 
 
 @contextlib.contextmanager
-def single_instance(folder: Path, port: int) -> Iterator[None]:
+def hold_supervisor_lock(folder: Path, port: int) -> Iterator[None]:
     """Hold the home's lock, which lives as long as this process, and say beside it who does.
 
     Exits with 3 where another holds it.
@@ -74,7 +74,7 @@ def single_instance(folder: Path, port: int) -> Iterator[None]:
             holder.unlink(missing_ok=True)
 
 
-def start_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[subprocess.Popen[bytes]]:
+def start_airflow_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[subprocess.Popen[bytes]]:
     """Start what this line of Airflow consists of, each part with a log file of its own in <home>/logs."""
     for left in folder.glob("airflow-*.pid"):  # by a part that was killed; its process id may be another's by now
         left.unlink()
@@ -82,14 +82,14 @@ def start_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[su
         subprocess.Popen(
             airflow_command(*arguments),
             stdin=subprocess.DEVNULL,
-            stdout=files.enter_context(_log(folder, name)),
+            stdout=files.enter_context(_open_part_log(folder, name)),
             stderr=subprocess.STDOUT,
         )
-        for name, arguments in commands(port).items()
+        for name, arguments in airflow_part_commands(port).items()
     ]
 
 
-def commands(port: int) -> dict[str, list[str]]:
+def airflow_part_commands(port: int) -> dict[str, list[str]]:
     """The parts by name, and what Airflow is told to start each."""
     # Its log server would listen on all interfaces; the server of the UI reads the log files by itself.
     scheduler = ["scheduler", "--skip-serve-logs"]
@@ -102,19 +102,19 @@ def commands(port: int) -> dict[str, list[str]]:
     }
 
 
-def stop_parts(parts: list[subprocess.Popen[bytes]]) -> None:
+def stop_airflow_parts(parts: list[subprocess.Popen[bytes]]) -> None:
     """SIGTERM to the parts, then to all of the session, then SIGKILL to what is left of it."""
     for part in parts:
         part.terminate()
     session = os.getpid()
-    if not _ended(session, FINISH_SECONDS):
+    if not _has_session_ended_within(session, FINISH_SECONDS):
         signal_session(session, signal.SIGTERM)
-        if not _ended(session, STOP_SECONDS):
+        if not _has_session_ended_within(session, STOP_SECONDS):
             signal_session(session, signal.SIGKILL)
-            _ended(session, 5)
+            _has_session_ended_within(session, 5)
 
 
-def session_members(session: int) -> list[psutil.Process]:
+def find_session_members(session: int) -> list[psutil.Process]:
     """The living processes of a session, without its leader. A zombie is not one of them."""
     found = []
     for process in psutil.process_iter():
@@ -127,21 +127,21 @@ def session_members(session: int) -> list[psutil.Process]:
 
 def signal_session(session: int, number: signal.Signals) -> None:
     """Send a signal to every member of a session but its leader."""
-    for process in session_members(session):
+    for process in find_session_members(session):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
 
 
-def _ended(session: int, seconds: float) -> bool:
+def _has_session_ended_within(session: int, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while session_members(session):
+    while find_session_members(session):
         if time.monotonic() >= deadline:
             return False
         time.sleep(0.2)
     return True
 
 
-def _log(folder: Path, name: str) -> IO[bytes]:
+def _open_part_log(folder: Path, name: str) -> IO[bytes]:
     (folder / "logs").mkdir(exist_ok=True)
     return (folder / "logs" / f"{name}.log").open("wb")
 

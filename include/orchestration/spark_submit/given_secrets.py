@@ -17,7 +17,7 @@ from pathlib import Path
 
 from orchestration.line import airflow_line
 from sluice.declare.assembly import needed_secrets
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -26,38 +26,44 @@ PLACE = "SLUICE_SECRETS_GIVEN"
 _FOLDER = "sluice-given-"
 
 
-def variable(name: str) -> str:
+def secret_variable_name(name: str) -> str:
     """The Airflow variable of a secret."""
     return "sluice_secret_" + re.sub("[^a-z0-9]", "_", name)
 
 
 @contextlib.contextmanager
-def given(settings: Settings, pipeline: str) -> Iterator[dict[str, str]]:
+def secrets_given_to_job(settings: Settings, pipeline: str) -> Iterator[dict[str, str]]:
     """What a job's environment is to have, so that it finds the secrets of its pipeline that are no files; nothing where there are none."""
-    _remove_left_over()
-    found = {name: value for name in _missing(settings, pipeline) if (value := _asked(variable(name)))}
+    _remove_abandoned_secret_folders()
+    found = {
+        name: value
+        for name in _find_missing_secrets(settings, pipeline)
+        if (value := _ask_airflow_variable(secret_variable_name(name)))
+    }
     if not found:
         yield {}
         return
     # mkdtemp makes it with mode 0700; the process's number says whose it is.
-    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", dir=_memory(), ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=f"{_FOLDER}{os.getpid()}-", dir=_memory_folder(), ignore_cleanup_errors=True
+    ) as folder:
         for name, value in found.items():
             with os.fdopen(os.open(Path(folder) / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
                 file.write(value)
-        log.info("Given to the job by Airflow's variables: %s.", ", ".join(map(variable, found)))
+        log.info("Given to the job by Airflow's variables: %s.", ", ".join(map(secret_variable_name, found)))
         yield {PLACE: folder}
 
 
-def _missing(settings: Settings, pipeline: str) -> list[str]:
+def _find_missing_secrets(settings: Settings, pipeline: str) -> list[str]:
     """The secrets that the pipeline needs and SLUICE_SECRETS has not."""
     try:
-        needed = needed_secrets.of(load(settings, pipeline))
+        needed = needed_secrets.find_needed_secrets(load_declaration_graph(settings, pipeline))
     except Exception:  # what is wrong with a declaration, the job says
         return []
     return [name for name in needed if not settings.secret(name).is_file()]
 
 
-def _asked(name: str) -> str | None:
+def _ask_airflow_variable(name: str) -> str | None:
     """A variable's value, from whatever back ends this Airflow has; None without it."""
     if airflow_line() == 3:
         from airflow.sdk import Variable
@@ -70,15 +76,15 @@ def _asked(name: str) -> str | None:
     return str(found) if found else None
 
 
-def _memory() -> str | None:
+def _memory_folder() -> str | None:
     """A folder that is never on a disk, where this machine has one."""
     memory = Path("/dev/shm")
     return str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
 
 
-def _remove_left_over() -> None:
+def _remove_abandoned_secret_folders() -> None:
     """Remove the folders of tasks that were killed and could not."""
-    for folder in Path(_memory() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+    for folder in Path(_memory_folder() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
         owner = folder.name.removeprefix(_FOLDER).split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and folder.stat().st_uid == os.getuid():
             shutil.rmtree(folder, ignore_errors=True)

@@ -14,17 +14,17 @@ PACKAGES = ("sluice", "pipelines")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
-def shipped(settings: Settings) -> Path | None:
+def job_code_to_ship(settings: Settings) -> Path | None:
     """What spark-submit is to be given as --py-files: the zip of today's code on a cluster, None on this machine alone.
 
     The file is named after its content, and one that is there is never changed: a driver that runs imports from it.
     """
-    return zipped(settings) if settings.on_cluster else None
+    return write_job_code_zip(settings) if settings.on_cluster else None
 
 
-def zipped(settings: Settings) -> Path:
+def write_job_code_zip(settings: Settings) -> Path:
     """The zip file of the packages below include/, the same bytes for the same code."""
-    content = _content(settings.root / "include")
+    content = _make_zip_content(settings.root / "include")
     path = settings.state / "code" / f"sluice-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def zipped(settings: Settings) -> Path:
     return path
 
 
-def _content(include: Path) -> bytes:
+def _make_zip_content(include: Path) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(file for package in PACKAGES for file in (include / package).rglob("*.py")):

@@ -17,11 +17,11 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from orchestration import alerts
-from orchestration.dag_run.request import RunRequest, run_identity, upkeep_postponed
+from orchestration.dag_run.request import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
 from orchestration.spark_submit.hook import SluiceSparkSubmitHook
-from orchestration.spark_submit.job_code import shipped
-from orchestration.ui.links import links
+from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.runs.lease import holder
 from sluice.settings import Settings
@@ -47,7 +47,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     AirflowException (retry) for any other exit code but 0, AirflowSkipException where a backfill leaves upkeep to another run.
     """
 
-    operator_extra_links = links()
+    operator_extra_links = stage_task_links()
 
     def __init__(
         self,
@@ -77,9 +77,12 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run, settings = run_identity(context), Settings.current()
         self._leave_to_kept_running(settings, asked, certain=True)
         stop_request = settings.stop_request(self.pipeline, run)
-        code = shipped(settings)
+        code = job_code_to_ship(settings)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.given(settings, self.pipeline) as given:
+        with (
+            tempfile.TemporaryDirectory(prefix="sluice-") as folder,
+            given_secrets.secrets_given_to_job(settings, self.pipeline) as given,
+        ):
             report = Path(folder) / "report.json"
             self.application_args = self._arguments(asked, context, report)
             self._hook = hook = SluiceSparkSubmitHook(
@@ -112,7 +115,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
         certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
         """
-        found = holder.of(settings, self.pipeline)
+        found = holder.find_lease_holder(settings, self.pipeline)
         if found is None or not found.kept_running or (certain and not found.here):
             return
         told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)
@@ -137,11 +140,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         return AirflowException(f"{self.name}: exit code {code}: {reason}")
 
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
-        return job_arguments(self.pipeline, asked, context, report)
+        return spark_job_arguments(self.pipeline, asked, context, report)
 
     def _asked(self, context: Context) -> RunRequest:
         try:
-            postponed = upkeep_postponed(context) if self.stage in UPKEEP else None
+            postponed = reason_to_postpone_upkeep(context) if self.stage in UPKEEP else None
             asked = RunRequest.of(context)
         except UsageError as error:
             raise AirflowFailException(str(error)) from None
@@ -154,11 +157,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             self.log.info("No report came back; a driver on another host writes it there.")
             return None
         report: dict[str, Any] = json.loads(path.read_text())
-        alerts.rules_over(self.pipeline, run, report, self.alert_when)
+        alerts.alert_exceeded_rules(self.pipeline, run, report, self.alert_when)
         return report
 
 
-def job_arguments(pipeline: str, asked: RunRequest, context: Context, report: Path) -> list[str]:
+def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, report: Path) -> list[str]:
     """The job's arguments, each a text. The interval is half-open, as two instants."""
     days = asked.interval
     optional = {
@@ -170,11 +173,11 @@ def job_arguments(pipeline: str, asked: RunRequest, context: Context, report: Pa
     return [
         *("--pipeline", pipeline, "--mode", asked.mode),
         *(part for name, value in optional.items() if value for part in (name, value)),
-        *who_asks(context, report),
+        *run_identity_arguments(context, report),
     ]
 
 
-def who_asks(context: Context, report: Path) -> list[str]:
+def run_identity_arguments(context: Context, report: Path) -> list[str]:
     """The arguments that say to any job which run it is of, how long it may wait and where its report goes."""
     run = run_identity(context)
     return [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 COMMITS = 20
 RUNS = 20
@@ -18,16 +18,16 @@ _STYLE = (
 )
 
 
-def history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
+def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     """The page as HTML; None where there is no such pipeline. stage: a layer; any other stage shows all tables."""
     from sluice.runs import ledger
 
-    if pipeline not in pipeline_names(settings):
+    if pipeline not in list_pipeline_names(settings):
         return None
-    tables = [entry for entry in ledger.tables(settings, pipeline) if entry["layer"] != "quarantine"]
+    tables = [entry for entry in ledger.list_pipeline_tables(settings, pipeline) if entry["layer"] != "quarantine"]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
-    runs = ledger.runs(settings, pipeline)[::-1]
-    parts = [_section(entry, runs) for entry in of_layer or tables]
+    runs = ledger.read_run_ledger(settings, pipeline)[::-1]
+    parts = [_render_table_history(entry, runs) for entry in of_layer or tables]
     body = "".join(parts) or "<p>There are no tables yet.</p>"
     title = escape(f"{pipeline}: {stage}" if of_layer else pipeline)
     return (
@@ -36,10 +36,10 @@ def history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     )
 
 
-def _section(entry: dict[str, Any], runs: Sequence[dict[str, Any]]) -> str:
+def _render_table_history(entry: dict[str, Any], runs: Sequence[dict[str, Any]]) -> str:
     name = entry["table"]
     mine = [run for run in runs if run["flow"] == name][:RUNS]
-    commits = _commits(entry["path"])
+    commits = _read_latest_commits(entry["path"])
     size = f"version {entry['version']}, {entry['rows'] if entry['rows'] is not None else '?'} rows, {entry['files']} files"
     shown = (
         "started_at",
@@ -56,13 +56,13 @@ def _section(entry: dict[str, Any], runs: Sequence[dict[str, Any]]) -> str:
     )
     return (
         f"<h2>{escape(name)}</h2><p>{escape(size)}</p><h3>Commits</h3>"
-        + _table(("version", "at", "operation"), commits)
+        + _render_html_table(("version", "at", "operation"), commits)
         + "<h3>Runs</h3>"
-        + _table(shown, [[run.get(column) for column in shown] for run in mine])
+        + _render_html_table(shown, [[run.get(column) for column in shown] for run in mine])
     )
 
 
-def _commits(path: str) -> list[list[object]]:
+def _read_latest_commits(path: str) -> list[list[object]]:
     from deltalake import DeltaTable
 
     found = DeltaTable(path).history(COMMITS)
@@ -71,12 +71,16 @@ def _commits(path: str) -> list[list[object]]:
     ]
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def _render_html_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     head = "".join(f"<th>{escape(name.replace('_', ' '))}" for name in header)
-    return f"<table><tr>{head}" + "".join(f"<tr>{''.join(f'<td>{_cell(cell)}' for cell in row)}" for row in rows) + "</table>"
+    return (
+        f"<table><tr>{head}"
+        + "".join(f"<tr>{''.join(f'<td>{_render_html_cell(cell)}' for cell in row)}" for row in rows)
+        + "</table>"
+    )
 
 
-def _cell(value: object) -> str:
+def _render_html_cell(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     return "" if value is None else escape(str(value))

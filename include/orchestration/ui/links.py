@@ -24,7 +24,7 @@ class TableHistory(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """The page's address."""
-        return f"{_ui()}{PAGES}/{ti_key.dag_id}/history?stage={ti_key.task_id}"
+        return f"{_airflow_ui_address()}{PAGES}/{ti_key.dag_id}/history?stage={ti_key.task_id}"
 
 
 class SparkLog(BaseOperatorLink):
@@ -36,15 +36,15 @@ class SparkLog(BaseOperatorLink):
         """The log's address."""
         run = urllib.parse.quote(ti_key.run_id, safe="")
         if airflow_line() == 2:
-            return f"{_ui()}/dags/{ti_key.dag_id}/grid?dag_run_id={run}&task_id={ti_key.task_id}&tab=logs"
-        return f"{_ui()}/dags/{ti_key.dag_id}/runs/{run}/tasks/{ti_key.task_id}?try_number={ti_key.try_number}"
+            return f"{_airflow_ui_address()}/dags/{ti_key.dag_id}/grid?dag_run_id={run}&task_id={ti_key.task_id}&tab=logs"
+        return f"{_airflow_ui_address()}/dags/{ti_key.dag_id}/runs/{run}/tasks/{ti_key.task_id}?try_number={ti_key.try_number}"
 
 
-def links() -> tuple[BaseOperatorLink, ...]:
+def stage_task_links() -> tuple[BaseOperatorLink, ...]:
     """The links of a stage's task."""
     return (TableHistory(), SparkLog())
 
 
-def _ui() -> str:
+def _airflow_ui_address() -> str:
     section = "webserver" if airflow_line() == 2 else "api"
     return str(conf.get(section, "base_url", fallback="")).rstrip("/")

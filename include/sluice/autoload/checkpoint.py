@@ -20,7 +20,7 @@ _OF_THE_LEASE = {"lease.lock", "lease.json", ".lease.json.tmp"}
 
 
 @dataclass(frozen=True)
-class Places:
+class AutoloadPlaces:
     """Where things lie: all in the checkpoint directory, but for the table and the folder of the data."""
 
     folder: Path
@@ -54,7 +54,7 @@ class Places:
 
 
 @dataclass(frozen=True)
-class Purpose:
+class CheckpointPurpose:
     """What a checkpoint directory is of. source: its name. made_here: whether the table was not there before.
 
     first_delivery: the number of its first delivery.
@@ -73,12 +73,12 @@ class Purpose:
     format: int = _FORMAT
 
 
-def purpose(folder: Path) -> Purpose | None:
+def read_checkpoint_purpose(folder: Path) -> CheckpointPurpose | None:
     """What the directory is of; None where it is new. Raises UsageError where it is no checkpoint directory of autoload_to_table."""
     try:
         said = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        _refuse_filled(folder)
+        _refuse_filled_folder(folder)
         return None
     except ValueError:
         raise UsageError(f"{folder / _FILE} is not JSON. Restore it, or give another checkpoint directory.") from None
@@ -86,17 +86,17 @@ def purpose(folder: Path) -> Purpose | None:
         raise LakeTooNew(
             f"The checkpoint directory {folder} has format {said.get('format')}; this Sluice knows up to {_FORMAT}. Use the newer Sluice."
         )
-    return Purpose(**said)
+    return CheckpointPurpose(**said)
 
 
-def keep(folder: Path, new: Purpose) -> None:
+def write_checkpoint_purpose(folder: Path, new: CheckpointPurpose) -> None:
     """Write down what the directory is of."""
     partial = folder / f".{_FILE}.tmp"
     partial.write_text(json.dumps(asdict(new), indent=1), encoding="utf-8")
     partial.replace(folder / _FILE)
 
 
-def refuse_other(folder: Path, known: Purpose, data: Path, source_format: str, path: str | None) -> None:
+def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path, source_format: str, path: str | None) -> None:
     """Raises UsageError where the directory is of another source or table, or of one that was made anew since."""
     another = "Give another checkpoint directory: each pair of source and table has its own."
     if (known.data_source, known.source_format) != (str(data), source_format):
@@ -110,19 +110,19 @@ def refuse_other(folder: Path, known: Purpose, data: Path, source_format: str, p
             f"The checkpoint directory {folder} belongs to the table at {known.location}, not to {where}. {another} "
             f"If that table was moved, write its new place into {_FILE}."
         )
-    if not log.exists(known.location) or log.table_id(known.location) != known.table_id:
+    if not log.is_delta_table(known.location) or log.read_table_id(known.location) != known.table_id:
         raise UsageError(
             f"The checkpoint directory {folder} belongs to the table that was at {known.location} and is there no more; what it says is "
             f"ingested is not in a new one. Give a new checkpoint directory: every file is then read into the new table."
         )
 
 
-def first_delivery(table_is_new: bool) -> int:
+def choose_first_delivery(table_is_new: bool) -> int:
     """The first number for a new directory: 1 for a new table; any of 2^31 ranges of 2^32 for one that others may write, too."""
     return 1 if table_is_new else ((secrets.randbits(31) | 1) << 32) + 1
 
 
-def _refuse_filled(folder: Path) -> None:
+def _refuse_filled_folder(folder: Path) -> None:
     if folder.is_dir() and {path.name for path in folder.iterdir()} - _OF_THE_LEASE:
         raise UsageError(
             f"The checkpoint directory {folder} holds other things than a checkpoint of autoload_to_table (it may be Spark's). "

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from sluice.declare.ingest.source import Source
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 
 _BY_ARGUMENTS = ("name", "path", "format")
 _HERE = frozenset({
@@ -85,13 +85,13 @@ _NEEDLESS = {
 _LOWER_ALIASES = {name.lower(): name for name in (*ALIASES, *_NEEDLESS)}
 
 
-def source(name: str, path: str, source_format: str, options: Mapping[str, object]) -> Source:
+def build_autoload_source(name: str, path: str, source_format: str, options: Mapping[str, object]) -> Source:
     """The source that the arguments describe. Raises UsageError for an option that is none, with the nearest name, or said twice."""
     format_ = source_format.lower()
     said: dict[str, Any] = {}
     by: dict[str, str] = {}
     for option, value in options.items():
-        for field, meant in _meaning(option, value).items():
+        for field, meant in _translate_option(option, value).items():
             if field in by:
                 raise UsageError(f"autoload_to_table: '{by[field]}' and '{option}' say the same thing. Leave one of them out.")
             by[field] = option
@@ -102,35 +102,35 @@ def source(name: str, path: str, source_format: str, options: Mapping[str, objec
     return Source(name=name, path=path, format=format_, **said)  # type: ignore[arg-type]
 
 
-def _meaning(option: str, value: object) -> dict[str, Any]:
+def _translate_option(option: str, value: object) -> dict[str, Any]:
     """What an option says, as fields of Source."""
     known = option.lower() if option.lower() in _TYPES else _LOWER_ALIASES.get(option.lower())
     if known in _TYPES:
-        return {str(known): _typed(option, value, _TYPES[str(known)])}
+        return {str(known): _convert_option_value(option, value, _TYPES[str(known)])}
     if option.lower() in (*_BY_ARGUMENTS, *_OF_PIPELINES):
         why = "the arguments say it" if option.lower() in _BY_ARGUMENTS else "it is of a Source in a pipeline"
         raise UsageError(f"autoload_to_table: '{option}' is no option here: {why}. Leave it out.")
     if known in _NEEDLESS:
         raise UsageError(f"autoload_to_table: '{option}' is not needed: {_NEEDLESS[known]}. Leave it out.")
     if known is None:
-        raise UsageError(f"autoload_to_table has no option '{option}'.{nearest(option, (*_TYPES, *ALIASES))}")
+        raise UsageError(f"autoload_to_table has no option '{option}'.{nearest_name_hint(option, (*_TYPES, *ALIASES))}")
     if known in _VALUES:
-        return _chosen(option, value, _VALUES[known])
+        return _translate_choice(option, value, _VALUES[known])
     if known == "pathGlobFilter" and "{" in str(value):
         raise UsageError(
             "autoload_to_table: pattern knows *, ? and [...]; of {a,b} make a folder each, or one pattern that fits both."
         )
-    return {ALIASES[known]: _typed(option, value, _TYPES[ALIASES[known]])}
+    return {ALIASES[known]: _convert_option_value(option, value, _TYPES[ALIASES[known]])}
 
 
-def _chosen(option: str, value: object, choices: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _translate_choice(option: str, value: object, choices: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     try:
         return choices[str(value).lower()]
     except KeyError:
-        raise UsageError(f"autoload_to_table: unknown {option} '{value}'.{nearest(str(value), choices)}") from None
+        raise UsageError(f"autoload_to_table: unknown {option} '{value}'.{nearest_name_hint(str(value), choices)}") from None
 
 
-def _typed(option: str, value: object, wanted: str) -> object:
+def _convert_option_value(option: str, value: object, wanted: str) -> object:
     """The value as the field wants it: Auto Loader's options are texts."""
     if wanted == "bool":
         found = {"true": True, "false": False}.get(str(value).lower())

@@ -17,7 +17,7 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs.job import reason
+from sluice.runs.job import describe_error_without_values
 
 _COUNTS = ("rows", "rescued", "quarantined", "suppressed")
 
@@ -71,7 +71,7 @@ class Autoload:
     def recentProgress(self) -> list[dict[str, Any]]:
         """The batches of this run, oldest first, counted from what is committed: of each what `lastProgress` has of the last."""
         batches: dict[int | None, list[dict[str, Any]]] = {}
-        for row in ledger.rows(self._workspace.outcomes):
+        for row in ledger.read_delivery_ledger_rows(self._workspace.outcomes):
             if row["run"] == self.runId:
                 batches.setdefault(None if row["batch"] is None else int(str(row["batch"])), []).append(row)
         # Deliveries that were taken in parts of a batch, or one by one, have no number of a batch.
@@ -89,7 +89,7 @@ class Autoload:
 
     def _progress(self, batch: int | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
         counts = {name: sum(int(row[name] or 0) for row in rows) for name in _COUNTS}
-        at = ledger.in_order(rows)[-1][ledger.RECORDED] if rows else None
+        at = ledger.sort_outcomes_by_recording(rows)[-1][ledger.RECORDED] if rows else None
         return {
             "name": self.name,
             "id": self.id,
@@ -108,14 +108,16 @@ class Autoload:
         try:
             with self._lease, sessions.given_back:
                 regaining.regain_deliveries(workspace, [source], own_bronze=False)
-                discovery.discover([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
-                ledger.create(workspace.outcomes, ledger.OUTCOMES)
-                append.run(workspace, source, self._report)
-                cleaned = cleaning.clean(source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run)
+                discovery.discover_deliveries([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
+                ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
+                append.run_bronze_flow(workspace, source, self._report)
+                cleaned = cleaning.clean_landing_folder(
+                    source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run
+                )
                 self._report.notes += cleaned.notes(source)
         except StopRequested:
             pass
         except SluiceError as error:
             self._error = error
         except Exception as error:
-            self._error = SluiceError(f"autoload_to_table into '{self.name}': {reason(error)}")
+            self._error = SluiceError(f"autoload_to_table into '{self.name}': {describe_error_without_values(error)}")

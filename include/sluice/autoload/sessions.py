@@ -30,7 +30,7 @@ _CONFIGURATION = {
 }
 
 
-def active() -> SparkSession:
+def find_active_session() -> SparkSession:
     """The session of the calling thread. Raises UsageError where there is none, or where it has no Delta Lake."""
     from pyspark.sql import SparkSession
 
@@ -53,7 +53,7 @@ def active() -> SparkSession:
     return session
 
 
-def like(caller: SparkSession) -> SparkSession:
+def open_sibling_session(caller: SparkSession) -> SparkSession:
     """A session of its own with the caller's catalogs and database."""
     session = caller.newSession()
     for name, value in caller.conf.getAll.items():
@@ -64,11 +64,11 @@ def like(caller: SparkSession) -> SparkSession:
     session.conf.set("spark.sql.shuffle.partitions", max(2, caller.sparkContext.defaultParallelism))
     session.catalog.setCurrentCatalog(caller.catalog.currentCatalog())
     session.catalog.setCurrentDatabase(caller.catalog.currentDatabase())
-    _let_workers_find_us(caller.sparkContext)
+    _configure_python_workers(caller.sparkContext)
     return session
 
 
-def _let_workers_find_us(context: SparkContext) -> None:
+def _configure_python_workers(context: SparkContext) -> None:
     """Large batches are read by Python workers. On one machine, and unless the caller says which, they are of this process's Python."""
     if not str(context.master).startswith("local"):
         return
@@ -83,7 +83,7 @@ def _let_workers_find_us(context: SparkContext) -> None:
             context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (known, ours)))
 
 
-class _GivenBack:
+class _ActiveSessionGuard:
     """Lets PySpark's active session be the same afterwards: it is one variable for all threads, which making a frame sets."""
 
     def __init__(self) -> None:
@@ -107,5 +107,5 @@ class _GivenBack:
                 SparkSession._activeSession = self._before
 
 
-given_back = _GivenBack()
+given_back = _ActiveSessionGuard()
 """Around all work of other threads; runs may overlap, and the last to end restores what was before the first."""

@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.append import TECHNICAL
 from sluice.lake import log, tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ _LOCAL = re.compile(r"^file:/+")
 
 
 @dataclass(frozen=True)
-class Target:
+class AutoloadTarget:
     """A table. said: as the caller named it. name: in the catalog; None: it is a path. path: None where the catalog has yet to choose one."""
 
     said: str
@@ -39,7 +39,7 @@ class Target:
         return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_0123456789") or "records"
 
 
-def local(said: str | Path, what: str) -> Path:
+def resolve_local_folder(said: str | Path, what: str) -> Path:
     """A folder on this machine, from "/x", "file:/x" or a relative path. Raises UsageError for any other address."""
     text = _LOCAL.sub("/", str(said))
     if "://" in text or re.match(r"[a-z][a-z0-9+.-]+:/", text):
@@ -47,15 +47,19 @@ def local(said: str | Path, what: str) -> Path:
     return Path(text).resolve()
 
 
-def find(session: SparkSession, table_name: str) -> Target:
+def find_autoload_target(session: SparkSession, table_name: str) -> AutoloadTarget:
     """The table of that name or path. Raises UsageError where it is no Delta table on a local disk, and for no name at all."""
     quoted = _BY_PATH.fullmatch(table_name)
     if quoted or "/" in table_name:
-        return Target(table_name, None, str(local(quoted.group(1).replace("``", "`") if quoted else table_name, "table_name")))
+        return AutoloadTarget(
+            table_name,
+            None,
+            str(resolve_local_folder(quoted.group(1).replace("``", "`") if quoted else table_name, "table_name")),
+        )
     try:
         if not session.catalog.tableExists(table_name):
-            _refuse_without_schema(session, table_name)
-            return Target(table_name, table_name, None)
+            _refuse_missing_database(session, table_name)
+            return AutoloadTarget(table_name, table_name, None)
         detail = session.sql(f"DESCRIBE DETAIL {table_name}").select("format", "location").collect()[0]
     except AnalysisException as error:
         raise UsageError(
@@ -65,39 +69,39 @@ def find(session: SparkSession, table_name: str) -> Target:
         raise UsageError(
             f"autoload_to_table: the table '{table_name}' has the format '{detail.format}'; it must be a Delta table."
         )
-    return Target(table_name, table_name, str(local(detail.location, f"the location of '{table_name}'")))
+    return AutoloadTarget(table_name, table_name, str(resolve_local_folder(detail.location, f"the location of '{table_name}'")))
 
 
-def make(session: SparkSession, target: Target, shape: Shape) -> str:
-    """Make the table unless it is there, then see that it has Sluice's columns. Returns its path. Errors as of `find`."""
+def create_autoload_target(session: SparkSession, target: AutoloadTarget, shape: TableShape) -> str:
+    """Make the table unless it is there, then see that it has Sluice's columns. Returns its path. Errors as of `find_autoload_target`."""
     try:
         if target.path is None:
-            tables.create_named(session, target.said, shape)
-            return str(find(session, target.said).path)
-        made = tables.create(session, target.path, shape)
+            tables.create_catalog_table(session, target.said, shape)
+            return str(find_autoload_target(session, target.said).path)
+        made = tables.create_table(session, target.path, shape)
     except AnalysisException as error:
         raise UsageError(f"autoload_to_table: '{target.said}' cannot be made: {str(error).splitlines()[0]}") from None
     if not made:
-        _add_technical(session, target)
+        _add_technical_columns(session, target)
     return target.path
 
 
-def is_there(target: Target) -> bool:
+def has_delta_table(target: AutoloadTarget) -> bool:
     """Whether there is a Delta table already."""
-    return target.path is not None and log.exists(target.path)
+    return target.path is not None and log.is_delta_table(target.path)
 
 
-def own_columns(session: SparkSession, path: str) -> StructType:
+def read_own_columns(session: SparkSession, path: str) -> StructType:
     """The table's columns without Sluice's."""
-    schema = tables.read(session, path).schema
+    schema = tables.read_table(session, path).schema
     return StructType([schema[name] for name in delivered_columns(schema.names)])
 
 
-def refuse_other_types(session: SparkSession, target: Target, source: Source) -> None:
+def refuse_conflicting_types(session: SparkSession, target: AutoloadTarget, source: Source) -> None:
     """Raises UsageError where the source declares a column of the table in another type: the table would be made anew."""
-    there = {field.name.lower(): field.dataType for field in own_columns(session, str(target.path))}
+    there = {field.name.lower(): field.dataType for field in read_own_columns(session, str(target.path))}
     for option, ddl in (("schema", source.ddl), ("schema_hints", source.schema_hints)):
-        for field in tables.columns(ddl or ""):
+        for field in tables.parse_ddl_schema(ddl or ""):
             found = there.get(field.name.lower(), field.dataType)
             if found != field.dataType and not isinstance(found, StructType) and not source.widen_types:
                 raise UsageError(
@@ -106,18 +110,18 @@ def refuse_other_types(session: SparkSession, target: Target, source: Source) ->
                 )
 
 
-def _refuse_without_schema(session: SparkSession, name: str) -> None:
+def _refuse_missing_database(session: SparkSession, name: str) -> None:
     """A name is database.table: make sure that the database is there, before a table is made in it."""
     database = name.rpartition(".")[0]
     if database and not session.catalog.databaseExists(database):
         raise UsageError(f"autoload_to_table: there is no database '{database}'. Make it first: CREATE DATABASE {database}")
 
 
-def _add_technical(session: SparkSession, target: Target) -> None:
+def _add_technical_columns(session: SparkSession, target: AutoloadTarget) -> None:
     """A table that somebody else made gets Sluice's columns; its rows so far have NULL there."""
     path = str(target.path)
-    there = {field.name.lower(): field.dataType for field in tables.read(session, path).schema}
-    wanted = tables.columns(TECHNICAL)
+    there = {field.name.lower(): field.dataType for field in tables.read_table(session, path).schema}
+    wanted = tables.parse_ddl_schema(TECHNICAL)
     for field in wanted:
         found = there.get(field.name, field.dataType)
         if found != field.dataType:

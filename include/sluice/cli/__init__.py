@@ -8,15 +8,15 @@ from typing import NoReturn
 
 import typer
 
-from sluice.cli.erasure import certificates, erasing, people
+from sluice.cli.erasure import certificates, people
 from sluice.cli.monitoring import records, status
 from sluice.cli.repair import checkpoint, damaged_logs, quarantine, restore
 from sluice.cli.running import backfill, check, land, plan, run, stop
 from sluice.cli.setup import machine, secrets
 from sluice.cli.tables import changes, clone, diff, read, release, verify
 from sluice.errors import SluiceError
-from sluice.printable import as_lines
-from sluice.withheld_texts import texts_withheld
+from sluice.printable import escape_keeping_lines
+from sluice.withheld_texts import library_texts_withheld
 
 app = typer.Typer(
     name="sluice",
@@ -46,8 +46,8 @@ app.command()(records.ledger)
 app.command()(records.runs)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(checkpoint.app, name="checkpoint")
-people.erase.command()(erasing.run)
-people.erase.command()(erasing.approve)
+people.erase.command()(people.run)
+people.erase.command()(people.approve)
 people.erase.command()(certificates.certificate)
 people.erase.command()(certificates.verify)
 people.erase.command()(certificates.public_key)
@@ -66,12 +66,12 @@ app.command()(machine.down)
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit. arguments: those of the process unless given. A failure is one message on standard error."""
     try:
-        with texts_withheld():
+        with library_texts_withheld():
             app(args=arguments, prog_name="sluice")
     except Exception as error:
-        from sluice.runs.job import reason
+        from sluice.runs.job import describe_error_without_values
 
         sys.stdout.flush()
-        print(as_lines(f"sluice: {reason(error)}"), file=sys.stderr, flush=True)
+        print(escape_keeping_lines(f"sluice: {describe_error_without_values(error)}"), file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
     sys.exit(0)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.printable import as_lines, as_one_line
+from sluice.printable import escape_keeping_lines, escape_to_one_line
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines.", show_default=False)]
@@ -27,10 +27,10 @@ class _EscapingConsole(Console):
     """A console that shows control characters instead of sending them to the terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(as_lines(item) if isinstance(item, str) else item for item in objects), **options)
+        super().print(*(escape_keeping_lines(item) if isinstance(item, str) else item for item in objects), **options)
 
 
-def console() -> Console:
+def escaping_console() -> Console:
     """Standard output. Nothing that is printed is read as markup, and nothing of it is obeyed by a terminal."""
     width = None if sys.stdout.isatty() else _PIPED
     return _EscapingConsole(width=width, markup=False, highlight=False, emoji=False)
@@ -38,7 +38,7 @@ def console() -> Console:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on a line of its own."""
-    print(json.dumps(value, default=_plain), flush=True)
+    print(json.dumps(value, default=_encode_json_value), flush=True)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> None:
@@ -47,21 +47,21 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title:
     for column in columns:
         numbers = [row.get(column) for row in rows if row.get(column) is not None]
         right = bool(numbers) and all(isinstance(number, int | float) for number in numbers)
-        table.add_column(as_one_line(column), justify="right" if right else "left", overflow="fold")
+        table.add_column(escape_to_one_line(column), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(as_one_line(_cell(row.get(column)))) for column in columns))
-    printed = console()
+        table.add_row(*(Text(escape_to_one_line(_format_cell(row.get(column)))) for column in columns))
+    printed = escaping_console()
     if title:
         printed.print(f"\n{title}", style="bold")
     printed.print(table)
 
 
-def second(instant: datetime | None) -> str | None:
+def format_instant(instant: datetime | None) -> str | None:
     """An instant in UTC to the second: 2026-11-21 02:00:00."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if instant else None
 
 
-def size(number: int) -> str:
+def format_size(number: int) -> str:
     """Bytes, short enough to read: 434 KB."""
     amount = float(number)
     for unit in ("B", "KB", "MB", "GB"):
@@ -71,7 +71,7 @@ def size(number: int) -> str:
     return f"{amount:.1f} TB"
 
 
-def span(time: timedelta | None) -> str | None:
+def format_duration(time: timedelta | None) -> str | None:
     """A length of time by its two largest units: 3 d 4 h."""
     if time is None:
         return None
@@ -83,7 +83,7 @@ def span(time: timedelta | None) -> str | None:
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes | bytearray):
@@ -93,7 +93,7 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _plain(value: Any) -> Any:
+def _encode_json_value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

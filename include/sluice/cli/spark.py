@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def session(settings: Settings, name: str) -> SparkSession:
+def start_command_session(settings: Settings, name: str) -> SparkSession:
     """A session with a catalog and settings of its own in this process's Spark."""
     from sluice import session as sessions
 
-    return sessions.start(settings, name).newSession()
+    return sessions.start_spark_session(settings, name).newSession()

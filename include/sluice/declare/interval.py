@@ -27,7 +27,7 @@ class Interval:
 
         Raises UsageError where a text is no date or instant, or where nothing lies between the two.
         """
-        first, last = instant(start, "--from"), instant(end, "--to")
+        first, last = parse_instant(start, "--from"), parse_instant(end, "--to")
         if _DATE.match(end.strip()):
             last += _DAY
         if first >= last:
@@ -70,7 +70,7 @@ class Interval:
         return before + ([Interval(other.end, self.end)] if other.end < self.end else [])
 
 
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
+def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
     """The same time in as few intervals as there can be, in order."""
     found: list[Interval] = []
     for one in sorted(intervals):
@@ -81,7 +81,7 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
     return found
 
 
-def instant(text: str, option: str) -> datetime:
+def parse_instant(text: str, option: str) -> datetime:
     """The instant in UTC that a date or an instant means; without a zone it is UTC. Raises UsageError."""
     try:
         found = datetime.fromisoformat(text.strip())

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 
 from sluice.errors import DeclarationError
-from sluice.settings import is_name
+from sluice.settings import is_valid_name
 
 
-def names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
+def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
     """The names as a tuple; a single string stands for one name. Raises DeclarationError for anything else."""
     found = (value,) if isinstance(value, str) else tuple(value)
     for name in found:
@@ -20,19 +20,19 @@ def names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> t
     return found
 
 
-def with_parents(columns: Iterable[str]) -> frozenset[str]:
+def add_parent_columns(columns: Iterable[str]) -> frozenset[str]:
     """The names, and of one of a field within a column (`address.email`) the column's, too: whoever takes `address` takes both."""
     return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
 
 
-def own_name(name: str, owner: str) -> str:
+def check_declared_name(name: str, owner: str) -> str:
     """The name again. Raises DeclarationError where it is not lower-case snake case."""
-    if not is_name(name):
+    if not is_valid_name(name):
         raise DeclarationError(f"{owner} '{name}': a name is lower-case snake case, as in 'heart_rate'.")
     return name
 
 
-def secret_name(name: str) -> str:
+def check_secret_name(name: str) -> str:
     """The name again. Raises DeclarationError where it is no name of a secret: a file's, without a folder."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*", name) or len(name) > 64:
         raise DeclarationError(

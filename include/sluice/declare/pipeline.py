@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sluice.declare.names import names, own_name
+from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
@@ -54,9 +54,9 @@ class Pipeline:
     canonical: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        own_name(self.name, "Pipeline")
+        check_declared_name(self.name, "Pipeline")
         for role in self.roles:
-            own_name(role, "Role")
+            check_declared_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
         if not is_interval(self.retain):
@@ -65,7 +65,7 @@ class Pipeline:
             raise DeclarationError(
                 f"Pipeline '{self.name}': erase_within is an interval such as '30 days', not '{self.erase_within}'."
             )
-        object.__setattr__(self, "also_here", names(self.also_here, "also_here", f"Pipeline '{self.name}'"))
+        object.__setattr__(self, "also_here", check_names(self.also_here, "also_here", f"Pipeline '{self.name}'"))
         for path in self.also_here:
             if not _BELOW_A_ROOT.match(path) or ".." in path.split("/"):
                 raise DeclarationError(
@@ -94,7 +94,7 @@ def is_interval(text: str) -> bool:
     return _INTERVAL.match(text) is not None
 
 
-def duration(interval: str) -> timedelta:
+def parse_duration(interval: str) -> timedelta:
     """The time that an interval such as "6 hours" means."""
     number, unit = interval.split()
     return timedelta(**{unit.rstrip("s") + "s": int(number)})

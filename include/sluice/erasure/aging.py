@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps.erasing import Follow, NotFollowed
-from sluice.erasure.steps.rows import LAYER, merged
+from sluice.erasure.steps.rows import LAYER, delete_by_merge
 from sluice.errors import StopRequested
 from sluice.flows.silver import refold
 from sluice.kept_json import load_kept_object
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SAME = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
 
 
-def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
+def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
     """Take out what is too old, of every source that says how long it is kept. follow: runs the layers above bronze where anything left.
 
     now: UTC. Nothing to do is no report and no commit. Raises NotFollowed, with the reports of all, where flows failed that were to follow:
@@ -42,28 +42,32 @@ def expire(workspace: Workspace, follow: Follow, now: datetime | None = None) ->
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     for source in workspace.graph.sources.values():
-        before = age.oldest(source, now)
+        before = age.oldest_kept_instant(source, now)
         # What was begun is brought to its end, though its source may say by now that everything is kept.
-        if (before is not None or _journal(workspace, source).is_file()) and log.exists(workspace.path(source.name)):
+        if (before is not None or _expiry_journal_path(workspace, source).is_file()) and log.is_delta_table(
+            workspace.path(source.name)
+        ):
             try:
-                reports += _expired(workspace, source, before)
+                reports += _expire_source(workspace, source, before)
             except StopRequested:
                 raise
             except Exception as error:  # of one source: what others have goes all the same
                 errors[source.name] = error
                 reports.append(FlowReport(flow=source.name, layer=LAYER))
     every = [one for one in workspace.graph.sources.values() if one.name not in errors]
-    begun = [source for source in every if _journal(workspace, source).is_file()]
-    _followed(follow, begun, reports, errors)
+    begun = [source for source in every if _expiry_journal_path(workspace, source).is_file()]
+    _follow_expired_sources(follow, begun, reports, errors)
     for source in begun:
-        _journal(workspace, source).unlink(missing_ok=True)
-        shutil.rmtree(_listed(workspace, source), ignore_errors=True)
+        _expiry_journal_path(workspace, source).unlink(missing_ok=True)
+        shutil.rmtree(_expired_rows_folder(workspace, source), ignore_errors=True)
     if errors:
         raise NotFollowed(reports, errors)
     return reports
 
 
-def _followed(follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]) -> None:
+def _follow_expired_sources(
+    follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]
+) -> None:
     """Let the layers above bronze follow where anything left. Raises NotFollowed, with what failed before, too."""
     if begun:
         try:
@@ -72,96 +76,116 @@ def _followed(follow: Follow, begun: Sequence[Source], reports: list[FlowReport]
             raise NotFollowed(reports + failed.reports, {**errors, **failed.errors}) from None
 
 
-def _expired(workspace: Workspace, source: Source, before: datetime | None) -> list[FlowReport]:
+def _expire_source(workspace: Workspace, source: Source, before: datetime | None) -> list[FlowReport]:
     reports: list[FlowReport] = []
     if before is not None:
-        reports = [one for one in (_aside(workspace, source.name, before), *_asides(workspace, source, before)) if one.deleted]
-        if not _journal(workspace, source).is_file():
-            _begin(workspace, source, before)
-    return reports + (_carried_out(workspace, source) if _journal(workspace, source).is_file() else [])
+        reports = [
+            one
+            for one in (
+                _expire_quarantine(workspace, source.name, before),
+                *_expire_feeding_quarantines(workspace, source, before),
+            )
+            if one.deleted
+        ]
+        if not _expiry_journal_path(workspace, source).is_file():
+            _write_expiry_journal(workspace, source, before)
+    return reports + (_delete_journalled_rows(workspace, source) if _expiry_journal_path(workspace, source).is_file() else [])
 
 
-def _carried_out(workspace: Workspace, source: Source) -> list[FlowReport]:
+def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=LAYER, version_before=log.version(path))
-    old = _begun(workspace, source).persist()
+    report = FlowReport(flow=source.name, layer=LAYER, version_before=log.latest_table_version(path))
+    old = _read_journalled_rows(workspace, source).persist()
     try:
         workspace.note(f"erasure_{source.name}")
-        report.deleted = report.rows_out = merged(workspace, path, old, _SAME)
+        report.deleted = report.rows_out = delete_by_merge(workspace, path, old, _SAME)
         age_of = source.keep_for or "they were kept for when their deletion was begun"
         report.notes.append(f"{report.deleted} rows older than {age_of}")
-        _ended(report, path)
-        return [report, *(_folded(workspace, table, old) for table in workspace.graph.tables if _reads(workspace, table, source))]
+        _complete_expiry_report(report, path)
+        return [
+            report,
+            *(
+                _refold_without_expired(workspace, table, old)
+                for table in workspace.graph.tables
+                if _is_made_of_source(workspace, table, source)
+            ),
+        ]
     finally:
         old.unpersist()
 
 
-def _folded(workspace: Workspace, table: str, old: DataFrame) -> FlowReport:
+def _refold_without_expired(workspace: Workspace, table: str, old: DataFrame) -> FlowReport:
     path = workspace.path(table)
-    report = FlowReport(flow=table, layer=LAYER, version_before=log.version(path))
-    refold.of_rows(workspace, workspace.graph.tables[table], old, report)
-    _ended(report, path)
+    report = FlowReport(flow=table, layer=LAYER, version_before=log.latest_table_version(path))
+    refold.refold_rows(workspace, workspace.graph.tables[table], old, report)
+    _complete_expiry_report(report, path)
     return report
 
 
-def _reads(workspace: Workspace, table: str, source: Source) -> bool:
-    return workspace.graph.tables[table].reads[0] == source.name and log.exists(workspace.path(table))
+def _is_made_of_source(workspace: Workspace, table: str, source: Source) -> bool:
+    return workspace.graph.tables[table].reads[0] == source.name and log.is_delta_table(workspace.path(table))
 
 
-def _old(workspace: Workspace, source: Source, before: datetime, version: int | None = None) -> DataFrame:
-    bronze = tables.read(workspace.session, workspace.path(source.name), version)
-    return bronze.where(age.too_old(source, bronze, before)).select(*PROVENANCE)
+def _select_expired_rows(workspace: Workspace, source: Source, before: datetime, version: int | None = None) -> DataFrame:
+    bronze = tables.read_table(workspace.session, workspace.path(source.name), version)
+    return bronze.where(age.is_older_than_kept(source, bronze, before)).select(*PROVENANCE)
 
 
-def _asides(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:
+def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:
     """What other sources set aside that go into the same table. What tables set aside goes with the rows of bronze."""
-    return [_aside(workspace, one.name, before) for one in workspace.graph.feeding(source.name) if one is not source]
+    return [_expire_quarantine(workspace, one.name, before) for one in workspace.graph.feeding(source.name) if one is not source]
 
 
-def _aside(workspace: Workspace, source: str, before: datetime) -> FlowReport:
+def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> FlowReport:
     """What could not be read tells of no time: it goes by when it was set aside."""
     name, path = f"{source}_quarantine", workspace.quarantine(source)
-    report = FlowReport(flow=name, layer=LAYER, version_before=log.version(path))
-    if log.exists(path):
-        old = tables.read(workspace.session, path).where(F.col("quarantined_at") < F.lit(before)).select(*PROVENANCE).distinct()
+    report = FlowReport(flow=name, layer=LAYER, version_before=log.latest_table_version(path))
+    if log.is_delta_table(path):
+        old = (
+            tables
+            .read_table(workspace.session, path)
+            .where(F.col("quarantined_at") < F.lit(before))
+            .select(*PROVENANCE)
+            .distinct()
+        )
         if not old.isEmpty():
             workspace.note(f"erasure_{name}")
-            report.deleted = report.rows_out = merged(workspace, path, old, _SAME)
-    _ended(report, path)
+            report.deleted = report.rows_out = delete_by_merge(workspace, path, old, _SAME)
+    _complete_expiry_report(report, path)
     return report
 
 
-def _ended(report: FlowReport, path: str) -> None:
-    report.version_after = log.version(path)
+def _complete_expiry_report(report: FlowReport, path: str) -> None:
+    report.version_after = log.latest_table_version(path)
     report.seconds = round(time.monotonic() - report.started, 2)
 
 
-def _begin(workspace: Workspace, source: Source, before: datetime) -> None:
+def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime) -> None:
     """Write down what is to go; nothing where nothing is."""
-    old = _old(workspace, source, before)
+    old = _select_expired_rows(workspace, source, before)
     if old.isEmpty():
         return
-    old.write.mode("overwrite").parquet(str(_listed(workspace, source)))
+    old.write.mode("overwrite").parquet(str(_expired_rows_folder(workspace, source)))
     # The list is whole when the journal is there.
-    file = _journal(workspace, source)
+    file = _expiry_journal_path(workspace, source)
     temporary = file.with_name(f".{file.name}.tmp")
     temporary.write_text(json.dumps({"before": before.isoformat()}))
     temporary.replace(file)
 
 
-def _begun(workspace: Workspace, source: Source) -> DataFrame:
+def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
     """The rows that are to go, of this run or of one that did not come to its end."""
     remedy = "Remove it: the stage propagate_deletions then begins anew with what is too old."
-    said = load_kept_object(_journal(workspace, source), "before when rows are too old", remedy)
+    said = load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
     if "version" in said:  # a journal of before there were lists: the rows are those of a version, which VACUUM may have removed
         before = datetime.fromisoformat(said["before"]).astimezone(UTC)
-        return _old(workspace, source, before, int(said["version"]))
-    return workspace.session.read.parquet(str(_listed(workspace, source)))
+        return _select_expired_rows(workspace, source, before, int(said["version"]))
+    return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))
 
 
-def _listed(workspace: Workspace, source: Source) -> Path:
+def _expired_rows_folder(workspace: Workspace, source: Source) -> Path:
     return Path(workspace.places.bookkeeping("aging")) / f"{source.name}.rows"
 
 
-def _journal(workspace: Workspace, source: Source) -> Path:
+def _expiry_journal_path(workspace: Workspace, source: Source) -> Path:
     return Path(workspace.places.bookkeeping("aging")) / f"{source.name}.json"

@@ -16,19 +16,19 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import ErasureRequests
-from sluice.declare.expansion.stored import through
+from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import looked_at, receiving, requests, vault
 from sluice.erasure.looked_at import State
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
-from sluice.ingest.ledger import Outcome
+from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key
-from sluice.privacy.pseudonyms import canonical_column, pseudonym
+from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,24 +38,24 @@ _BY_ROWS = "asked by rows"
 _UP_TO = ", up to delivery "
 
 
-def take(workspace: Workspace) -> list[ErasureRequest]:
+def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
     settings, graph = workspace.settings, workspace.graph
     people: dict[Identifier, str] = {}
-    seen = looked_at.states(settings, workspace.pipeline)
-    kept = {name: state for name, state in seen.items() if name in map(_name, graph.asking)}
+    seen = looked_at.read_request_table_states(settings, workspace.pipeline)
+    kept = {name: state for name, state in seen.items() if name in map(_request_declaration_key, graph.asking)}
     for asking in graph.asking:
-        now = _state(settings, graph, asking)
-        if now is not None and kept.get(_name(asking)) != now:
-            people = dict.fromkeys(_new(workspace, asking), asking.reads) | people
-            kept[_name(asking)] = now
-    made = list(_ask(workspace, people, _latest(workspace))) if people else []
+        now = _compute_request_table_state(settings, graph, asking)
+        if now is not None and kept.get(_request_declaration_key(asking)) != now:
+            people = dict.fromkeys(_find_new_requesters(workspace, asking), asking.reads) | people
+            kept[_request_declaration_key(asking)] = now
+    made = list(_create_or_retry_requests(workspace, people, _find_latest_request_delivery(workspace))) if people else []
     if kept != seen:
-        looked_at.keep(settings, workspace.pipeline, kept)
+        looked_at.write_request_table_states(settings, workspace.pipeline, kept)
     return made
 
 
-def _ask(workspace: Workspace, people: Mapping[Identifier, str], latest: int) -> Iterator[ErasureRequest]:
+def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, str], latest: int) -> Iterator[ErasureRequest]:
     """A request a person: one who cannot be told from others must not hold up the rest of a delivery. people: with what their rows are of.
 
     latest: the last delivery that was looked at. What was asked by rows before and was refused is tried again; its deadline is still that
@@ -63,55 +63,64 @@ def _ask(workspace: Workspace, people: Mapping[Identifier, str], latest: int) ->
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     refused: dict[Identifier, ErasureRequest] = {}
-    for one in requests.all_of(settings, pipeline) if people else ():
+    for one in requests.list_erasure_requests(settings, pipeline) if people else ():
         by_rows = (
             one.state == requests.FAILED and not (one.done_at or one.withdrawn_at) and one.history[0].note.startswith(_BY_ROWS)
         )
-        if by_rows and len(one.pseudonyms) == 1 and vault.holds(settings, pipeline, one.request):
-            refused |= dict.fromkeys(vault.asked(settings, pipeline, one.request), one)
+        if by_rows and len(one.pseudonyms) == 1 and vault.has_vault_entry(settings, pipeline, one.request):
+            refused |= dict.fromkeys(vault.read_asked_identifiers(settings, pipeline, one.request), one)
     for person, reads in people.items():
         before = refused.get(person)
         if before is None:
-            yield receiving.receive(settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}")
+            yield receiving.receive_erasure_request(
+                settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}"
+            )
         else:
-            yield requests.advance(settings, pipeline, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
+            yield requests.advance_request_state(settings, pipeline, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
 
 
-def waits(settings: Settings, graph: Graph) -> bool:
+def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
     """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
-    seen = looked_at.states(settings, graph.pipeline.name) if graph.asking else {}
-    return any(_state(settings, graph, one) not in (None, seen.get(_name(one))) for one in graph.asking)
+    seen = looked_at.read_request_table_states(settings, graph.pipeline.name) if graph.asking else {}
+    return any(
+        _compute_request_table_state(settings, graph, one) not in (None, seen.get(_request_declaration_key(one)))
+        for one in graph.asking
+    )
 
 
-def _state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State | None:
-    path = graph.location(settings, through(graph.unstored, asking.reads)[0])
-    mark = log.mark(path)
+def _compute_request_table_state(settings: Settings, graph: Graph, asking: ErasureRequests) -> State | None:
+    path = graph.location(settings, resolve_temporary_views(graph.unstored, asking.reads)[0])
+    mark = log.table_change_mark(path)
     return None if mark is None else {"path": path, "mark": mark}
 
 
-def _latest(workspace: Workspace) -> int:
+def _find_latest_request_delivery(workspace: Workspace) -> int:
     """The last delivery in the bronze tables whose rows may ask: nothing else comes there under the lease."""
-    reads = {through(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
+    reads = {resolve_temporary_views(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
     found = []
     for path in (workspace.path(name) for name in sorted(reads)):
-        row = tables.read(workspace.session, path).agg(F.max("_delivery").alias("last")).first() if log.exists(path) else None
+        row = (
+            tables.read_table(workspace.session, path).agg(F.max("_delivery").alias("last")).first()
+            if log.is_delta_table(path)
+            else None
+        )
         found += [int(row["last"])] if row and row["last"] is not None else []
     return max(found, default=0)
 
 
-def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
+def _find_new_requesters(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
     """Who asks and has no request yet. Of whom one was taken back, rows ask that came later."""
     domain = asking.identifier[1]
-    told = _told(workspace, asking)
-    known = _asked(workspace) if told else {}
-    key = suppression_key.key(workspace.settings, workspace.suppression) if told else b""
+    told = _read_requester_deliveries(workspace, asking)
+    known = _compute_request_watermarks(workspace) if told else {}
+    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression) if told else b""
     form = workspace.graph.canonical(domain)
     # Also as it was hashed before a form was declared.
-    called = {value: {str(pseudonym(key, domain, value, one)) for one in (form, AS_TEXT)} for value in told}
+    called = {value: {str(compute_pseudonym(key, domain, value, one)) for one in (form, AS_TEXT)} for value in told}
     after = {value: max(known.get(one, 0) for one in called[value]) for value in told}
     # Only where a view does not hand on of which delivery a row is, it has to be asked once more.
     unsaid = {after[value] for value, last in told.items() if last is None and 0 < after[value] < math.inf}
-    later = {up_to: _told(workspace, asking, int(up_to)).keys() for up_to in unsaid}
+    later = {up_to: _read_requester_deliveries(workspace, asking, int(up_to)).keys() for up_to in unsaid}
 
     def asks(value: str, last: int | None) -> bool:
         return not after[value] or (last > after[value] if last is not None else value in later.get(after[value], ()))
@@ -119,12 +128,12 @@ def _new(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
     return [Identifier(domain, value) for value in sorted(told) if asks(value, told[value])]
 
 
-def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict[str, int | None]:
+def _read_requester_deliveries(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict[str, int | None]:
     """Whom rows ask for, and the last delivery that does, where that can be told. after: of deliveries after this one."""
     column, domain = asking.identifier
-    rows = _rows(workspace, asking, after)
+    rows = _read_request_rows(workspace, asking, after)
     if column not in rows.columns:
-        raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest(column, rows.columns)}")
+        raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest_name_hint(column, rows.columns)}")
     last = F.max("_delivery") if "_delivery" in rows.columns else F.lit(None)
     named = rows.where(asking.where).groupBy(
         canonical_column(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias("value")
@@ -132,47 +141,51 @@ def _told(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict
     return {row["value"]: row["last"] for row in named.agg(last.alias("last")).collect() if row["value"]}
 
 
-def _ingested(workspace: Workspace, name: str) -> tuple[list[Outcome], set[int]]:
+def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[DeliveryOutcome], set[int]]:
     """The deliveries whose records a bronze table has or had, and which of them count now."""
-    every: list[Outcome] = []
+    every: list[DeliveryOutcome] = []
     live: set[int] = set()
     for one in workspace.graph.feeding(name):
-        outcomes = [found for found in ledger.of_source(workspace.outcomes, one.name) if found.state == ledger.INGESTED]
+        outcomes = [
+            found for found in ledger.read_source_outcomes(workspace.outcomes, one.name) if found.state == ledger.INGESTED
+        ]
         every += outcomes
-        live |= ledger.live(outcomes, one.redelivery == "replace")
+        live |= ledger.select_live_deliveries(outcomes, one.redelivery == "replace")
     return every, live
 
 
-def _rows(workspace: Workspace, asking: ErasureRequests, after: int) -> DataFrame:
+def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int) -> DataFrame:
     """What the declaration reads, of deliveries that count, of everybody who was not erased."""
-    name, passed = through(workspace.graph.unstored, asking.reads)
+    name, passed = resolve_temporary_views(workspace.graph.unstored, asking.reads)
     source = workspace.graph.sources[name]
-    rows = tables.read(workspace.session, workspace.path(name))
+    rows = tables.read_table(workspace.session, workspace.path(name))
     if after:
         rows = rows.where(F.col("_delivery") > after)
-    every, live = _ingested(workspace, name)
+    every, live = _find_ingested_deliveries(workspace, name)
     dead = [(one.delivery,) for one in every if one.delivery not in live]
     if dead:
-        rows = rows.join(F.broadcast(tables.inline(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti")
-    subject = subjects.expression(workspace.graph, source, rows.columns)
-    if subject and not suppression.is_empty(workspace):
-        at = suppression.instant(rows, subjects.instant(source))
-        rows = suppression.without_suppressed(workspace, rows, F.expr(subject), source.domain, at)
+        rows = rows.join(
+            F.broadcast(tables.make_inline_frame(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti"
+        )
+    subject = subjects.build_subject_expression(workspace.graph, source, rows.columns)
+    if subject and not suppression.is_suppression_list_empty(workspace):
+        at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
+        rows = suppression.exclude_suppressed_rows(workspace, rows, F.expr(subject), source.domain, at)
     for view in passed:
         rows = view(rows)
     return rows
 
 
-def _asked(workspace: Workspace) -> dict[str, float]:
+def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
     """By pseudonym, up to which delivery rows ask for nothing new: any, of whom a request stands; those looked at, where it was taken back.
 
     One who was refused is asked for again: what came since may tell who is meant.
     """
     found: dict[str, float] = {}
-    for one in requests.all_of(workspace.settings, workspace.pipeline):
+    for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline):
         up_to = 0.0
         if one.withdrawn_at is not None:
-            up_to = _looked_at(one)
+            up_to = _parse_request_watermark(one)
         elif one.lifted_at is None and (one.state != requests.FAILED or one.done_at):
             up_to = math.inf
         for called in one.pseudonyms:
@@ -180,12 +193,12 @@ def _asked(workspace: Workspace) -> dict[str, float]:
     return found
 
 
-def _looked_at(request: ErasureRequest) -> float:
+def _parse_request_watermark(request: ErasureRequest) -> float:
     """The last delivery that was looked at when rows asked for this; 0 where none did, and any where that was not noted yet."""
     noted = [re.search(rf"{_UP_TO}(\d+)\Z", event.note) for event in request.history]
     by_rows = request.history[0].note.startswith(_BY_ROWS)
     return max((float(one.group(1)) for one in noted if one), default=math.inf if by_rows else 0.0)
 
 
-def _name(asking: ErasureRequests) -> str:
+def _request_declaration_key(asking: ErasureRequests) -> str:
     return f"{asking.reads}.{asking.identifier[0]}: {asking.where}"

@@ -19,43 +19,45 @@ from sluice.privacy import suppression
 _AGAIN = "asked again"
 
 
-def recompute_entries(workspace: Workspace) -> list[str]:
+def recompute_suppression_entries(workspace: Workspace) -> list[str]:
     """Bring the list to the forms that are declared now. Returns the ids of the new requests. Once, however often it is tried.
 
     Of a request whose identifiers the vault has no more the entries stay as they are: they know the spelling that was erased.
     """
-    if not log.exists(workspace.suppression):
+    if not log.is_delta_table(workspace.suppression):
         return []
-    changed = suppression.changed_forms(workspace)
+    changed = suppression.find_changed_forms(workspace)
     if not changed:
         return []
     settings, pipeline = workspace.settings, workspace.pipeline
-    listed = suppression.listed(workspace)
-    open_ = [one for one in requests.all_of(settings, pipeline) if one.request in listed and one.lifted_at is None]
-    theirs = {one.request: _identifiers(workspace, one, changed) for one in open_}
+    listed = suppression.list_suppressed_requests(workspace)
+    open_ = [one for one in requests.list_erasure_requests(settings, pipeline) if one.request in listed and one.lifted_at is None]
+    theirs = {one.request: _find_changed_identifiers(workspace, one, changed) for one in open_}
     known = {request: found for request, found in theirs.items() if found}
-    suppression.add_entries(
-        workspace, {request: requests.subjects_of(settings, workspace.graph, found) for request, found in known.items()}
+    suppression.add_suppression_entries(
+        workspace, {request: requests.pseudonymise_subjects(settings, workspace.graph, found) for request, found in known.items()}
     )
-    made = [_ask_again(workspace, one, known[one.request]) for one in open_ if one.request in known]
-    suppression.keep_forms(workspace)
+    made = [_request_erasure_again(workspace, one, known[one.request]) for one in open_ if one.request in known]
+    suppression.record_canonical_forms(workspace)
     return [one for one in made if one]
 
 
-def _identifiers(workspace: Workspace, request: ErasureRequest, changed: Collection[str]) -> list[Identifier]:
-    if not vault.holds(workspace.settings, workspace.pipeline, request.request):
+def _find_changed_identifiers(workspace: Workspace, request: ErasureRequest, changed: Collection[str]) -> list[Identifier]:
+    if not vault.has_vault_entry(workspace.settings, workspace.pipeline, request.request):
         return []
-    every = vault.read(workspace.settings, workspace.pipeline, request.request)
+    every = vault.read_vault_identifiers(workspace.settings, workspace.pipeline, request.request)
     return [one for one in every if one.domain in changed and one.domain != PSEUDONYM and not one.domain.startswith(PREFIX)]
 
 
-def _ask_again(workspace: Workspace, before: ErasureRequest, theirs: list[Identifier]) -> str | None:
+def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs: list[Identifier]) -> str | None:
     """What was theirs for a time alone is asked for by nobody: the list keeps it out, and the time may be another's."""
     settings, pipeline = workspace.settings, workspace.pipeline
-    said = f"in the forms {suppression.forms_text(workspace)}"
+    said = f"in the forms {suppression.canonical_forms_text(workspace)}"
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]
     if not own or any(one.state == _AGAIN and one.note.startswith(said) for one in before.history):
         return None
-    made = receiving.receive(settings, workspace.graph, own, said=f"{_AGAIN} for request {before.request}, {said}")
-    requests.note(settings, pipeline, before.request, _AGAIN, f"{said}, by request {made.request}")
+    made = receiving.receive_erasure_request(
+        settings, workspace.graph, own, said=f"{_AGAIN} for request {before.request}, {said}"
+    )
+    requests.add_request_event(settings, pipeline, before.request, _AGAIN, f"{said}, by request {made.request}")
     return made.request

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from deltalake import CommitProperties, QueryBuilder, write_deltalake
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.lake import log
 from sluice.settings import Settings
 
@@ -25,7 +25,7 @@ SCHEMA = pa.schema([
 
 
 @dataclass(frozen=True)
-class Done:
+class ErasureLedgerRow:
     """A row of the ledger. at: UTC."""
 
     request: str
@@ -36,12 +36,12 @@ class Done:
     files: int
 
 
-def path(settings: Settings, pipeline: str) -> str:
+def erasure_ledger_path(settings: Settings, pipeline: str) -> str:
     """Where the ledger lies."""
     return settings.bookkeeping(pipeline, "erasure")
 
 
-def note(
+def record_erasure_step(
     settings: Settings, pipeline: str, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
 ) -> None:
     """Note for each request that a step is done of a table, in one commit, without a JVM."""
@@ -49,14 +49,14 @@ def note(
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
     if found:
         marked = CommitProperties(custom_metadata={"userMetadata": '{"sluice": 1}'})
-        where = path(settings, pipeline)
+        where = erasure_ledger_path(settings, pipeline)
         write_deltalake(where, pa.Table.from_pylist(found, schema=SCHEMA), mode="append", commit_properties=marked)
 
 
-def rows(settings: Settings, pipeline: str) -> list[Done]:
+def read_erasure_ledger(settings: Settings, pipeline: str) -> list[ErasureLedgerRow]:
     """What is noted, oldest first. Empty where nothing was erased yet."""
-    where = path(settings, pipeline)
-    if not log.exists(where):
+    where = erasure_ledger_path(settings, pipeline)
+    if not log.is_delta_table(where):
         return []
-    table = pa.table(QueryBuilder().register("t", opened_table(where)).execute("SELECT * FROM t")).cast(SCHEMA)
-    return sorted((Done(**row) for row in table.to_pylist()), key=lambda one: one.at)
+    table = pa.table(QueryBuilder().register("t", open_checked_table(where)).execute("SELECT * FROM t")).cast(SCHEMA)
+    return sorted((ErasureLedgerRow(**row) for row in table.to_pylist()), key=lambda one: one.at)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Field
 from deltalake.exceptions import CommitFailedError
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest import ledger
@@ -20,33 +20,35 @@ _COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int
 _UPDATES = {name: f"s.{name}" for name in _COLUMNS}
 
 
-def lift(settings: Settings, pipeline: str, request: str) -> int:
+def lift_suppression(settings: Settings, pipeline: str, request: str) -> int:
     """Lift the entries of a request, without a JVM. Returns how many. What had been delivered before stays out.
 
     Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
     """
-    found = requests.one(settings, pipeline, request)
+    found = requests.read_erasure_request(settings, pipeline, request)
     # One whose scan found something was carried out all the same.
     if found.done_at is None:
         state = requests.WITHDRAWN if found.withdrawn_at else found.state
         raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
     if found.lifted_at is not None:
         return 0
-    lifted = _lifted(settings, pipeline, request)
-    requests.note(settings, pipeline, request, requests.LIFTED, f"{lifted} entries of the suppression list")
+    lifted = _lift_suppression_entries(settings, pipeline, request)
+    requests.add_request_event(settings, pipeline, request, requests.LIFTED, f"{lifted} entries of the suppression list")
     return lifted
 
 
-def _lifted(settings: Settings, pipeline: str, request: str) -> int:
+def _lift_suppression_entries(settings: Settings, pipeline: str, request: str) -> int:
     path = settings.bookkeeping(pipeline, "suppression")
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return 0
-    table = opened_table(path)
+    table = open_checked_table(path)
     present = {field.name for field in table.schema().fields}
     lacking = [Field.from_arrow(pa.field(name, kind)) for name, kind in _COLUMNS.items() if name not in present]
     if lacking:
         table.alter.add_columns(lacking)
-    numbers = ledger.columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])["delivery"].to_pylist()
+    numbers = ledger.read_delivery_ledger_columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])[
+        "delivery"
+    ].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
     schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _COLUMNS.items())])
     note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "flow": "suppression", "lifted": request})})

@@ -13,33 +13,35 @@ from sluice.settings import Settings
 _FILE = ".asked"
 """Beside the requests, whose files have no dot. `sluice.runs.due` reads it, too."""
 State = dict[str, str]
-"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.mark`."""
+"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.table_change_mark`."""
 
 
-def states(settings: Settings, pipeline: str) -> dict[str, Any]:
+def read_request_table_states(settings: Settings, pipeline: str) -> dict[str, Any]:
     """What each declaration had looked at, by its name; of a lake of before, what is no State."""
-    path = _file(settings, pipeline)
+    path = _request_table_states_path(settings, pipeline)
     try:
         return load_kept_object(path, "where requests were looked for", "")
     except (FileNotFoundError, KeptFileDamaged):
         return {}  # everywhere is looked again
 
 
-def keep(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
+def write_request_table_states(settings: Settings, pipeline: str, states: Mapping[str, Any]) -> None:
     """Keep what was looked at, whole or not at all."""
-    path = _file(settings, pipeline)
+    path = _request_table_states_path(settings, pipeline)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{_FILE}.tmp")
     partial.write_text(json.dumps(states), encoding="utf-8")
     partial.replace(path)
 
 
-def look_again(settings: Settings, pipeline: str) -> None:
+def reset_request_table_states(settings: Settings, pipeline: str) -> None:
     """Let all rows be looked at anew: one of them may have been passed over for a request that is no more."""
-    before = states(settings, pipeline)
+    before = read_request_table_states(settings, pipeline)
     if before:
-        keep(settings, pipeline, {name: one | {"mark": ""} for name, one in before.items() if isinstance(one, dict)})
+        write_request_table_states(
+            settings, pipeline, {name: one | {"mark": ""} for name, one in before.items() if isinstance(one, dict)}
+        )
 
 
-def _file(settings: Settings, pipeline: str) -> Path:
+def _request_table_states_path(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline, "erasure_requests")) / _FILE

@@ -22,7 +22,7 @@ from sluice.upkeep import vacuum
 STEPS = ("vacuum", "sweep")
 
 
-def finish(
+def finish_physical_erasure(
     workspace: Workspace, now: datetime, without: Collection[str] = frozenset(), only: Collection[str] = ()
 ) -> list[FlowReport]:
     """Bring the requests to their end whose rows have left every table and whose retention is over at `now`. A report a table.
@@ -31,49 +31,53 @@ def finish(
     A request stays as it is as long as a flow is behind; its report says so.
     Raises SluiceError where a shallow clone still reads the files, and StopRequested between two tables.
     """
-    due = waiting(workspace, now, only)
+    due = find_physically_due_requests(workspace, now, only)
     if not due:
         return []
-    clones = shallow.registered(workspace.settings, workspace.pipeline)
+    clones = shallow.find_shallow_clone_lakes(workspace.settings, workspace.pipeline)
     if clones:
         raise SluiceError(
             f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "
             f"clone anew; then: sluice run {workspace.pipeline} --stage vacuum"
         )
-    reports = _vacuumed(workspace, due, now) if "vacuum" not in without else []
+    reports = _vacuum_due_tables(workspace, due, now) if "vacuum" not in without else []
     if "sweep" not in without:
         left = FlowReport(flow="left_over_files", layer="vacuum")
-        left.deleted = sweep.everywhere(workspace, min(time.time(), now.timestamp()))
+        left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
         reports += [left] if left.deleted else []
     held = [report.flow for report in reports if any(note.startswith(_HELD) for note in report.notes)]
     if not held:
         removed = sum(report.deleted for report in reports)
         for request in due:
-            requests.advance(workspace.settings, workspace.pipeline, request, requests.PHYSICALLY, f"{removed} files removed")
+            requests.advance_request_state(
+                workspace.settings, workspace.pipeline, request, requests.PHYSICALLY, f"{removed} files removed"
+            )
     return reports
 
 
 _HELD = "not vacuumed:"
 
 
-def waiting(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
+def find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests, or of these those, whose bytes may go."""
-    found = [one for one in requests.all_of(workspace.settings, workspace.pipeline) if not only or one.request in only]
-    return [one for one in found if one.state == requests.LOGICALLY and _instant(one.physical_due_at) <= now]
+    found = [
+        one for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline) if not only or one.request in only
+    ]
+    return [one for one in found if one.state == requests.LOGICALLY and _parse_physical_due_time(one.physical_due_at) <= now]
 
 
-def _vacuumed(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
+def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
     """VACUUM where a listing of one's own finds something to remove, and then what VACUUM does not look at."""
-    reports, lagging = [], behind.of(workspace, now)
-    for name, path in {**workspace.tables(), **canaries.tables_of(workspace, due)}.items():
-        if log.exists(path) and orphans.left(path, now):
+    reports, lagging = [], behind.find_lagging_flows(workspace, now)
+    for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}.items():
+        if log.is_delta_table(path) and orphans.find_orphan_files(path, now):
             streams.stop_if_requested(workspace)
-            report = vacuum.table(workspace, name, path, lagging.get(name, ()), always=True)
-            report.deleted += 0 if lagging.get(name) else orphans.remove(path, now)
+            report = vacuum.vacuum_table(workspace, name, path, lagging.get(name, ()), always=True)
+            report.deleted += 0 if lagging.get(name) else orphans.remove_orphan_files(path, now)
             reports.append(report)
     return reports
 
 
-def _instant(text: str | None) -> datetime:
+def _parse_physical_due_time(text: str | None) -> datetime:
     """A request of an earlier form does not say when: at once, since VACUUM heeds the retention by itself."""
     return datetime.fromisoformat(text) if text else datetime.now(UTC) - timedelta(days=1)

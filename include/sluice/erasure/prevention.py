@@ -2,21 +2,26 @@
 
 A value that got into statistics, a folder's name, the layout of files or the text of a condition stays in the log for weeks, whatever becomes
 of the row. So it must never get there: `sluice check` refuses declarations that would let it, and this looks at what is there. Without a JVM.
+
+Conditions as a table's log writes them: do they hold values that a personal column was compared with?
+
+Delta writes a condition as Spark prints it: a column as `email#17` or `id#18L`, a text without quotes; of replaceWhere the SQL that was given.
+So what is left of a comparison when columns and operators are taken away is a value.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.erasure import conditions
 from sluice.lake import actions
-from sluice.lake.actions import Action
-from sluice.lake.places import OfPipeline
+from sluice.lake.actions import LogAction
+from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
 
@@ -29,7 +34,7 @@ _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMat
 
 
 @dataclass(frozen=True)
-class Finding:
+class LogFinding:
     """Something of a table's log that no erasure reaches. file: the first of the log's that has it; files: how many have."""
 
     table: str
@@ -42,23 +47,23 @@ class Finding:
         return f"Table '{self.table}': {self.what}{f' ({self.file}{more})' if self.file else ''}"
 
 
-def of_lake(settings: Settings, graph: Graph) -> list[Finding]:
+def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     """What is found in all tables of a pipeline that are there, also in those that nobody declared."""
-    known, pipeline = private(settings, graph), graph.pipeline.name
+    known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
     everything = frozenset().union(*known.values()) | QUARANTINE
-    found: list[Finding] = []
+    found: list[LogFinding] = []
     for root in (Path(settings.lake), Path(settings.restricted)):
-        for table in actions.tables(root / pipeline):
+        for table in actions.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
                 continue  # made up, to be found by the scan
             # Of a table that nobody declared, whatever is personal anywhere may be.
-            found += of_table(str(table), str(table.relative_to(root)), known.get(str(table), everything))
+            found += inspect_table_log(str(table), str(table.relative_to(root)), known.get(str(table), everything))
     return found
 
 
-def private(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
+def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
     """By path, the columns with personal data of each table that the declarations know, and of those that Sluice keeps for itself."""
-    places, found = OfPipeline(settings, graph), dict[str, frozenset[str]]()
+    places, found = PipelinePlaces(settings, graph), dict[str, frozenset[str]]()
     for one in graph:
         of = graph.feeding(one.name) if isinstance(one, Source) else (one,)
         path = places.table(one.name)
@@ -74,92 +79,146 @@ def private(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
     return found
 
 
-def of_table(path: str, name: str, personal: frozenset[str]) -> list[Finding]:
+def inspect_table_log(path: str, name: str, personal: frozenset[str]) -> list[LogFinding]:
     """What is found in one table's log. personal: its columns with personal data; upper and lower case are one, as in Spark."""
     hidden = {column.lower() for column in personal}
-    found: dict[str, Finding] = {}
+    found: dict[str, LogFinding] = {}
     try:
-        for action in actions.of(path):
-            for what in _wrong(action, hidden):
+        for action in actions.read_log_actions(path):
+            for what in _find_action_problems(action, hidden):
                 known = found.get(what)
                 again = known is not None and known.file == action.file
-                found[what] = replace(known, files=known.files + (not again)) if known else Finding(name, what, action.file)
+                found[what] = replace(known, files=known.files + (not again)) if known else LogFinding(name, what, action.file)
     except ValueError as error:
-        return [*found.values(), Finding(name, f"{error}; so nothing can be said of it")]
+        return [*found.values(), LogFinding(name, f"{error}; so nothing can be said of it")]
     return list(found.values())
 
 
-def _wrong(action: Action, hidden: set[str]) -> Iterator[str]:
+def _find_action_problems(action: LogAction, hidden: set[str]) -> Iterator[str]:
     """What is wrong with an action, as sentences without values."""
-    for column in sorted(name for name in action.ends if _personal(name, hidden)):
+    for column in sorted(name for name in action.ends if _is_personal_column(name, hidden)):
         yield f"its log has the lowest and highest values of the personal column '{column}'. {_ANEW}"
-    for column in sorted(name for name in action.said.get("partitionValues") or {} if _personal(name, hidden)):
+    for column in sorted(name for name in action.said.get("partitionValues") or {} if _is_personal_column(name, hidden)):
         yield f"its files lie in folders named by the personal column '{column}'. {_ANEW}"
     if action.kind == "metaData":
-        yield from _of_metadata(action, hidden)
+        yield from _find_metadata_problems(action, hidden)
     elif action.kind == "domainMetadata" and action.said.get("domain") == "delta.clustering":
-        for column in _clustering(action.said):
-            if _personal(column, hidden):
+        for column in _clustering_columns(action.said):
+            if _is_personal_column(column, hidden):
                 yield f"it is clustered by the personal column '{column}'. {_ANEW}"
     elif action.kind == "commitInfo":
-        yield from _of_commit(action.said, hidden)
+        yield from _find_commit_problems(action.said, hidden)
 
 
 _ANEW = "Remove the table's folder and run again: it is made anew, with a log that never had them"
 
 
-def _personal(column: str, hidden: set[str]) -> bool:
+def _is_personal_column(column: str, hidden: set[str]) -> bool:
     return column.lower() in hidden or column.lower().partition(".")[0] in hidden
 
 
-def _of_metadata(action: Action, hidden: set[str]) -> Iterator[str]:
+def _find_metadata_problems(action: LogAction, hidden: set[str]) -> Iterator[str]:
     properties = dict(action.said.get("configuration") or {})
     for name in RETENTIONS:
         if hidden and name not in properties:
             yield f"it has not said from its first version on how long removed files and its log stay: {name} is missing"
     said = properties.get(STATISTICS)
     columns = [column.strip(" `") for column in said.split(",")] if said else []
-    for column in sorted(column for column in columns if _personal(column, hidden)):
+    for column in sorted(column for column in columns if _is_personal_column(column, hidden)):
         yield f"{STATISTICS} names the personal column '{column}'. The next run takes it out; what was written stays in the log"
     if said is None:
-        unsaid = sorted(column for column in _names(action.said) if _personal(column, hidden))
+        unsaid = sorted(column for column in _schema_column_names(action.said) if _is_personal_column(column, hidden))
         if unsaid:
             yield f"{STATISTICS} is not set, so that its personal column '{unsaid[0]}' gets into statistics. {_ANEW}"
-    for column in sorted(name for name in action.said.get("partitionColumns") or () if _personal(name, hidden)):
+    for column in sorted(name for name in action.said.get("partitionColumns") or () if _is_personal_column(name, hidden)):
         yield f"it is partitioned by the personal column '{column}'. {_ANEW}"
 
 
-def _names(said: Mapping[str, object]) -> list[str]:
+def _schema_column_names(said: Mapping[str, object]) -> list[str]:
     schema = json.loads(str(said.get("schemaString") or "{}"))
     return [str(field["name"]) for field in schema.get("fields", [])]
 
 
-def _clustering(said: Mapping[str, object]) -> list[str]:
+def _clustering_columns(said: Mapping[str, object]) -> list[str]:
     columns = json.loads(str(said.get("configuration") or "{}")).get("clusteringColumns", [])
     return [".".join(column) if isinstance(column, list) else str(column) for column in columns]
 
 
-def _of_commit(said: Mapping[str, object], hidden: set[str]) -> Iterator[str]:
+def _find_commit_problems(said: Mapping[str, object], hidden: set[str]) -> Iterator[str]:
     parameters = said.get("operationParameters")
     given: dict[str, object] = parameters if isinstance(parameters, dict) else {}
     for field in _CONDITIONS:
-        for text in conditions.texts(given.get(field)):
-            for column in conditions.compared(text, hidden):
+        for text in extract_condition_texts(given.get(field)):
+            for column in find_compared_columns(text, hidden):
                 yield (
                     f"the condition of a {said.get('operation')} names values of the personal column '{column}'. "
                     "Delete by a MERGE with a table of keys"
                 )
     for field in ("zOrderBy", "clusterBy", "partitionBy"):
-        for column in conditions.texts(given.get(field)):
-            if _personal(column.strip("` "), hidden):
+        for column in extract_condition_texts(given.get(field)):
+            if _is_personal_column(column.strip("` "), hidden):
                 yield f"its files were laid out by the personal column '{column}' ({field}). {_ANEW}"
-    if said.get("userMetadata") and not _ours(said["userMetadata"]):
+    if said.get("userMetadata") and not _is_sluice_note(said["userMetadata"]):
         yield f"a {said.get('operation')} has a note that Sluice did not write; nobody knows what is in it"
 
 
-def _ours(note: object) -> bool:
+def _is_sluice_note(note: object) -> bool:
     try:
         read = json.loads(str(note))
     except ValueError:
         return False
     return isinstance(read, dict) and "sluice" in read and set(read) <= _NOTE
+
+
+_COLUMN = re.compile(r"`?([A-Za-z_][\w.]*)`?#\d+L?")
+
+
+_PATH = re.compile(r"\$\.(\w+)")
+
+
+_FUNCTION = re.compile(r"\b[A-Za-z_]\w*(?=\()")
+
+
+_PARTS = re.compile(r"\s+(?:AND|OR)\s+", re.IGNORECASE)
+
+
+_OPERATORS = re.compile(
+    r"<=>|[<>!=]=?|[(),]|\b(?:NOT|IS|NULL|isnull|isnotnull|true|false|cast|as|string|int|bigint|coalesce)\b", re.IGNORECASE
+)
+
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def extract_condition_texts(said: object) -> Iterator[str]:
+    """The conditions, or the columns, that a parameter of a commit holds: a text, a list of texts or of objects with one, as JSON or not."""
+    if isinstance(said, str):
+        try:
+            read = json.loads(said)
+        except ValueError:
+            read = None
+        if isinstance(read, list | dict):
+            yield from extract_condition_texts(read)
+        elif said.strip():
+            yield said
+    elif isinstance(said, dict):
+        yield from extract_condition_texts(said.get("predicate"))
+    elif isinstance(said, list):
+        for one in said:
+            yield from extract_condition_texts(one)
+
+
+def find_compared_columns(text: str, hidden: set[str]) -> list[str]:
+    """The personal columns that a condition compares with values. hidden: the personal columns, in lower case."""
+    found = []
+    for part in _PARTS.split(text):
+        named = (*_COLUMN.findall(part), *_PATH.findall(part))
+        printed = [name for name in named if name.rpartition(".")[2].lower() in hidden]
+        # The path of a personal column in a JSON text is its name, and no value; neither is a function's name.
+        rest = _FUNCTION.sub(" ", _COLUMN.sub(" ", _PATH.sub(lambda path: " " if path[1].lower() in hidden else path[0], part)))
+        written = [word for word in _WORD.findall(rest) if word.lower() in hidden]
+        for word in written:
+            rest = re.sub(rf"(?:\w+\.)?`?\b{re.escape(word)}\b`?", " ", rest)
+        if (printed or written) and _OPERATORS.sub(" ", rest).strip():
+            found.append((printed or written)[0])
+    return sorted(set(found))

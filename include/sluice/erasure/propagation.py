@@ -12,71 +12,71 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
-from sluice.erasure import anonymisation, asking, canonical_entries, ledger, other_cells, requests
+from sluice.erasure import asking, canonical_entries, ledger, other_cells, requests
 from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, state, sweep
+from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, sweep
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import RETENTION, duration
+from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression
 
 Step = Callable[[Erasing], None]
 
 
-def suppress(erasing: Erasing) -> None:
+def suppress_request_subjects(erasing: Erasing) -> None:
     """Put the requests' subjects on the suppression list."""
-    suppression.add(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
+    suppression.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
 
 
-def _tables(erasing: Erasing) -> None:
-    rows.tables(erasing)
-    canaries.clear(erasing, "table")
+def _erase_tables_and_canaries(erasing: Erasing) -> None:
+    rows.erase_table_rows(erasing)
+    canaries.erase_canaries(erasing, "table")
 
 
-def _quarantine(erasing: Erasing) -> None:
-    rows.quarantine(erasing)
-    canaries.clear(erasing, "quarantine")
+def _erase_quarantines_and_canaries(erasing: Erasing) -> None:
+    rows.erase_quarantined_rows(erasing)
+    canaries.erase_canaries(erasing, "quarantine")
 
 
-def _landing(erasing: Erasing) -> None:
-    landing.landing(erasing)
-    canaries.clear(erasing, "landing", "archive")
+def _erase_landing_and_canaries(erasing: Erasing) -> None:
+    landing.rewrite_landed_files(erasing)
+    canaries.erase_canaries(erasing, "landing", "archive")
 
 
-def _state(erasing: Erasing) -> None:
-    state.state(erasing)
-    canaries.clear(erasing, "state")
+def _erase_state_and_canaries(erasing: Erasing) -> None:
+    sweep.remove_abandoned_checkpoints(erasing)
+    canaries.erase_canaries(erasing, "state")
 
 
-def _sweep(erasing: Erasing) -> None:
-    sweep.sweep(erasing)
-    canaries.clear(erasing, "temporary")
+def _sweep_files_and_canaries(erasing: Erasing) -> None:
+    sweep.sweep_leftover_files(erasing)
+    canaries.erase_canaries(erasing, "temporary")
 
 
 STEPS: Mapping[str, Step] = MappingProxyType({
-    "suppress": suppress,
-    "flows": flows.rebase,
-    "anonymise": anonymisation.anonymise,
-    "other_cells": other_cells.empty_cells,
-    "tables": _tables,
-    "late": rows.late,
-    "quarantine": _quarantine,
-    "unattributed": naming.unattributed,
-    "views": flows.views,
-    "releases": releases.erase,
-    "purge": purge.purge,
-    "state": _state,
-    "landing": _landing,
-    "sweep": _sweep,
+    "suppress": suppress_request_subjects,
+    "flows": flows.reset_stateful_streams,
+    "anonymise": other_cells.anonymise_kept_facts,
+    "other_cells": other_cells.empty_other_subject_cells,
+    "tables": _erase_tables_and_canaries,
+    "late": rows.erase_late_rows,
+    "quarantine": _erase_quarantines_and_canaries,
+    "unattributed": naming.erase_unattributed_quarantine,
+    "views": flows.run_following_flows,
+    "releases": releases.erase_from_releases,
+    "purge": purge.purge_deletion_vectors,
+    "state": _erase_state_and_canaries,
+    "landing": _erase_landing_and_canaries,
+    "sweep": _sweep_files_and_canaries,
 })
 """What is done, by name and in order. The bytes of former versions follow when their retention is over: `physical`."""
 
 
-def propagate(
+def propagate_deletions(
     workspace: Workspace, follow: Follow, without: Collection[str] = frozenset(), only: Collection[str] = ()
 ) -> list[FlowReport]:
     """Carry out every request that is received. follow: runs the flows above bronze. without: steps that are left out, for tests.
@@ -85,41 +85,47 @@ def propagate(
     A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    canonical_entries.recompute_entries(workspace)
-    asking.take(workspace)
-    if not requests.waiting(settings, pipeline, only):
-        return landing.again(workspace)
-    settled = canary.plant(workspace, settling.settled(workspace, only))
+    canonical_entries.recompute_suppression_entries(workspace)
+    asking.create_requests_from_rows(workspace)
+    if not requests.list_waiting_requests(settings, pipeline, only):
+        return landing.rewrite_redelivered_files(workspace)
+    settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
     erasing = Erasing(workspace, settled, follow)
     for name, step in STEPS.items():
         if name not in without:
             step(erasing)
-    _told_of_clones(workspace, erasing.reports)
-    due = _physical_due(workspace, settled)
-    taken_out = _taken_out(workspace)
+    _note_shallow_clones(workspace, erasing.reports)
+    due = _compute_physical_due_time(workspace, settled)
+    taken_out = _count_erased_rows(workspace)
     for request in settled:
         note = f"{taken_out[request.request]} rows"
-        requests.advance(settings, pipeline, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds"))
+        requests.advance_request_state(
+            settings, pipeline, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
+        )
     return erasing.reports
 
 
-def _taken_out(workspace: Workspace) -> Counter[str]:
+def _count_erased_rows(workspace: Workspace) -> Counter[str]:
     """How many rows the requests have taken out of tables; those that are carried out together have the same ones."""
     found: Counter[str] = Counter()
-    for one in ledger.rows(workspace.settings, workspace.pipeline):
+    for one in ledger.read_erasure_ledger(workspace.settings, workspace.pipeline):
         found[one.request] += one.rows if one.step in ("tables", "late", "quarantine") else 0
     return found
 
 
-def _physical_due(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
+def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
     """When the files that hold them may go: the longest retention of a table after now, when the last of them was taken out."""
-    tables = {**workspace.tables(), **canaries.tables_of(workspace, settled)}
-    keeps = [duration(log.properties(path).get(RETENTION, "interval 7 days")) for path in tables.values() if log.exists(path)]
+    tables = {**workspace.tables(), **canaries.canary_table_paths(workspace, settled)}
+    keeps = [
+        parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
+        for path in tables.values()
+        if log.is_delta_table(path)
+    ]
     # A second more, since commits are stamped in milliseconds and this is not.
     return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
 
 
-def _told_of_clones(workspace: Workspace, reports: list[FlowReport]) -> None:
-    lakes = shallow.registered(workspace.settings, workspace.pipeline)
+def _note_shallow_clones(workspace: Workspace, reports: list[FlowReport]) -> None:
+    lakes = shallow.find_shallow_clone_lakes(workspace.settings, workspace.pipeline)
     for report in reports[:1]:
         report.notes += [f"still in the shallow clone {lake}: remove it" for lake in lakes]

@@ -8,16 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 
 
-def receive(
+def receive_erasure_request(
     settings: Settings,
     graph: Graph,
     identifiers: Iterable[str | Identifier],
@@ -30,28 +30,28 @@ def receive(
     domain: of those that are given as texts; it may be left out where the pipeline has only one. Raises UsageError where there is no
     identifier, or a domain is unknown.
     """
-    asked = _checked(graph, identifiers, domain)
+    asked = _validate_identifiers(graph, identifiers, domain)
     pipeline = graph.pipeline
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
-    due = received + duration(pipeline.erase_within)
-    hashed = requests.subjects_of(settings, graph, asked)
+    due = received + parse_duration(pipeline.erase_within)
+    hashed = requests.pseudonymise_subjects(settings, graph, asked)
     domains = {one.domain for one in asked}
     request = ErasureRequest(
         request=uuid.uuid4().hex[:12],
-        received_at=requests.text(received),
-        due_at=requests.text(due),
+        received_at=requests.format_request_time(received),
+        due_at=requests.format_request_time(due),
         state=requests.RECEIVED,
         domain=domains.pop() if len(domains) == 1 else requests.SEVERAL,
         pseudonyms=tuple(sorted({one.pseudonym for one in hashed})),
-        history=(requests.event(requests.RECEIVED, said),),
+        history=(requests.new_request_event(requests.RECEIVED, said),),
     )
     # The vault first: a request whose identifiers are nowhere could not be carried out.
-    expires = max(due, received + duration(pipeline.retain)) + requests.RESCANNED
-    vault.keep(settings, pipeline.name, request.request, asked, requests.text(expires))
-    return requests.write(settings, pipeline.name, request)
+    expires = max(due, received + parse_duration(pipeline.retain)) + requests.RESCANNED
+    vault.store_vault_entry(settings, pipeline.name, request.request, asked, requests.format_request_time(expires))
+    return requests.write_erasure_request(settings, pipeline.name, request)
 
 
-def kind(graph: Graph, domain: str | None) -> str:
+def resolve_identifier_domain(graph: Graph, domain: str | None) -> str:
     """The domain again; the only one where none is said. Raises UsageError with the nearest name."""
     domains = graph.domains()
     if not domains:
@@ -65,17 +65,17 @@ def kind(graph: Graph, domain: str | None) -> str:
             if domain
             else "Say with --identifier which kind of identifier is meant."
         )
-        raise UsageError(f"{unknown}{nearest(domain or '', domains)}")
+        raise UsageError(f"{unknown}{nearest_name_hint(domain or '', domains)}")
     return domain
 
 
-def _checked(graph: Graph, identifiers: Iterable[str | Identifier], domain: str | None) -> list[Identifier]:
+def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier], domain: str | None) -> list[Identifier]:
     texts = [one for one in identifiers]
-    of_texts = kind(graph, domain) if any(isinstance(one, str) for one in texts) else ""
+    of_texts = resolve_identifier_domain(graph, domain) if any(isinstance(one, str) for one in texts) else ""
     found: dict[Identifier, None] = {}
     for given in texts:
         asked = Identifier(of_texts, given) if isinstance(given, str) else given
-        value, domain_of = asked.value.strip(), kind(graph, asked.domain)
+        value, domain_of = asked.value.strip(), resolve_identifier_domain(graph, asked.domain)
         if value and not canonical_text(value, graph.canonical(domain_of)):
             raise UsageError(
                 f"An identifier of kind '{domain_of}' has nothing left in the form in which these are compared, "

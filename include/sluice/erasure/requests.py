@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.kept_json import load_kept_request
 from sluice.privacy import suppression_key
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.private_folder import make_private_folder
 from sluice.settings import Settings
 
@@ -52,7 +52,7 @@ SEVERAL = "several"
 
 
 @dataclass(frozen=True)
-class Suppressed:
+class SuppressedIdentifier:
     """An identifier of a request's people, by its pseudonym, and when it was theirs (ISO 8601; since included, until not).
 
     known_until: see `Identifier`.
@@ -66,7 +66,7 @@ class Suppressed:
 
 
 @dataclass(frozen=True)
-class Event:
+class RequestEvent:
     """What happened to a request and when. note: counts and names of declarations, never a value."""
 
     at: str
@@ -88,8 +88,8 @@ class ErasureRequest:
     state: State
     domain: str
     pseudonyms: tuple[str, ...]
-    subjects: tuple[Suppressed, ...] = ()
-    history: tuple[Event, ...] = ()
+    subjects: tuple[SuppressedIdentifier, ...] = ()
+    history: tuple[RequestEvent, ...] = ()
     physical_due_at: str | None = None
     planted: str | None = None
 
@@ -128,32 +128,32 @@ class ErasureRequest:
         return next((one.at for one in self.history if one.state == event), None)
 
 
-def all_of(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+def list_erasure_requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
     """The pipeline's requests, oldest first."""
-    found = [_read(path) for path in _folder(settings, pipeline).glob("*.json")]
+    found = [_read_request_file(path) for path in _erasure_requests_folder(settings, pipeline).glob("*.json")]
     return sorted(found, key=lambda request: (request.received_at, request.request))
 
 
-def one(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
+def read_erasure_request(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
     """A request as it is now. Raises UsageError with the nearest id."""
-    path = _folder(settings, pipeline) / f"{request}.json"
+    path = _erasure_requests_folder(settings, pipeline) / f"{request}.json"
     if not path.is_file():
-        known = [path.stem for path in _folder(settings, pipeline).glob("*.json")]
-        raise UsageError(f"Pipeline '{pipeline}' has no erasure request '{request}'.{nearest(request, known)}")
-    return _read(path)
+        known = [path.stem for path in _erasure_requests_folder(settings, pipeline).glob("*.json")]
+        raise UsageError(f"Pipeline '{pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
+    return _read_request_file(path)
 
 
-def waiting(settings: Settings, pipeline: str, only: Collection[str] = ()) -> list[ErasureRequest]:
+def list_waiting_requests(settings: Settings, pipeline: str, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet.
 
     only: ids of those that are asked for; none means all.
     """
-    every = [one for one in all_of(settings, pipeline) if not only or one.request in only]
+    every = [one for one in list_erasure_requests(settings, pipeline) if not only or one.request in only]
     found = [one for one in every if one.state == RECEIVED and one.withdrawn_at is None]
     return [request for request in found if request.approved or not settings.erasure_approval]
 
 
-def advance(
+def advance_request_state(
     settings: Settings,
     pipeline: str,
     request: str | ErasureRequest,
@@ -164,79 +164,89 @@ def advance(
 ) -> ErasureRequest:
     """Put a request into a state and say so in its history; nothing where the history ends with the same. note: no value of anybody."""
     if state not in get_args(State):
-        raise UsageError(f"There is no state '{state}' of a request.{nearest(state, get_args(State))}")
-    now = one(settings, pipeline, request if isinstance(request, str) else request.request)
+        raise UsageError(f"There is no state '{state}' of a request.{nearest_name_hint(state, get_args(State))}")
+    now = read_erasure_request(settings, pipeline, request if isinstance(request, str) else request.request)
     due = physical_due_at or now.physical_due_at
     last = now.history[-1] if now.history else None
     if now.state == state and last and (last.state, last.note) == (state, note) and due == now.physical_due_at:
         return now
-    return write(settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, event(state, note))))
+    return write_erasure_request(
+        settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, new_request_event(state, note)))
+    )
 
 
-def note(settings: Settings, pipeline: str, request: str, what: str, said: str = "") -> ErasureRequest:
+def add_request_event(settings: Settings, pipeline: str, request: str, what: str, said: str = "") -> ErasureRequest:
     """Add to a request's history what is no state of it, such as that its entries were lifted."""
-    now = one(settings, pipeline, request)
-    return write(settings, pipeline, replace(now, history=(*now.history, event(what, said))))
+    now = read_erasure_request(settings, pipeline, request)
+    return write_erasure_request(settings, pipeline, replace(now, history=(*now.history, new_request_event(what, said))))
 
 
-def withdrawn(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
+def mark_request_withdrawn(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
     """Note that a request was taken back; what closure had found of its people goes."""
-    now = one(settings, pipeline, request)
-    return write(settings, pipeline, replace(now, subjects=(), history=(*now.history, event(WITHDRAWN, ""))))
+    now = read_erasure_request(settings, pipeline, request)
+    return write_erasure_request(
+        settings, pipeline, replace(now, subjects=(), history=(*now.history, new_request_event(WITHDRAWN, "")))
+    )
 
 
-def with_subjects(settings: Settings, pipeline: str, request: str, subjects: Iterable[Suppressed]) -> ErasureRequest:
+def write_request_subjects(
+    settings: Settings, pipeline: str, request: str, subjects: Iterable[SuppressedIdentifier]
+) -> ErasureRequest:
     """Keep all that is known of a request's people, found by closure."""
-    return write(settings, pipeline, replace(one(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr))))
+    return write_erasure_request(
+        settings, pipeline, replace(read_erasure_request(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr)))
+    )
 
 
-def with_control(settings: Settings, pipeline: str, request: str, planted: str) -> ErasureRequest:
+def write_request_canary(settings: Settings, pipeline: str, request: str, planted: str) -> ErasureRequest:
     """Keep which canary is erased with a request."""
-    return write(settings, pipeline, replace(one(settings, pipeline, request), planted=planted))
+    return write_erasure_request(settings, pipeline, replace(read_erasure_request(settings, pipeline, request), planted=planted))
 
 
-def subjects_of(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[Suppressed]:
+def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[SuppressedIdentifier]:
     """The identifiers as the suppression list knows them, with their times; spellings of one are one.
 
     Raises UsageError where the list's key is not there.
     """
-    key = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression"))
-    hashed = ((one, pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
+    key = suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression"))
+    hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
     return list(
-        dict.fromkeys(Suppressed(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made)
+        dict.fromkeys(
+            SuppressedIdentifier(one.domain, made, one.since, one.until, one.known_until) for one, made in hashed if made
+        )
     )
 
 
-def event(state: str, note: str) -> Event:
+def new_request_event(state: str, note: str) -> RequestEvent:
     """What happens now. note: no value of anybody."""
-    return Event(text(datetime.now(UTC)), state, note)
+    return RequestEvent(format_request_time(datetime.now(UTC)), state, note)
 
 
-def text(at: datetime) -> str:
+def format_request_time(at: datetime) -> str:
     """An instant as requests have it."""
     return at.isoformat(timespec="seconds")
 
 
-def _folder(settings: Settings, pipeline: str) -> Path:
+def _erasure_requests_folder(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline, "erasure_requests"))
 
 
-def _read(path: Path) -> ErasureRequest:
-    return load_kept_request(path, _request_as_stored)
+def _read_request_file(path: Path) -> ErasureRequest:
+    return load_kept_request(path, _parse_stored_request)
 
 
-def _request_as_stored(stored: dict[str, Any]) -> ErasureRequest:
+def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
     if "state" not in stored:
-        stored = _of_first_form(stored)
+        stored = _convert_first_form_request(stored)
     return ErasureRequest(**{
         **stored,
         "pseudonyms": tuple(stored["pseudonyms"]),
-        "subjects": tuple(Suppressed(**one) for one in stored["subjects"]),
-        "history": tuple(Event(**one) for one in stored["history"]),
+        "subjects": tuple(SuppressedIdentifier(**one) for one in stored["subjects"]),
+        "history": tuple(RequestEvent(**one) for one in stored["history"]),
     })
 
 
-def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_first_form_request(stored: Mapping[str, Any]) -> dict[str, Any]:
     """A request of the first form, which had no closure: its subjects are what it was asked by."""
     received, done = stored["received_at"], stored.get("done_at")
     history = [{"at": received, "state": RECEIVED, "note": ""}]
@@ -244,19 +254,19 @@ def _of_first_form(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "request": stored["request"],
         "received_at": received,
-        "due_at": text(datetime.fromisoformat(received) + RESCANNED),
+        "due_at": format_request_time(datetime.fromisoformat(received) + RESCANNED),
         "state": LOGICALLY if done else RECEIVED,
         "domain": stored["domain"],
         "pseudonyms": stored["pseudonyms"],
-        "subjects": [asdict(Suppressed(stored["domain"], one)) for one in stored["pseudonyms"]],
+        "subjects": [asdict(SuppressedIdentifier(stored["domain"], one)) for one in stored["pseudonyms"]],
         "history": history,
         "physical_due_at": None,
     }
 
 
-def write(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
+def write_erasure_request(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
     """Keep a request as it is now, whole or not at all."""
-    folder = _folder(settings, pipeline)
+    folder = _erasure_requests_folder(settings, pipeline)
     make_private_folder(Path(settings.bookkeeping(pipeline)))
     folder.mkdir(parents=True, exist_ok=True)
     descriptor, partial = tempfile.mkstemp(dir=folder, prefix=f".{request.request}.")

@@ -19,61 +19,67 @@ from sluice.secret_files import read_secret_file
 from sluice.settings import Settings
 
 
-class Missing(UsageError):
+class VaultEntryMissing(UsageError):
     """The vault has no entry of a request."""
 
 
-def keep(settings: Settings, pipeline: str, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
+def store_vault_entry(settings: Settings, pipeline: str, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
     """Put what a request was asked by into the vault. expires_at: ISO 8601, when the entry may go."""
     first = list(asked)
-    return _write(settings, pipeline, request, {**_entry(first), "asked": len(first), "expires_at": expires_at})
+    return _write_vault_entry(
+        settings, pipeline, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at}
+    )
 
 
-def add(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+def add_vault_identifiers(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
     """Add further identifiers of a request's people, each once. Raises Missing where the request is not in the vault."""
-    stored = _stored(settings, pipeline, request)
-    return _with(settings, pipeline, request, stored, [*_identifiers(stored), *found])
+    stored = _read_vault_entry(settings, pipeline, request)
+    return _write_vault_identifiers(settings, pipeline, request, stored, [*_parse_vault_identifiers(stored), *found])
 
 
-def replace(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+def replace_vault_identifiers(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
     """Let the request's people have what it was asked by and these, and nothing else that was found before. Raises Missing."""
-    stored = _stored(settings, pipeline, request)
-    return _with(settings, pipeline, request, stored, [*_asked(stored), *found])
+    stored = _read_vault_entry(settings, pipeline, request)
+    return _write_vault_identifiers(settings, pipeline, request, stored, [*_select_asked_identifiers(stored), *found])
 
 
-def read(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_vault_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
     """All identifiers that are known of a request's people. Raises Missing where they are not in the vault any more."""
-    return _identifiers(_stored(settings, pipeline, request))
+    return _parse_vault_identifiers(_read_vault_entry(settings, pipeline, request))
 
 
-def asked(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_asked_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
     """Those that the request was asked by. Raises Missing."""
-    return _asked(_stored(settings, pipeline, request))
+    return _select_asked_identifiers(_read_vault_entry(settings, pipeline, request))
 
 
-def holds(settings: Settings, pipeline: str, request: str) -> bool:
+def has_vault_entry(settings: Settings, pipeline: str, request: str) -> bool:
     """Whether the vault has the request's identifiers."""
-    return _path(settings, pipeline, request).is_file()
+    return _vault_entry_path(settings, pipeline, request).is_file()
 
 
-def expires_at(settings: Settings, pipeline: str, request: str) -> str | None:
+def read_vault_expiry(settings: Settings, pipeline: str, request: str) -> str | None:
     """When a request's entry may go; None where there is none."""
-    return str(_stored(settings, pipeline, request)["expires_at"]) if holds(settings, pipeline, request) else None
+    return (
+        str(_read_vault_entry(settings, pipeline, request)["expires_at"])
+        if has_vault_entry(settings, pipeline, request)
+        else None
+    )
 
 
-def extend(settings: Settings, pipeline: str, request: str, until: datetime) -> None:
+def extend_vault_entry(settings: Settings, pipeline: str, request: str, until: datetime) -> None:
     """Keep a request's entry until an instant at least. Raises Missing."""
-    stored = _stored(settings, pipeline, request)
+    stored = _read_vault_entry(settings, pipeline, request)
     if datetime.fromisoformat(stored["expires_at"]) < until:
-        _write(settings, pipeline, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
+        _write_vault_entry(settings, pipeline, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
 
 
-def forget(settings: Settings, pipeline: str, request: str) -> None:
+def remove_vault_entry(settings: Settings, pipeline: str, request: str) -> None:
     """Remove a request's entry, if there is one."""
-    _path(settings, pipeline, request).unlink(missing_ok=True)
+    _vault_entry_path(settings, pipeline, request).unlink(missing_ok=True)
 
 
-def prepare(settings: Settings) -> None:
+def prepare_vault_folder(settings: Settings) -> None:
     """Make the vault, of mode 0700. Raises UsageError where it is there and others get in, or it lies below what is scanned."""
     root = settings.vault
     scanned = [Path(settings.lake), settings.landing, settings.restricted, settings.released]
@@ -86,17 +92,19 @@ def prepare(settings: Settings) -> None:
         raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
 
 
-def _with(settings: Settings, pipeline: str, request: str, stored: dict[str, Any], every: list[Identifier]) -> Path:
-    return _write(settings, pipeline, request, {**stored, **_entry(list(dict.fromkeys(every)))})
+def _write_vault_identifiers(
+    settings: Settings, pipeline: str, request: str, stored: dict[str, Any], every: list[Identifier]
+) -> Path:
+    return _write_vault_entry(settings, pipeline, request, {**stored, **_serialize_identifiers(list(dict.fromkeys(every)))})
 
 
-def _asked(stored: dict[str, Any]) -> list[Identifier]:
+def _select_asked_identifiers(stored: dict[str, Any]) -> list[Identifier]:
     """The first ones; of an entry of before it was noted how many, those that are of no time."""
-    found, number = _identifiers(stored), stored.get("asked")
+    found, number = _parse_vault_identifiers(stored), stored.get("asked")
     return [one for one in found if one.since is None and one.until is None] if number is None else found[:number]
 
 
-def _entry(identifiers: list[Identifier]) -> dict[str, Any]:
+def _serialize_identifiers(identifiers: list[Identifier]) -> dict[str, Any]:
     # Pairs for whoever looks for bytes; the times beside them, in the same order.
     return {
         "identifiers": [[one.domain, one.value] for one in identifiers],
@@ -104,16 +112,16 @@ def _entry(identifiers: list[Identifier]) -> dict[str, Any]:
     }
 
 
-def _identifiers(stored: dict[str, Any]) -> list[Identifier]:
+def _parse_vault_identifiers(stored: dict[str, Any]) -> list[Identifier]:
     pairs = stored["identifiers"]
     times = stored.get("times") or [[]] * len(pairs)
     return [Identifier(domain, value, *time) for (domain, value), time in zip(pairs, times, strict=True)]
 
 
-def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
-    path = _path(settings, pipeline, request)
+def _read_vault_entry(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
+    path = _vault_entry_path(settings, pipeline, request)
     if not path.is_file():
-        raise Missing(
+        raise VaultEntryMissing(
             f"The identifiers of request {request} are not in the vault, {settings.vault}: they were removed, or their time is over. "
             "Ask again: sluice erase request"
         )
@@ -128,14 +136,14 @@ def _stored(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
     return found
 
 
-def _path(settings: Settings, pipeline: str, request: str) -> Path:
+def _vault_entry_path(settings: Settings, pipeline: str, request: str) -> Path:
     return settings.vault / pipeline / f"{request}.json"
 
 
-def _write(settings: Settings, pipeline: str, request: str, content: dict[str, Any]) -> Path:
+def _write_vault_entry(settings: Settings, pipeline: str, request: str, content: dict[str, Any]) -> Path:
     """Whole or not at all, and on disk when this returns: the identifiers are nowhere else."""
-    prepare(settings)
-    path = _path(settings, pipeline, request)
+    prepare_vault_folder(settings)
+    path = _vault_entry_path(settings, pipeline, request)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
     try:

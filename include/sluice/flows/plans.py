@@ -15,32 +15,32 @@ _WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
 _NAMED = ("AttributeReference", "GetStructField")
 
 
-def nodes(plan: Any) -> Iterator[Any]:
+def walk_plan_nodes(plan: Any) -> Iterator[Any]:
     """A plan and all that is below it."""
     yield plan
-    for child in children(plan):
-        yield from nodes(child)
+    for child in plan_children(plan):
+        yield from walk_plan_nodes(child)
 
 
-def everywhere(plan: Any) -> Iterator[Any]:
+def walk_plan_with_subqueries(plan: Any) -> Iterator[Any]:
     """The same, and what its subqueries are made of."""
-    for node in nodes(plan):
+    for node in walk_plan_nodes(plan):
         yield node
-        for subquery in sequence(node.subqueries()):
-            yield from everywhere(subquery)
+        for subquery in scala_to_list(node.subqueries()):
+            yield from walk_plan_with_subqueries(subquery)
 
 
-def children(plan: Any) -> list[Any]:
+def plan_children(plan: Any) -> list[Any]:
     """What a node is made of."""
-    return sequence(plan.children())
+    return scala_to_list(plan.children())
 
 
-def sequence(found: Any) -> list[Any]:
+def scala_to_list(found: Any) -> list[Any]:
     """A Scala sequence."""
     return [found.apply(position) for position in range(found.size())]
 
 
-def scala(like: Any, items: list[Any]) -> Any:
+def list_to_scala(like: Any, items: list[Any]) -> Any:
     """A Scala sequence of these. like: any other, since Python cannot begin one."""
     found = like.take(0)
     for item in items:
@@ -48,17 +48,17 @@ def scala(like: Any, items: list[Any]) -> Any:
     return found
 
 
-def output(plan: Any) -> list[Any]:
+def plan_output(plan: Any) -> list[Any]:
     """The columns that a node gives."""
-    return sequence(plan.output())
+    return scala_to_list(plan.output())
 
 
-def named(plan: Any, column: str) -> Any | None:
+def find_output_column(plan: Any, column: str) -> Any | None:
     """The column of this name; None where the plan gives none."""
-    return next((one for one in output(plan) if one.name() == column), None)
+    return next((one for one in plan_output(plan) if one.name() == column), None)
 
 
-def identity(attribute: Any) -> int:
+def expression_id(attribute: Any) -> int:
     """What tells a column from all others of that name."""
     return int(attribute.exprId().id())
 
@@ -68,35 +68,35 @@ def is_watermarked(expression: Any) -> bool:
     return expression.nodeName() in _NAMED and bool(expression.metadata().contains(DELAY))
 
 
-def is_window(expression: Any) -> bool:
+def is_window_column(expression: Any) -> bool:
     """Whether a column is what `window` or `session_window` made. Any other STRUCT is none."""
     return expression.nodeName() == "AttributeReference" and any(expression.metadata().contains(mark) for mark in _WINDOWS)
 
 
-def analyzed(frame: DataFrame) -> Any:
+def analyzed_plan(frame: DataFrame) -> Any:
     """The plan as it was written, columns resolved."""
     return frame._jdf.queryExecution().analyzed()
 
 
-def optimized(frame: DataFrame) -> Any:
+def optimized_plan(frame: DataFrame) -> Any:
     """The optimised plan, of a stream as well, for which a query execution refuses it."""
     session: Any = frame.sparkSession._jsparkSession
-    return session.sessionState().optimizer().execute(analyzed(frame))
+    return session.sessionState().optimizer().execute(analyzed_plan(frame))
 
 
-def columns(session: SparkSession, plan: Any, wanted: Mapping[str, int]) -> DataFrame:
+def select_plan_columns(session: SparkSession, plan: Any, wanted: Mapping[str, int]) -> DataFrame:
     """Columns that a part of a plan over tables gives: their identities, by the names that they are to have."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    rows = DataFrame(jvm().org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+    rows = DataFrame(spark_jvm().org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
     # By position: two of a plan's columns may have one name.
-    position = {identity(one): number for number, one in enumerate(output(plan))}
+    position = {expression_id(one): number for number, one in enumerate(plan_output(plan))}
     numbered = rows.toDF(*(f"_{number}" for number in range(len(rows.columns))))
     return numbered.select(*(F.col(f"_{position[column]}").alias(name) for name, column in wanted.items()))
 
 
-def jvm() -> Any:
+def spark_jvm() -> Any:
     """Spark's JVM."""
     from pyspark import SparkContext
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
 
 from sluice import entries
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.lake import log
 
@@ -90,11 +90,11 @@ INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
 )
 
 
-def create(path: str, schema: pa.Schema) -> None:
+def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
     """Make one of the two tables unless it is there; one of an older lake gets the columns that it lacks."""
-    if log.exists(path):
-        table = opened_table(path)
-        present = set(_names(table))
+    if log.is_delta_table(path):
+        table = open_checked_table(path)
+        present = set(_ledger_column_names(table))
         lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
         if lacking:
             table.alter.add_columns(lacking)
@@ -110,17 +110,17 @@ def create(path: str, schema: pa.Schema) -> None:
     )
 
 
-def append(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
+def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
     """Append rows in one commit, without a JVM; outcomes get their entries. Nothing to append is no commit."""
     if not rows:
         return
     marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
-    with entries.numbered(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
+    with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
         table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
 
 
-def append_numbered(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
+def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
     """Append rows of the deliveries table, one commit a list, with the numbers after `last` and after each that has an outcome.
 
     Returns how many there are.
@@ -130,76 +130,78 @@ def append_numbered(deliveries: str, commits: Iterable[list[dict[str, object]]],
     for rows in commits:
         for number, row in enumerate(rows, start=given + 1):
             row.update(delivery=number, discovered_at=now, run=run)
-        append(deliveries, rows, DELIVERIES, run)
+        append_delivery_ledger_rows(deliveries, rows, DELIVERIES, run)
         given += len(rows)
     return given - first
 
 
 def highest_delivery(outcomes: str) -> int:
     """The greatest number of a delivery with an outcome; 0 where there is none."""
-    numbers = columns(outcomes, ["delivery"])["delivery"]
+    numbers = read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"]
     return int(pc.max(numbers).as_py() or 0)
 
 
-def columns(path: str, names: Sequence[str]) -> pa.Table:
+def read_delivery_ledger_columns(path: str, names: Sequence[str]) -> pa.Table:
     """Columns of a ledger table, without a JVM. A column that an older lake has not is all NULL. No rows where there is no table."""
-    if not log.exists(path):
-        return _of_these(names).empty_table()
-    table = opened_table(path)
-    present = set(_names(table))
+    if not log.is_delta_table(path):
+        return _ledger_schema(names).empty_table()
+    table = open_checked_table(path)
+    present = set(_ledger_column_names(table))
     wanted = ", ".join(f'"{name}"' if name in present else f'NULL AS "{name}"' for name in names)
     # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT {wanted} FROM t")).cast(_of_these(names))
+    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT {wanted} FROM t")).cast(_ledger_schema(names))
 
 
-def rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
+def read_delivery_ledger_rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
     """A ledger table's rows, without a JVM; of all columns unless some are named. Empty where there is no table."""
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return []
-    found: list[dict[str, object]] = columns(path, names or _names(opened_table(path))).to_pylist()
+    found: list[dict[str, object]] = read_delivery_ledger_columns(
+        path, names or _ledger_column_names(open_checked_table(path))
+    ).to_pylist()
     return found
 
 
-def in_number(rows: Iterable[Found]) -> list[Found]:
+def sort_deliveries_by_number(rows: Iterable[Found]) -> list[Found]:
     """Rows of the deliveries table in the order in which they got their numbers."""
     return sorted(rows, key=lambda row: int(str(row["delivery"])))
 
 
-def _names(table: DeltaTable) -> list[str]:
+def _ledger_column_names(table: DeltaTable) -> list[str]:
     return [field.name for field in table.schema().fields]
 
 
-def _of_these(names: Sequence[str]) -> pa.Schema:
+def _ledger_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([_FIELDS[name] for name in names])
 
 
-def settled(outcomes: str) -> set[int]:
+def read_settled_deliveries(outcomes: str) -> set[int]:
     """The deliveries that have an outcome, which no flow takes again by itself."""
-    return {delivery for delivery, (state, _) in last_states(outcomes).items() if state != LOST}
+    return {delivery for delivery, (state, _) in read_last_delivery_states(outcomes).items() if state != LOST}
 
 
-def last_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
+def read_last_delivery_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
     """By delivery, the state that it has and the reason, of the outcomes table at that path."""
-    found: list[dict[str, Any]] = rows(outcomes, ["delivery", "state", "reason", RECORDED, ENTRY])
-    return {row["delivery"]: (row["state"], row["reason"]) for row in in_order(found)}
+    found: list[dict[str, Any]] = read_delivery_ledger_rows(outcomes, ["delivery", "state", "reason", RECORDED, ENTRY])
+    return {row["delivery"]: (row["state"], row["reason"]) for row in sort_outcomes_by_recording(found)}
 
 
-def in_order(outcomes: Iterable[Found]) -> list[Found]:
+def sort_outcomes_by_recording(outcomes: Iterable[Found]) -> list[Found]:
     """Rows of the outcomes table in the order in which they were recorded."""
-    return entries.in_order(outcomes, RECORDED)
+    return entries.sort_by_entry(outcomes, RECORDED)
 
 
-def deliveries_in_state(outcomes: str, state: str) -> set[int]:
+def find_deliveries_in_state(outcomes: str, state: str) -> set[int]:
     """The deliveries whose last outcome is that state, of the outcomes table at that path."""
-    found = columns(outcomes, ["delivery", "state"])
+    found = read_delivery_ledger_columns(outcomes, ["delivery", "state"])
     # Few ever are missed: of the others no row is looked at.
     if not pc.any(pc.equal(found["state"], state)).as_py():
         return set()
-    return {number for number, (last, _) in last_states(outcomes).items() if last == state}
+    return {number for number, (last, _) in read_last_delivery_states(outcomes).items() if last == state}
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeliveryOutcome:
     """What is known of a delivery: its last outcome. rows: how many bronze got of it; had_rows: whether it ever got any."""
 
     delivery: int
@@ -211,15 +213,15 @@ class Outcome:
     rows: int = 0
 
 
-def of_source(outcomes: str, source: str) -> list[Outcome]:
+def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
     """What became of each delivery of a source, of the outcomes table at that path."""
     columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", RECORDED, ENTRY]
-    found: dict[int, Outcome] = {}
-    of_it: list[dict[str, Any]] = [row for row in rows(outcomes, columns) if row["source"] == source]
-    for row in in_order(of_it):
+    found: dict[int, DeliveryOutcome] = {}
+    of_it: list[dict[str, Any]] = [row for row in read_delivery_ledger_rows(outcomes, columns) if row["source"] == source]
+    for row in sort_outcomes_by_recording(of_it):
         before = found.get(row["delivery"])
         had_rows = bool(row["rows"]) or (before is not None and before.had_rows)
-        found[row["delivery"]] = Outcome(
+        found[row["delivery"]] = DeliveryOutcome(
             delivery=row["delivery"],
             file=row["file"],
             state=row["state"],
@@ -231,7 +233,7 @@ def of_source(outcomes: str, source: str) -> list[Outcome]:
     return list(found.values())
 
 
-def live(outcomes: Iterable[Outcome], replaces: bool) -> set[int]:
+def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:
     """The deliveries of one source whose rows count now.
 
     Where redelivery replaces, of each file the accepted delivery with the latest modification time counts, then the one with the
@@ -240,10 +242,10 @@ def live(outcomes: Iterable[Outcome], replaces: bool) -> set[int]:
     accepted = [outcome for outcome in outcomes if outcome.state == INGESTED]
     if not replaces:
         return {outcome.delivery for outcome in accepted}
-    latest = {outcome.file: outcome for outcome in sorted(accepted, key=_precedence)}
+    latest = {outcome.file: outcome for outcome in sorted(accepted, key=_redelivery_precedence)}
     return {outcome.delivery for outcome in latest.values()}
 
 
-def _precedence(outcome: Outcome) -> tuple[Any, ...]:
+def _redelivery_precedence(outcome: DeliveryOutcome) -> tuple[Any, ...]:
     at = outcome.modified_at
     return (at is not None, at.timestamp() if at else 0, outcome.sha256 or "", -outcome.delivery)

@@ -20,7 +20,7 @@ _ENDS = ("minValues", "maxValues")
 
 
 @dataclass(frozen=True)
-class Action:
+class LogAction:
     """An action, of a file of the log. kind: as in the log (add, remove, metaData, commitInfo, ...); said: what it says.
 
     ends: of an add, the names of the columns of which it has the lowest or the highest value.
@@ -32,28 +32,28 @@ class Action:
     ends: frozenset[str] = frozenset()
 
 
-def of(path: str) -> Iterator[Action]:
+def read_log_actions(path: str) -> Iterator[LogAction]:
     """The actions of a table's log, file by file in the order of their names. Raises ValueError, which names the file, where one is unreadable."""
-    for file in _files(Path(path) / LOG):
+    for file in _list_log_files(Path(path) / LOG):
         try:
-            yield from _of_checkpoint(file) if file.suffix == ".parquet" else _of_text(file)
+            yield from _read_checkpoint_actions(file) if file.suffix == ".parquet" else _read_json_actions(file)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ValueError(f"{LOG}/{file.name} cannot be read ({type(error).__name__})") from None
 
 
-def tables(root: Path) -> Iterator[Path]:
+def find_delta_tables(root: Path) -> Iterator[Path]:
     """The tables below a folder, declared or not: all that have a log."""
     if root.is_dir():
         yield from sorted(log.parent for log in root.rglob(LOG) if log.is_dir())
 
 
-def _files(log: Path) -> list[Path]:
+def _list_log_files(log: Path) -> list[Path]:
     """But for the checksums of Hadoop's file system, which hold nothing but numbers, and the pointer to the last checkpoint."""
     found = [file for file in (*log.glob("*"), *log.glob("_sidecars/*")) if file.is_file()]
     return sorted(file for file in found if not (file.name.startswith(".") and file.suffix == ".crc") and file.name[0] != "_")
 
 
-def _of_text(file: Path) -> Iterator[Action]:
+def _read_json_actions(file: Path) -> Iterator[LogAction]:
     for line in file.read_text(encoding="utf-8").splitlines():
         said = json.loads(line) if line.strip() else {}
         if file.suffix == ".crc":  # one object: the table as of a version, with all of its files where they are few
@@ -61,30 +61,32 @@ def _of_text(file: Path) -> Iterator[Action]:
         for kind, of_kind in said.items():
             for one in of_kind or [] if kind == "files" else [of_kind]:
                 if isinstance(one, dict):
-                    yield Action(file.name, "add" if kind == "files" else kind, one, _ends(one.get("stats")))
+                    yield LogAction(
+                        file.name, "add" if kind == "files" else kind, one, _columns_with_text_statistics(one.get("stats"))
+                    )
 
 
-def _of_checkpoint(file: Path) -> Iterator[Action]:
+def _read_checkpoint_actions(file: Path) -> Iterator[LogAction]:
     for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
         for kind in (name for name in batch.schema.names if name in ("add", "remove", "metaData", "domainMetadata")):
             rows = batch.column(kind)
             rows = rows.filter(pc.is_valid(rows))
-            parsed = _parsed_ends(rows) if kind == "add" and len(rows) else frozenset()
-            for one in _plain(rows).to_pylist():
+            parsed = _columns_with_parsed_statistics(rows) if kind == "add" and len(rows) else frozenset()
+            for one in _drop_parsed_statistics(rows).to_pylist():
                 said = {name: dict(value) if isinstance(value, list) and name in _MAPS else value for name, value in one.items()}
-                yield Action(file.name, kind, said, parsed | _ends(said.get("stats")))
+                yield LogAction(file.name, kind, said, parsed | _columns_with_text_statistics(said.get("stats")))
 
 
 _MAPS = ("partitionValues", "configuration", "tags")
 
 
-def _plain(rows: Any) -> Any:
+def _drop_parsed_statistics(rows: Any) -> Any:
     """Without statistics as values: only whether there are any matters here, and their types are those of the table."""
     kept = [field.name for field in rows.type if not field.name.endswith("_parsed")]
     return pa.StructArray.from_arrays([pc.struct_field(rows, name) for name in kept], names=kept) if len(rows) else rows
 
 
-def _parsed_ends(rows: Any) -> frozenset[str]:
+def _columns_with_parsed_statistics(rows: Any) -> frozenset[str]:
     """The columns of which statistics that are kept as values have any."""
     names = [field.name for field in rows.type]
     if "stats_parsed" not in names:
@@ -98,7 +100,7 @@ def _parsed_ends(rows: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def _ends(stats: Any) -> frozenset[str]:
+def _columns_with_text_statistics(stats: Any) -> frozenset[str]:
     """The columns of which a file's statistics, a text, have an end."""
     said = json.loads(stats) if isinstance(stats, str) and stats else {}
     return frozenset(name for end in _ENDS for name, value in (said.get(end) or {}).items() if value is not None)

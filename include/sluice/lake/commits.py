@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.lake.origins import ranges_of
+from sluice.lake.origins import merge_into_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ class Transaction:
         return f"sluice/{self.flow}/{self.checkpoint}/{self.target}"
 
 
-def note(
+def mark_session_commits(
     session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None
 ) -> None:
     """Mark all further commits of this session: run id, mode, flow, the deliveries as ranges. Ids and counts only.
@@ -42,13 +42,13 @@ def note(
     """
     marked: dict[str, object] = {"sluice": 1, "run": run, "mode": mode, "flow": flow}
     if deliveries:
-        marked["deliveries"] = {"count": len(set(deliveries)), "ranges": ranges_of(deliveries)}
+        marked["deliveries"] = {"count": len(set(deliveries)), "ranges": merge_into_ranges(deliveries)}
     if inputs:
         marked["inputs"] = dict(inputs)
     session.conf.set(_NOTE, json.dumps(marked))
 
 
-def append(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
+def append_rows(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
     """Append; new columns are added to the table. With a transaction once, whatever is retried."""
     writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
     if transaction:
@@ -56,12 +56,12 @@ def append(frame: DataFrame, path: str, transaction: Transaction | None) -> None
     writer.save(path)
 
 
-def overwrite(frame: DataFrame, path: str) -> None:
+def overwrite_rows(frame: DataFrame, path: str) -> None:
     """Let the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
     frame.write.format("delta").mode("overwrite").save(path)
 
 
-def replace_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:
+def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:
     """Put the frame's rows in the place of whatever the table has of these deliveries: the same for a retry, a replay, a rebase."""
     within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"
     frame.write.format("delta").mode("overwrite").option("replaceWhere", within).save(path)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.sql.schema import null_check, quoted
+from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
 from sluice.lake import log, tables
-from sluice.lake.tables import CHECKS, CONSTRAINT, Shape
+from sluice.lake.tables import CHECKS, CONSTRAINT, TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,70 +18,70 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingChanges:
     """What is to be done to a table. added: conditions by name that it does not enforce yet; changes: all that is to be altered."""
 
     added: Mapping[str, str]
     changes: tuple[str, ...]
 
 
-def pending(session: SparkSession, path: str, shape: Shape) -> Pending:
+def find_pending_changes(session: SparkSession, path: str, shape: TableShape) -> PendingChanges:
     """What the table lacks of the shape. Constraints that somebody added by hand stay."""
-    properties, present = log.properties(path), tables.read(session, path).schema
+    properties, present = log.read_table_properties(path), tables.read_table(session, path).schema
     has = {name.removeprefix(CONSTRAINT): value for name, value in properties.items() if name.startswith(CONSTRAINT)}
     ours = set(filter(None, properties.get(CHECKS, "").split(",")))
-    wanted = _wanted(present, shape)
+    wanted = _required_checks(present, shape)
     added = {name: condition for name, condition in wanted.items() if has.get(name) != condition}
     dropped = (set(added) & set(has)) | ((ours & set(has)) - set(wanted))
-    changes = [f"DROP CONSTRAINT {quoted(name)}" for name in sorted(dropped)]
-    changes += [f"ADD CONSTRAINT {quoted(name)} CHECK ({condition})" for name, condition in added.items()]
+    changes = [f"DROP CONSTRAINT {quote_identifier(name)}" for name in sorted(dropped)]
+    changes += [f"ADD CONSTRAINT {quote_identifier(name)} CHECK ({condition})" for name, condition in added.items()]
     if set(wanted) != ours:
         changes.append(f"SET TBLPROPERTIES ('{CHECKS}' = '{','.join(sorted(wanted))}')")
-    return Pending(added, (*changes, *_of_columns(present, shape.schema)))
+    return PendingChanges(added, (*changes, *_column_changes(present, shape.schema)))
 
 
-def violations(session: SparkSession, path: str, shape: Shape, conditions: Mapping[str, str]) -> dict[str, int]:
+def count_table_violations(session: SparkSession, path: str, shape: TableShape, conditions: Mapping[str, str]) -> dict[str, int]:
     """By name of a condition, how many rows of the table do not meet it; those that no row fails are left out.
 
     Columns that the table is still to get are NULL in all of its rows.
     """
     if not conditions:
         return {}
-    rows = tables.read(session, path)
+    rows = tables.read_table(session, path)
     added = {field.name: F.lit(None).cast(field.dataType) for field in shape.schema if field.name not in rows.columns}
-    return failing(rows.withColumns(added), conditions)
+    return count_failing_rows(rows.withColumns(added), conditions)
 
 
-def failing(rows: DataFrame, conditions: Mapping[str, str]) -> dict[str, int]:
+def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[str, int]:
     """By name of a condition, how many of the rows do not meet it; those that none fails are left out."""
     if not conditions:
         return {}
-    row = rows.agg(*(F.count_if(~_met(conditions[name])).alias(name) for name in conditions)).first()
+    row = rows.agg(*(F.count_if(~_is_condition_met(conditions[name])).alias(name) for name in conditions)).first()
     return {name: number for name, number in row.asDict().items() if number} if row else {}
 
 
-def align(session: SparkSession, path: str, shape: Shape, needed: Pending) -> None:
+def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, needed: PendingChanges) -> None:
     """Do what is pending, one commit for each change, and let the table's comment be the shape's. No row may violate what is added."""
     for change in needed.changes:
         session.sql(f"ALTER TABLE delta.`{path}` {change}")
-    if (log.description(path) or "") != shape.comment:
-        session.sql(f"COMMENT ON TABLE delta.`{path}` IS {literal(shape.comment)}")
+    if (log.read_table_comment(path) or "") != shape.comment:
+        session.sql(f"COMMENT ON TABLE delta.`{path}` IS {sql_literal(shape.comment)}")
 
 
-def literal(text: str) -> str:
+def sql_literal(text: str) -> str:
     """A text as it stands in SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
-def _wanted(present: StructType, shape: Shape) -> dict[str, str]:
+def _required_checks(present: StructType, shape: TableShape) -> dict[str, str]:
     """The shape's checks. A column cannot become NOT NULL later; the condition that it is not NULL is then one of them."""
     strict = [field.name for field in shape.schema if not field.nullable]
     loose = [name for name in strict if name not in present.names or present[name].nullable]
-    return {**shape.checks, **{null_check(name): f"{quoted(name)} IS NOT NULL" for name in loose}}
+    return {**shape.checks, **{not_null_rule_name(name): f"{quote_identifier(name)} IS NOT NULL" for name in loose}}
 
 
-def _of_columns(present: StructType, wanted: StructType) -> list[str]:
+def _column_changes(present: StructType, wanted: StructType) -> list[str]:
     """Comments of columns, and NULL where the declaration does not forbid it any more."""
     changes = []
     for field in present:
@@ -89,11 +89,11 @@ def _of_columns(present: StructType, wanted: StructType) -> list[str]:
             continue
         comment = wanted[field.name].metadata.get("comment", "")
         if field.metadata.get("comment", "") != comment:
-            changes.append(f"ALTER COLUMN {quoted(field.name)} COMMENT {literal(comment)}")
+            changes.append(f"ALTER COLUMN {quote_identifier(field.name)} COMMENT {sql_literal(comment)}")
         if wanted[field.name].nullable and not field.nullable:
-            changes.append(f"ALTER COLUMN {quoted(field.name)} DROP NOT NULL")
+            changes.append(f"ALTER COLUMN {quote_identifier(field.name)} DROP NOT NULL")
     return changes
 
 
-def _met(condition: str) -> Column:
+def _is_condition_met(condition: str) -> Column:
     return F.coalesce(F.expr(condition).cast("boolean"), F.lit(False))

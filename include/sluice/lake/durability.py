@@ -10,7 +10,7 @@ from pathlib import Path
 from sluice.settings import Settings
 
 
-def write_out(settings: Settings) -> None:
+def flush_run_output(settings: Settings) -> None:
     """Have all that a run may have written on the disk, so that what is called done survives a loss of power. Raises OSError."""
     places = (Path(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
     flush_file_systems(place for place in places if place.is_dir())

@@ -22,22 +22,24 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _OF_FEW = {"spark.sql.adaptive.enabled": "false", _PARTITIONS: "1"}
 
 
-def suit(session: SparkSession, tables: Iterable[str], rows: int | None = 0, *, keeps_state: bool = False) -> None:
+def choose_evaluation_settings(
+    session: SparkSession, tables: Iterable[str], rows: int | None = 0, *, keeps_state: bool = False
+) -> None:
     """Choose for the session's further queries. tables: paths of what is read and written; rows: what is read beside, None: unknown.
 
     keeps_state: of a query whose state is in as many partitions for good as its first run has.
     """
-    known = [rows, *(state.rows if (state := log.state(path)) else 0 for path in tables)]
+    known = [rows, *(state.rows if (state := log.read_table_state(path)) else 0 for path in tables)]
     small = None not in known and sum(count for count in known if count) <= SMALL
     session.conf.set("spark.sql.codegen.wholeStage", str(not small).lower())
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if small else "FALLBACK")
     for name, of_few in _OF_FEW.items():
-        configured = _configured(session, name)
+        configured = _read_configured_value(session, name)
         few = small and not (keeps_state and name == _PARTITIONS)
         session.conf.set(name, of_few if few else configured)
 
 
-def _configured(session: SparkSession, name: str) -> str:
+def _read_configured_value(session: SparkSession, name: str) -> str:
     """What the session had before anything was chosen for it; sessions that are made of it know it, too."""
     kept = f"sluice.configured.{name}"
     value = session.conf.get(kept, None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 
 _COUNTS = ("num_records", "size_bytes")
 
@@ -28,34 +28,34 @@ class TableState:
     rows: int | None
 
 
-def exists(path: str) -> bool:
+def is_delta_table(path: str) -> bool:
     """Whether there is a Delta table."""
     return DeltaTable.is_deltatable(path)
 
 
-def version(path: str) -> int | None:
+def latest_table_version(path: str) -> int | None:
     """The latest version, or None where there is no table."""
     try:
-        return opened_table(path).version()
+        return open_checked_table(path).version()
     except TableNotFoundError:
         return None
 
 
-def table_id(path: str) -> str:
+def read_table_id(path: str) -> str:
     """The identity that a table gets when it is created; a table made again has another."""
-    return str(opened_table(path).metadata().id)
+    return str(open_checked_table(path).metadata().id)
 
 
-def transaction(path: str, application: str) -> int:
+def last_committed_transaction(path: str, application: str) -> int:
     """The last transaction version that an application committed, -1 before its first."""
-    found = opened_table(path).transaction_version(application)
+    found = open_checked_table(path).transaction_version(application)
     return -1 if found is None else found
 
 
-def state(path: str) -> TableState | None:
+def read_table_state(path: str) -> TableState | None:
     """The latest state, or None where there is no table."""
     try:
-        table = opened_table(path)
+        table = open_checked_table(path)
     except TableNotFoundError:
         return None
     actions = table.get_add_actions(flatten=True)
@@ -72,9 +72,9 @@ def state(path: str) -> TableState | None:
     )
 
 
-def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
+def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) -> set[int]:
     """Which of the values may be in the table, by the statistics of its files: those that lie in a file's range."""
-    actions = opened_table(path).get_add_actions(flatten=True)
+    actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions) or f"min.{column}" not in actions.schema.names:
         return set(values) if len(actions) else set()
     low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
@@ -82,12 +82,12 @@ def covered(path: str, column: str, values: Iterable[int]) -> set[int]:
     return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
 
 
-def rows_within(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
+def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
     """How many rows the files have that can hold a row with each column in one of its ranges, lowest and highest value inclusive.
 
     By the files' statistics; None where a file's rows are not counted. A column that has no comparable statistics tells nothing.
     """
-    actions = opened_table(path).get_add_actions(flatten=True)
+    actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions):
         return 0
     names = actions.schema.names
@@ -99,12 +99,12 @@ def rows_within(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> i
         ends = [f"{end}.{column}" for end in ("min", "max")]
         if all(end in names for end in ends):
             low, high = (pa.chunked_array(actions[end]).to_pylist() for end in ends)
-            inside = [so and _meets(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
+            inside = [so and _overlaps_any_range(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
     met = [count for count, so in zip(counts, inside, strict=True) if so]
     return None if None in met else sum(met)
 
 
-def _meets(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
+def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
     """Whether a file's values may be in one of the ranges."""
     try:
         return low is None or high is None or any(first <= high and low <= last for first, last in ranges)
@@ -112,9 +112,9 @@ def _meets(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
         return True
 
 
-def latest(path: str, column: str) -> tuple[bool, Any]:
+def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
     """Whether the log tells a column's highest value, and that value; None where the table has none."""
-    actions = opened_table(path).get_add_actions(flatten=True)
+    actions = open_checked_table(path).get_add_actions(flatten=True)
     names = actions.schema.names
     if not len(actions):
         return True, None
@@ -130,18 +130,18 @@ def latest(path: str, column: str) -> tuple[bool, Any]:
     return told, max((value for value in highest if value is not None), default=None) if told else None
 
 
-def mark(path: str) -> str | None:
+def table_change_mark(path: str) -> str | None:
     """What changes with every commit, and when the table is made again: its identity and version. None where there is no table."""
     try:
-        table = opened_table(path)
+        table = open_checked_table(path)
     except TableNotFoundError:
         return None
     return f"{table.metadata().id}:{table.version()}"
 
 
-def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
+def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
-    table = opened_table(path)
+    table = open_checked_table(path)
     found = []
     for entry in table.history(limit):
         note = entry.get("userMetadata")
@@ -151,12 +151,12 @@ def commits(path: str, limit: int | None = None) -> list[dict[str, Any]]:
             "operation": entry.get("operation"),
             "parameters": entry.get("operationParameters", {}),
             "metrics": entry.get("operationMetrics", {}),
-            "note": _json(note),
+            "note": _parse_commit_note(note),
         })
     return found
 
 
-def _json(text: Any) -> dict[str, Any]:
+def _parse_commit_note(text: Any) -> dict[str, Any]:
     try:
         loaded = json.loads(text) if isinstance(text, str) else {}
     except ValueError:
@@ -164,32 +164,32 @@ def _json(text: Any) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def properties(path: str) -> dict[str, str]:
+def read_table_properties(path: str) -> dict[str, str]:
     """A table's properties."""
-    found = opened_table(path).metadata().configuration
+    found = open_checked_table(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
 
 
-def description(path: str) -> str | None:
+def read_table_comment(path: str) -> str | None:
     """A table's comment."""
-    found = opened_table(path).metadata().description
+    found = open_checked_table(path).metadata().description
     return None if found is None else str(found)
 
 
-def columns(path: str) -> list[str]:
+def read_column_names(path: str) -> list[str]:
     """The names of a table's columns."""
-    return [field.name for field in opened_table(path).schema().fields]
+    return [field.name for field in open_checked_table(path).schema().fields]
 
 
-def partitions(path: str) -> list[str]:
+def read_partition_columns(path: str) -> list[str]:
     """The columns that a table is partitioned by."""
-    return [str(name) for name in opened_table(path).metadata().partition_columns]
+    return [str(name) for name in open_checked_table(path).metadata().partition_columns]
 
 
-def partitions_written(path: str, since: int) -> list[dict[str, Any]]:
+def find_partitions_written_since(path: str, since: int) -> list[dict[str, Any]]:
     """The partitions that got files after a version, each as its columns' values."""
-    before = set(opened_table(path, version=since).file_uris())
-    table = opened_table(path)
+    before = set(open_checked_table(path, version=since).file_uris())
+    table = open_checked_table(path)
     fresh = [uri not in before for uri in table.file_uris()]
     actions = table.get_add_actions(flatten=True)
     names = [name for name in actions.schema.names if name.startswith("partition.")]

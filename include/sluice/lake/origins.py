@@ -16,7 +16,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Origin:
+class DeliveryOrigin:
     """ranges: first and last number of deliveries. exact: every number in them is meant. earlier: and others, of which no commit is left."""
 
     ranges: Ranges = ()
@@ -30,64 +30,66 @@ class Origin:
         return "".join(parts) or ("earlier ones" if self.earlier else "")
 
 
-def ranges_of(deliveries: Iterable[int]) -> Ranges:
+def merge_into_ranges(deliveries: Iterable[int]) -> Ranges:
     """The numbers as ranges; where these are too many, those with the smallest gaps between them are made one."""
-    return _joined(((number, number) for number in deliveries), MOST_RANGES)
+    return _join_ranges(((number, number) for number in deliveries), MOST_RANGES)
 
 
-def origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, Origin]:
+def find_version_origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, DeliveryOrigin]:
     """By version of a table, which deliveries its commit brought; of those whose commits are still in the log.
 
     path_of: where a table lies, by its name; None of one that is not there.
     """
-    return _origins(path, path_of, {})
+    return _find_cached_origins(path, path_of, {})
 
 
-def _origins(path: str, path_of: Callable[[str], str | None], known: dict[str, dict[int, Origin]]) -> dict[int, Origin]:
+def _find_cached_origins(
+    path: str, path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
+) -> dict[int, DeliveryOrigin]:
     if path not in known:
         known[path] = {}  # a table that were made of itself would bring nothing
-        found: dict[int, Origin] = {}
+        found: dict[int, DeliveryOrigin] = {}
         before: Mapping[str, int] = {}
-        for commit in sorted(log.commits(path), key=lambda one: int(one["version"])):
+        for commit in sorted(log.read_commit_history(path), key=lambda one: int(one["version"])):
             note = commit["note"]
             inputs = {name: int(version) for name, version in note.get("inputs", {}).items()}
             if inputs:
                 since = {} if note.get("mode") == "refresh" else before
                 spans = {name: (since.get(name, -1), version) for name, version in inputs.items()}
-                found[int(commit["version"])] = _of_inputs(spans, path_of, known)
+                found[int(commit["version"])] = _origin_of_view_inputs(spans, path_of, known)
                 before = {**before, **inputs}
             else:
-                found[int(commit["version"])] = _of_note(note)
+                found[int(commit["version"])] = _origin_of_commit_note(note)
         known[path] = found
     return known[path]
 
 
-def _of_note(note: Mapping[str, Any]) -> Origin:
+def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
     told = note.get("deliveries")
     if not told:
-        return Origin()
+        return DeliveryOrigin()
     # Commits of before know the first and the last.
     spans = told["ranges"] if "ranges" in told else [(told["first"], told["last"])]
-    ranges = _joined((int(first), int(last)) for first, last in spans)
-    return Origin(ranges, sum(last - first + 1 for first, last in ranges) == told["count"])
+    ranges = _join_ranges((int(first), int(last)) for first, last in spans)
+    return DeliveryOrigin(ranges, sum(last - first + 1 for first, last in ranges) == told["count"])
 
 
-def _of_inputs(
-    spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, Origin]]
-) -> Origin:
+def _origin_of_view_inputs(
+    spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
+) -> DeliveryOrigin:
     """What brought the inputs from a version to a later one. spans: by input, the version that was known before, -1 for none, and the one now."""
-    parts: list[Origin] = []
+    parts: list[DeliveryOrigin] = []
     for name, (before, now) in spans.items():
         path = path_of(name)
-        versions = _origins(path, path_of, known) if path is not None and log.exists(path) else {}
+        versions = _find_cached_origins(path, path_of, known) if path is not None and log.is_delta_table(path) else {}
         parts += [origin for version, origin in versions.items() if before < version <= now]
         if min(versions, default=now + 1) > before + 1 and now > before:
-            parts.append(Origin(earlier=True))
-    ranges = _joined(span for part in parts for span in part.ranges)
-    return Origin(ranges, all(part.exact for part in parts), any(part.earlier for part in parts))
+            parts.append(DeliveryOrigin(earlier=True))
+    ranges = _join_ranges(span for part in parts for span in part.ranges)
+    return DeliveryOrigin(ranges, all(part.exact for part in parts), any(part.earlier for part in parts))
 
 
-def _joined(spans: Iterable[tuple[int, int]], most: int | None = None) -> Ranges:
+def _join_ranges(spans: Iterable[tuple[int, int]], most: int | None = None) -> Ranges:
     joined: list[tuple[int, int]] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:

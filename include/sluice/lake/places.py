@@ -34,7 +34,7 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True)
-class OfPipeline:
+class PipelinePlaces:
     """A pipeline's places: below the lake and the landing folder of the settings."""
 
     settings: Settings

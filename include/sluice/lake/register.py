@@ -2,21 +2,28 @@
 
 They are registered as views in the session's in-memory catalog. Nothing can be written through a view, and a view can stand for
 an earlier version. Making one reads the table's log, so only those are made that a query names.
+
+Views that are computed when they are read: as frames, and by the names that they have in SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.expansion.stored import resolve_computed_views
 from sluice.errors import SluiceError
 from sluice.lake import log, versions
+from sluice.lake.workspace import PROVENANCE
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def register(session: SparkSession, names: Mapping[str, str], as_of: str | None = None) -> None:
+def register_tables(session: SparkSession, names: Mapping[str, str], as_of: str | None = None) -> None:
     """Make the tables known to the session by name. names: paths by '<pipeline>.<table>'; as_of: a version, date or instant.
 
     Raises UsageError where a table has no such version, or as_of is neither.
@@ -25,21 +32,96 @@ def register(session: SparkSession, names: Mapping[str, str], as_of: str | None 
         session.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema}`")
     for name, path in sorted(names.items()):
         schema, table = name.split(".")
-        session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS {_selecting(name, path, as_of)}")
+        session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS {_select_statement(name, path, as_of)}")
 
 
-def version_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
-    """A table as a frame. Arguments and errors as of `register`."""
-    return session.sql(_selecting(name, path, as_of))
+def read_table_as_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
+    """A table as a frame. Arguments and errors as of `register_tables`."""
+    return session.sql(_select_statement(name, path, as_of))
 
 
-def _selecting(name: str, path: str, as_of: str | None) -> str:
-    version = "" if as_of is None else f" VERSION AS OF {_version(name, path, as_of)}"
+def _select_statement(name: str, path: str, as_of: str | None) -> str:
+    version = "" if as_of is None else f" VERSION AS OF {_find_version_as_of(name, path, as_of)}"
     return f"SELECT * FROM delta.`{path}`{version}"
 
 
-def _version(name: str, path: str, as_of: str) -> int:
+def _find_version_as_of(name: str, path: str, as_of: str) -> int:
     """The version of a table that a version number, date or instant means."""
-    if log.version(path) is None:
+    if log.latest_table_version(path) is None:
         raise SluiceError(f"Table '{name}' is gone.")
-    return versions.meant(name, path, as_of)
+    return versions.resolve_version(name, path, as_of)
+
+
+def find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
+    """A table that the view is made of and that has not been made yet; None where all are there."""
+    made_of = (
+        read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
+    )
+    return next((read for read in made_of if not log.is_delta_table(graph.location(settings, read))), None)
+
+
+def compute_view_frames(
+    session: SparkSession, settings: Settings, graph: Graph, names: Iterable[str], as_of: str | None = None
+) -> dict[str, DataFrame]:
+    """The views of these names, as their transforms make them of the tables as they are now, or of those of `as_of`.
+
+    Raises SluiceError where a table that they are made of is not there yet, UsageError where it has no such version.
+    """
+    wanted = list(names)
+    for name in wanted:
+        if (lacking := find_missing_input_table(settings, graph, name)) is not None:
+            pipeline = graph.pipeline.name
+            raise SluiceError(
+                f"The view '{pipeline}.{name}' is made of '{lacking}', which has not been made yet. Run: sluice run {pipeline}"
+            )
+    known: dict[str, DataFrame] = {}
+    for view in resolve_computed_views(graph.computed, wanted):
+        for read in view.reads:
+            if read not in known:
+                known[read] = _read_table_without_provenance(session, settings, graph, read, as_of)
+        known[view.name] = view(*(known[read] for read in view.reads))
+    return {name: known[name] for name in wanted}
+
+
+def register_view_frames(session: SparkSession, pipeline: str, views: Mapping[str, DataFrame], readable: bool = True) -> None:
+    """Make frames known to the session as <pipeline>.<name>. readable: whether queries may read them, and not only list and describe them.
+
+    What a function makes has no SQL text. So the view in the catalog has one that reads a temporary view, which it names among those that
+    it may read; the statement that makes a view refuses to write this down, therefore it is added afterwards.
+    """
+    session.sql(f"CREATE SCHEMA IF NOT EXISTS `{pipeline}`")
+    for own, frame in views.items():
+        temporary = f"_{pipeline}_{own}"
+        session.catalog.dropTempView(temporary)
+        session.sql(f"CREATE OR REPLACE VIEW `default`.`{temporary}` AS SELECT {_typed_null_select_list(frame)}")
+        session.sql(f"CREATE OR REPLACE VIEW `{pipeline}`.`{own}` AS SELECT * FROM `{temporary}`")
+        session.sql(f"DROP VIEW `default`.`{temporary}`")
+        may_read = json.dumps([[temporary]])
+        session.sql(f"ALTER VIEW `{pipeline}`.`{own}` SET TBLPROPERTIES ('view.referredTempViewNames' = '{may_read}')")
+        if readable:
+            frame.createOrReplaceTempView(temporary)
+
+
+def _typed_null_select_list(frame: DataFrame) -> str:
+    """A select list of the frame's columns without a value."""
+    fields: Any = frame._jdf.schema().fields()
+    return ", ".join(f"CAST(NULL AS {field.dataType().sql()}) AS `{field.name().replace('`', '``')}`" for field in fields)
+
+
+def _read_table_without_provenance(
+    session: SparkSession, settings: Settings, graph: Graph, name: str, as_of: str | None
+) -> DataFrame:
+    """A table as transforms see it: without the columns that Sluice adds to silver."""
+    return read_table_as_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
+
+
+def register_computed_views(
+    session: SparkSession, settings: Settings, graph: Graph, reads: Collection[str], as_of: str | None = None, lists: bool = False
+) -> None:
+    """Make those of a pipeline's computed views known that are in `reads`, by <pipeline>.<view>. lists: they are listed, and not read."""
+    pipeline = graph.pipeline.name
+    wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
+    if lists:
+        wanted = [view for view in wanted if find_missing_input_table(settings, graph, view) is None]
+    if wanted:
+        register_view_frames(session, pipeline, compute_view_frames(session, settings, graph, wanted, as_of), readable=not lists)

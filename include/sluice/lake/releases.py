@@ -43,20 +43,22 @@ class Release:
         return f"sluice: release {self.number} of {self.pipeline}"
 
 
-def folder(settings: Settings, pipeline: str) -> Path:
+def releases_folder(settings: Settings, pipeline: str) -> Path:
     """Where a pipeline's releases lie."""
     return settings.released / pipeline
 
 
-def of(settings: Settings, pipeline: str) -> list[Release]:
+def read_pipeline_releases(settings: Settings, pipeline: str) -> list[Release]:
     """A pipeline's releases, oldest first; also one that was never finished, since people may be in it."""
-    found = [one for one in folder(settings, pipeline).glob("*") if one.name.isdecimal() and one.is_dir()]
-    return [Release(pipeline, int(one.name), one, _said(one)) for one in sorted(found, key=lambda one: int(one.name))]
+    found = [one for one in releases_folder(settings, pipeline).glob("*") if one.name.isdecimal() and one.is_dir()]
+    return [
+        Release(pipeline, int(one.name), one, _read_release_manifest(one)) for one in sorted(found, key=lambda one: int(one.name))
+    ]
 
 
-def one(settings: Settings, pipeline: str, number: int) -> Release:
+def find_release(settings: Settings, pipeline: str, number: int) -> Release:
     """A release by its number. Raises UsageError where there is none."""
-    known = of(settings, pipeline)
+    known = read_pipeline_releases(settings, pipeline)
     for release in known:
         if release.number == number:
             return release
@@ -64,41 +66,47 @@ def one(settings: Settings, pipeline: str, number: int) -> Release:
     raise UsageError(f"Pipeline '{pipeline}' has no release {number}. There are: {there}.")
 
 
-def begin(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
+def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
     """Make the folder of the next release, whose number no other ever had. It says what it is before there is a table in it."""
-    root = folder(settings, pipeline)
+    root = releases_folder(settings, pipeline)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
-    number = max([int(last.read_text()) if last.exists() else 0, *(release.number for release in of(settings, pipeline))]) + 1
+    number = (
+        max([
+            int(last.read_text()) if last.exists() else 0,
+            *(release.number for release in read_pipeline_releases(settings, pipeline)),
+        ])
+        + 1
+    )
     last.write_text(str(number))
     made = Release(pipeline, number, root / str(number), {**said, "release": number, "tables": {}})
     made.folder.mkdir()
-    keep(made)
+    write_release_manifest(made)
     return made
 
 
-def keep(release: Release) -> None:
+def write_release_manifest(release: Release) -> None:
     """Write what the release says of itself."""
     temporary = release.folder / f".{MANIFEST}.tmp"
     temporary.write_text(json.dumps(release.said, indent=1))
     temporary.replace(release.folder / MANIFEST)
 
 
-def remove(release: Release) -> None:
+def remove_release(release: Release) -> None:
     """Remove a release with all of its tables."""
-    with writable(release):
+    with release_made_writable(release):
         pass
     release.folder.chmod(0o755)
     shutil.rmtree(release.folder)
 
 
 @contextmanager
-def writable(release: Release) -> Iterator[None]:
+def release_made_writable(release: Release) -> Iterator[None]:
     """Let a release be written for a while; afterwards everybody may read it, and nobody change it. What a killed swap left is put right."""
     for path in (release.folder, *release.folder.rglob("*")):
         if path.is_dir():
             path.chmod(0o755)
-    _put_right(release)
+    _recover_interrupted_swap(release)
     try:
         yield
     finally:
@@ -107,26 +115,26 @@ def writable(release: Release) -> Iterator[None]:
         release.folder.chmod(0o555)
 
 
-def new(release: Release, table: str) -> Path:
+def new_release_table_path(release: Release, table: str) -> Path:
     """Where a table is written before it takes the place of the one that is there."""
     return release.folder / f"{table}{_NEW}"
 
 
-def swap(release: Release, table: str) -> None:
+def swap_release_table(release: Release, table: str) -> None:
     """Put what was written in the table's place. Nothing of the former one stays: it has no versions."""
     there, old = release.folder / table, release.folder / f"{table}{_OLD}"
     if there.exists():
         there.rename(old)
-    new(release, table).rename(there)
+    new_release_table_path(release, table).rename(there)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def withdraw(release: Release, table: str) -> None:
+def remove_release_table(release: Release, table: str) -> None:
     """Remove one table of a release."""
     shutil.rmtree(release.folder / table, ignore_errors=True)
 
 
-def _put_right(release: Release) -> None:
+def _recover_interrupted_swap(release: Release) -> None:
     for left in release.folder.glob(f"*{_NEW}"):
         shutil.rmtree(left)
     for left in release.folder.glob(f"*{_OLD}"):
@@ -137,7 +145,7 @@ def _put_right(release: Release) -> None:
             left.rename(there)
 
 
-def _said(path: Path) -> dict[str, Any]:
+def _read_release_manifest(path: Path) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:

@@ -9,9 +9,9 @@ from sluice.kept_json import load_kept_json
 from sluice.settings import Settings
 
 
-def register(settings: Settings, pipeline: str, run: str, lake: str) -> None:
+def register_shallow_clone(settings: Settings, pipeline: str, run: str, lake: str) -> None:
     """Write down, in the lake that is cloned, where a clone of it lies."""
-    folder = _folder(settings, pipeline)
+    folder = _shallow_clones_folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{run}.json").write_text(json.dumps({"lake": lake}))
 
@@ -19,17 +19,18 @@ def register(settings: Settings, pipeline: str, run: str, lake: str) -> None:
 _REMEDY = 'Write the clone\'s lake into it as {"lake": "/its/folder"}. Where that clone is no more, remove the file.'
 
 
-def _lake(said: dict[str, str]) -> str:
+def _lake_of_clone(said: dict[str, str]) -> str:
     return said["lake"]
 
 
-def registered(settings: Settings, pipeline: str) -> list[str]:
+def find_shallow_clone_lakes(settings: Settings, pipeline: str) -> list[str]:
     """The lakes of the shallow clones that are still there."""
     found = {
-        load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake) for file in _folder(settings, pipeline).glob("*.json")
+        load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake_of_clone)
+        for file in _shallow_clones_folder(settings, pipeline).glob("*.json")
     }
     return sorted(lake for lake in found if (Path(lake) / pipeline).is_dir())
 
 
-def _folder(settings: Settings, pipeline: str) -> Path:
+def _shallow_clones_folder(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline)) / "shallow_clones"

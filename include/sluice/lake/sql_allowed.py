@@ -7,51 +7,51 @@ something else when it is asked again, but for the clock.
 from __future__ import annotations
 
 
-def _classes(package: str, names: str) -> frozenset[str]:
+def _qualified_class_names(package: str, names: str) -> frozenset[str]:
     return frozenset(f"org.apache.spark.sql.{package}.{name}" for name in names.split())
 
 
-def _words(names: str) -> frozenset[str]:
+def _split_words(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
 NODES = (
-    _classes(
+    _qualified_class_names(
         "catalyst.plans.logical",
         """Aggregate AsOfJoin CTERelationDef CTERelationRef DataFrameDropColumns Distinct Except Expand Filter Generate GlobalLimit Intersect
         Join LateralJoin LimitAll LocalLimit LocalRelation Offset OneRowRelation Pivot Project Range RebalancePartitions Repartition
         RepartitionByExpression ResolvedHint Sample Sort SubqueryAlias Union UnionLoop UnionLoopRef Unpivot UnresolvedHint UnresolvedWith View
         Window WithCTE WithWindowDefinition""",
     )
-    | _classes(
+    | _qualified_class_names(
         "catalyst.analysis",
         """UnresolvedHaving UnresolvedInlineTable UnresolvedQualify UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedTVFAliases
         UnresolvedTableValuedFunction""",
     )
-    | _classes("catalyst.expressions", "PipeOperator")
+    | _qualified_class_names("catalyst.expressions", "PipeOperator")
 )
 """Of queries, before and after analysis."""
 
 ASKING = (
-    _classes("catalyst.plans.logical", "DescribeRelation DescribeColumn ShowColumns")
-    | _classes("catalyst.analysis", "UnresolvedTableOrView")
-    | _classes("execution.command", "ExplainCommand DescribeQueryCommand")
+    _qualified_class_names("catalyst.plans.logical", "DescribeRelation DescribeColumn ShowColumns")
+    | _qualified_class_names("catalyst.analysis", "UnresolvedTableOrView")
+    | _qualified_class_names("execution.command", "ExplainCommand DescribeQueryCommand")
 )
 """Of statements that say how a query is done, or what a table is like that may be read."""
 
-LISTING = _classes("catalyst.plans.logical", "ShowTables") | _classes(
+LISTING = _qualified_class_names("catalyst.plans.logical", "ShowTables") | _qualified_class_names(
     "catalyst.analysis", "UnresolvedNamespace CurrentNamespace$"
 )
 """Of statements that list tables. They name none, so that they are not for roles."""
 
 EXPRESSIONS = (
-    _classes(
+    _qualified_class_names(
         "catalyst.analysis",
         """UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator UnresolvedOrdinal
         UnresolvedPipeAggregateOrdinal UnresolvedRegex UnresolvedStar UnresolvedStarExceptOrReplace UnresolvedStarWithColumns
         UnresolvedStarWithColumnsRenames MultiAlias""",
     )
-    | _classes(
+    | _qualified_class_names(
         "catalyst.expressions",
         """Alias AttributeReference Ceil Collate CommonExpressionDef CommonExpressionRef Contains Cube CurrentRow$ DateAddInterval
         DateAddYMInterval DatetimeSub DivideDTInterval DivideInterval DivideYMInterval EndsWith Exists Explode ExtractANSIIntervalDays
@@ -67,12 +67,14 @@ EXPRESSIONS = (
         UnboundedFollowing$ UnboundedPreceding$ UnresolvedCollation UnresolvedNamedLambdaVariable UnresolvedWindowExpression UnspecifiedFrame$
         WindowExpression WindowSpecDefinition With YearOfWeek""",
     )
-    | _classes("catalyst.expressions.aggregate", "AggregateExpression Mode PercentileCont PercentileDisc PivotFirst")
-    | _classes("catalyst.expressions.variant", "ParseJson VariantExplode VariantGet")
+    | _qualified_class_names(
+        "catalyst.expressions.aggregate", "AggregateExpression Mode PercentileCont PercentileDisc PivotFirst"
+    )
+    | _qualified_class_names("catalyst.expressions.variant", "ParseJson VariantExplode VariantGet")
 )
 """What holds queries together, and what operators and functions become that have a class of another name. Classes of functions come beside."""
 
-FUNCTIONS = _words("""
+FUNCTIONS = _split_words("""
     ! % & * + - / < << <= <=> = == > >= >> >>> ^ and between div ilike in isnotnull isnull like not or regexp rlike | ~ when
 
     any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set corr
@@ -120,6 +122,6 @@ FUNCTIONS = _words("""
     """)
 """By the names that Spark registers. Not: what is random or tells of the machine; what reads files or loads classes (Avro, Protobuf, XML)."""
 
-TABLE_FUNCTIONS = _words("""explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode
+TABLE_FUNCTIONS = _split_words("""explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode
     variant_explode_outer""")
 """Functions in FROM, which make rows of their arguments alone."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.java_gateway import JavaObject
 from pyspark.errors import AnalysisException
 
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake.sql_allowed import ASKING, EXPRESSIONS, FUNCTIONS, LISTING, NODES, TABLE_FUNCTIONS
 
 if TYPE_CHECKING:
@@ -38,24 +38,24 @@ class ParsedQuery:
     lists: bool
 
 
-def parse_query(session: SparkSession, text: str) -> ParsedQuery:
+def parse_allowed_query(session: SparkSession, text: str) -> ParsedQuery:
     """Parse a text. Raises UsageError where it is no query, or holds what no query may hold. Looks nothing up."""
     java: Any = session._jsparkSession
     try:
         plan = java.sessionState().sqlParser().parsePlan(text)
     except AnalysisException as error:
         raise UsageError(" ".join(line.strip() for line in str(error).splitlines()[:2] if line.strip())) from None
-    return judge_parsed(session, plan)
+    return judge_parsed_plan(session, plan)
 
 
-def judge_parsed(session: SparkSession, plan: Any) -> ParsedQuery:
-    """What `parse_query` says of a plan that the parser gave."""
+def judge_parsed_plan(session: SparkSession, plan: Any) -> ParsedQuery:
+    """What `parse_allowed_query` says of a plan that the parser gave."""
     walk = _PlanWalk(session, NODES | ASKING | LISTING)
     walk.judge(plan)
     return ParsedQuery(plan, frozenset(walk.relations), plan.getClass().getName() in LISTING)
 
 
-def check_relations(query: ParsedQuery, known: Iterable[str], role: str | None = None) -> frozenset[str]:
+def check_query_relations(query: ParsedQuery, known: Iterable[str], role: str | None = None) -> frozenset[str]:
     """Those of the known names that the query reads; all for one that lists tables. Raises UsageError where it reads another.
 
     role: for whom the names are known; a role lists nothing.
@@ -66,14 +66,16 @@ def check_relations(query: ParsedQuery, known: Iterable[str], role: str | None =
         raise UsageError(f"The role '{role}' may read: {may_read}. It lists nothing.")
     for name in sorted(query.relations):
         if name.lower() not in by_name and role:
-            raise UsageError(f"'{name}' is none of the tables that this role may read.{nearest(name, by_name.values())}")
+            raise UsageError(
+                f"'{name}' is none of the tables that this role may read.{nearest_name_hint(name, by_name.values())}"
+            )
         if name.lower() not in by_name:
-            none = nearest(name, by_name.values()) or (" No table has been made yet." if not by_name else "")
+            none = nearest_name_hint(name, by_name.values()) or (" No table has been made yet." if not by_name else "")
             raise UsageError(f"There is no table '{name}'.{none}")
     return frozenset(by_name.values() if query.lists else (by_name[name.lower()] for name in query.relations))
 
 
-def frame_of_query(session: SparkSession, query: ParsedQuery, known: Iterable[str]) -> DataFrame:
+def analyse_query(session: SparkSession, query: ParsedQuery, known: Iterable[str]) -> DataFrame:
     """The query as a frame. Raises UsageError where it does not fit the tables, and where analysis made more of it than it may be.
 
     known: the names that may be read, which are views in the session's catalog.
@@ -113,7 +115,7 @@ class _PlanWalk:
                 continue
             name = str(part.getClass().getName())
             if name == f"{_CATALYST}.plans.logical.UnresolvedWith":
-                waiting += _with_scopes(part, ctes)
+                waiting += _walk_with_definitions(part, ctes)
             else:
                 waiting += [(below, ctes) for below in self._inside(part, name, ctes)]
 
@@ -123,15 +125,15 @@ class _PlanWalk:
         short = name.rpartition(".")[2]
         if kind == "node" and name not in self._nodes:
             raise UsageError(f"{short.rstrip('$')} is no query or part of one that is allowed here. {_HINT}")
-        if kind == "expression" and name not in EXPRESSIONS and name not in _function_classes(self._jvm):
+        if kind == "expression" and name not in EXPRESSIONS and name not in _allowed_function_classes(self._jvm):
             raise UsageError(f"The expression {short.rstrip('$')} is not allowed here. {_HINT}")
         if kind == "collection":
-            return _each(part.iterator())
+            return _iterate_jvm(part.iterator())
         if short in _CHECKED and kind in ("node", "expression"):
             return _CHECKED[short](self, part, ctes)
         if kind == "replaceable":
-            return _each(part.parameters().iterator())
-        return _each(part.productIterator()) if kind != "value" else ()
+            return _iterate_jvm(part.parameters().iterator())
+        return _iterate_jvm(part.productIterator()) if kind != "value" else ()
 
     def _kind(self, part: Any, name: str) -> str:
         if name not in self._kinds:
@@ -144,7 +146,7 @@ class _PlanWalk:
         if self._is(part, f"{_CATALYST}.expressions.Expression"):
             # What a function is replaced by is Spark's own; what was written are its parameters.
             inherits = self._is(part, f"{_CATALYST}.expressions.InheritAnalysisRules")
-            allowed = name in EXPRESSIONS or name in _function_classes(self._jvm)
+            allowed = name in EXPRESSIONS or name in _allowed_function_classes(self._jvm)
             return "replaceable" if inherits and allowed else "expression"
         if self._is(part, f"{_CATALYST}.trees.TreeNode"):
             return "node"
@@ -156,21 +158,21 @@ class _PlanWalk:
         return bool(self._jvm.java.lang.Class.forName(name, False, self._loader).isInstance(part))
 
     def _function(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
-        parts = [str(one) for one in _each(part.nameParts().iterator())]
-        _check_function(parts, FUNCTIONS)
-        return _each(part.productIterator())
+        parts = [str(one) for one in _iterate_jvm(part.nameParts().iterator())]
+        _check_function_allowed(parts, FUNCTIONS)
+        return _iterate_jvm(part.productIterator())
 
     def _generator(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
         name = part.name()
-        _check_function([*(["?"] if name.database().isDefined() else []), str(name.funcName())], TABLE_FUNCTIONS)
-        return _each(part.productIterator())
+        _check_function_allowed([*(["?"] if name.database().isDefined() else []), str(name.funcName())], TABLE_FUNCTIONS)
+        return _iterate_jvm(part.productIterator())
 
     def _table_function(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
-        _check_function([str(one) for one in _each(part.name().iterator())], TABLE_FUNCTIONS)
-        return _each(part.productIterator())
+        _check_function_allowed([str(one) for one in _iterate_jvm(part.name().iterator())], TABLE_FUNCTIONS)
+        return _iterate_jvm(part.productIterator())
 
     def _relation(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
-        name = ".".join(str(one) for one in _each(part.multipartIdentifier().iterator()))
+        name = ".".join(str(one) for one in _iterate_jvm(part.multipartIdentifier().iterator()))
         if part.getClass().getSimpleName() == "UnresolvedRelation" and (part.options().size() or part.isStreaming()):
             raise UsageError(f"'{name}' is read with options or as a stream, which is not allowed here. {_HINT}")
         if name.lower() not in ctes:
@@ -186,11 +188,11 @@ class _PlanWalk:
         return ()  # what it is made of is Sluice's, not the query's
 
     def _rows(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
-        return _each(part.output().iterator())  # values, of which there may be many
+        return _iterate_jvm(part.output().iterator())  # values, of which there may be many
 
 
 @lru_cache(maxsize=1)
-def _function_classes(jvm: Any) -> frozenset[str]:
+def _allowed_function_classes(jvm: Any) -> frozenset[str]:
     """The classes of expressions that the allowed functions are."""
     registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
@@ -210,7 +212,7 @@ _CHECKED = {
 """Parts whose names decide, by class."""
 
 
-def _check_function(parts: list[str], allowed: frozenset[str]) -> None:
+def _check_function_allowed(parts: list[str], allowed: frozenset[str]) -> None:
     name = ".".join(parts)
     if name.lower() not in allowed:
         close = get_close_matches(
@@ -219,17 +221,17 @@ def _check_function(parts: list[str], allowed: frozenset[str]) -> None:
         raise UsageError(f"The function {name}() is not allowed here.{f' Did you mean {close[0]}()?' if close else ''} {_HINT}")
 
 
-def _with_scopes(part: Any, ctes: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+def _walk_with_definitions(part: Any, ctes: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
     """The definitions of a WITH and its query, each with the names that are made around it."""
     recursive = part.allowRecursion()
-    for pair in _each(part.cteRelations().iterator()):
+    for pair in _iterate_jvm(part.cteRelations().iterator()):
         own = str(pair.productElement(0)).lower()
         yield pair, ctes | {own} if recursive else ctes
         ctes |= {own}
     yield part.child(), ctes
 
 
-def _each(iterator: Any) -> list[Any]:
+def _iterate_jvm(iterator: Any) -> list[Any]:
     found = []
     while iterator.hasNext():
         found.append(iterator.next())

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.declare.sql.schema import null_check, quoted
-from sluice.delta_log import LOG, check_logs, list_versions
+from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
+from sluice.delta_log import LOG, check_table_logs, list_log_versions
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -58,13 +58,13 @@ _WITH_STATISTICS = (
 )
 
 
-def columns(ddl: str) -> StructType:
+def parse_ddl_schema(ddl: str) -> StructType:
     """A schema from DDL text such as "device_id BIGINT, time DOUBLE"."""
     return cast("StructType", StructType.fromDDL(ddl))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class TableShape:
     """What a table is made with. statistics: columns with minima and maxima per file, none of them personal.
 
     checks: conditions by name, without which Delta takes no row; columns that are not nullable, and comments, are in the schema.
@@ -79,7 +79,7 @@ class Shape:
     checks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
-def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
+def choose_statistics_columns(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
     """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32."""
     hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
     fit = [f.name for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
@@ -87,34 +87,34 @@ def statistics(schema: StructType, private: Iterable[str], first: Iterable[str] 
     return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
 
 
-def create(session: SparkSession, path: str, shape: Shape) -> bool:
+def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
     """Make the table unless it is there. Returns whether it was made now.
 
     Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves. One that is there gets the
     retention of the shape, and statistics of no column that is personal now.
     """
-    if log.exists(path):
-        _keep_promises(session, path, shape)
+    if log.is_delta_table(path):
+        _update_promised_properties(session, path, shape)
         return False
-    clear_unborn(path)
-    _make(DeltaTable.createIfNotExists(session).location(path), shape)
+    remove_unfinished_table(path)
+    _build_table(DeltaTable.createIfNotExists(session).location(path), shape)
     return True
 
 
-def clear_unborn(path: str) -> None:
+def remove_unfinished_table(path: str) -> None:
     """Take away what a kill left of a table that was being made for the first time. To be called under the lease, where there is no table.
 
     A log without a first commit is no table to Delta, and no place for a new one either.
     """
     folder = Path(path) / LOG
-    commits, checkpoints = list_versions(folder)
+    commits, checkpoints = list_log_versions(folder)
     if folder.is_dir() and not commits and not checkpoints:
         shutil.rmtree(folder)
 
 
-def _keep_promises(session: SparkSession, path: str, shape: Shape) -> None:
+def _update_promised_properties(session: SparkSession, path: str, shape: TableShape) -> None:
     """What the declaration says now of how long removed files stay and which columns are personal, said by the table, too."""
-    present, wanted = log.properties(path), _properties(shape)
+    present, wanted = log.read_table_properties(path), _shape_properties(shape)
     if STATISTICS not in present:  # somebody else's: how it is kept is theirs to say
         return
     changed = {name: wanted[name] for name in (RETENTION, _LOG_RETENTION) if present.get(name) != wanted[name]}
@@ -128,50 +128,52 @@ def _keep_promises(session: SparkSession, path: str, shape: Shape) -> None:
         session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({said})")
 
 
-def create_named(session: SparkSession, name: str, shape: Shape) -> None:
+def create_catalog_table(session: SparkSession, name: str, shape: TableShape) -> None:
     """Make the table in the session's catalog, which decides where it lies, unless it is there."""
-    _make(DeltaTable.createIfNotExists(session).tableName(name), shape)
+    _build_table(DeltaTable.createIfNotExists(session).tableName(name), shape)
 
 
-def _make(builder: DeltaTableBuilder, shape: Shape) -> None:
+def _build_table(builder: DeltaTableBuilder, shape: TableShape) -> None:
     builder = builder.comment(shape.comment).addColumns(shape.schema)
     if shape.partition_by:
         builder = builder.partitionedBy(*shape.partition_by)
-    for name, value in _properties(shape).items():
+    for name, value in _shape_properties(shape).items():
         builder = builder.property(name, value)
     builder.execute()
 
 
-def replace(frame: DataFrame, path: str, shape: Shape) -> None:
+def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
     """Let the table be these rows, with this shape, in one commit: a reader sees the old table or the new one."""
     columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
     # The columns of a table that is made of rows are nullable, whatever the rows say.
-    strict = {null_check(one.name): f"{quoted(one.name)} IS NOT NULL" for one in shape.schema if not one.nullable}
+    strict = {
+        not_null_rule_name(one.name): f"{quote_identifier(one.name)} IS NOT NULL" for one in shape.schema if not one.nullable
+    }
     checked = replaced(shape, checks={**shape.checks, **strict})
-    for name, value in {**_properties(checked), "comment": shape.comment}.items():
+    for name, value in {**_shape_properties(checked), "comment": shape.comment}.items():
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
         writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by))
     writer.replace()
 
 
-def inline(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
+def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
     """A few rows made here. By Arrow they stand in the plan; a list of rows would start Python workers, which takes seconds."""
-    schema = to_arrow_schema(columns(ddl), timezone="UTC")
+    schema = to_arrow_schema(parse_ddl_schema(ddl), timezone="UTC")
     values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, schema, strict=True)]
-    return session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema), columns(ddl))
+    return session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema), parse_ddl_schema(ddl))
 
 
-def read(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
+def read_table(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
     """The table as it is now, or as it was at a version. Raises DamagedLog."""
-    check_logs({path: path})
+    check_table_logs({path: path})
     reader = session.read.format("delta")
     return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 
 
-def _properties(shape: Shape) -> dict[str, str]:
+def _shape_properties(shape: TableShape) -> dict[str, str]:
     return {
         "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
         "delta.enableDeletionVectors": "false",
@@ -179,23 +181,23 @@ def _properties(shape: Shape) -> dict[str, str]:
         STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
         INSTANTS: MICROSECONDS,
         RETENTION: f"interval {shape.retain}",
-        _LOG_RETENTION: f"interval {_at_least_thirty_days(shape.retain)}",
+        _LOG_RETENTION: f"interval {_log_retention_for(shape.retain)}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
         **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }
 
 
-def duration(interval: str) -> timedelta:
+def parse_interval_length(interval: str) -> timedelta:
     """The length of an interval such as "7 days" or "interval 1 week"."""
     number, unit = interval.removeprefix("interval").split()[:2]
     return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
 
 
-def _at_least_thirty_days(retain: str) -> str:
+def _log_retention_for(retain: str) -> str:
     """The log is kept at least as long as removed files are, or Delta refuses the properties."""
-    return retain if duration(retain) > timedelta(days=30) else "30 days"
+    return retain if parse_interval_length(retain) > timedelta(days=30) else "30 days"
 
 
-def property_of(path: str, name: str) -> str | None:
+def read_table_property(path: str, name: str) -> str | None:
     """A table property, or None."""
-    return log.properties(path).get(name)
+    return log.read_table_properties(path).get(name)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 
@@ -17,9 +17,9 @@ _LISTED = 50
 """How many of the latest versions are looked at for those that can still be read."""
 
 
-def meant(name: str, path: str, text: str) -> int:
+def resolve_version(name: str, path: str, text: str) -> int:
     """The version of a table that a version's number, a date or an instant (UTC) means. Raises UsageError for what is none of it."""
-    commits = log.commits(path)
+    commits = log.read_commit_history(path)
     numbers = [int(commit["version"]) for commit in commits]
     if text.isdecimal():
         if not min(numbers) <= int(text) <= max(numbers):
@@ -37,56 +37,60 @@ def meant(name: str, path: str, text: str) -> int:
     return max(before)
 
 
-def committed_at(path: str, version: int) -> datetime | None:
+def read_version_commit_time(path: str, version: int) -> datetime | None:
     """When a version was committed (UTC). None where its log is gone."""
-    return next((commit["at"] for commit in log.commits(path) if commit["version"] == version), None)
+    return next((commit["at"] for commit in log.read_commit_history(path) if commit["version"] == version), None)
 
 
-def columns(path: str, version: int | None = None) -> dict[str, str]:
+def read_version_columns(path: str, version: int | None = None) -> dict[str, str]:
     """A version's columns with their types, as text. Raises SluiceError where the log does not reach back to it."""
-    return {field.name: str(field.type) for field in _table(path, version).schema().fields}
+    return {field.name: str(field.type) for field in _open_version(path, version).schema().fields}
 
 
-def properties(path: str, version: int) -> dict[str, str]:
-    """A version's properties. Raises as `columns` does."""
-    return {str(name): str(value) for name, value in _table(path, version).metadata().configuration.items()}
+def read_version_properties(path: str, version: int) -> dict[str, str]:
+    """A version's properties. Raises as `read_version_columns` does."""
+    return {str(name): str(value) for name, value in _open_version(path, version).metadata().configuration.items()}
 
 
-def check_readable(name: str, path: str, version: int) -> None:
+def check_version_readable(name: str, path: str, version: int) -> None:
     """Raises SluiceError, with the versions that are there, where files of a version are gone."""
-    if not _whole(path, version):
-        there = _shown([number for number in _latest(path) if _whole(path, number)])
+    if not _is_version_whole(path, version):
+        there = _format_number_ranges([number for number in _latest_version_numbers(path) if _is_version_whole(path, number)])
         raise SluiceError(
             f"Files of version {version} of '{name}' are gone: they are removed when their retention ends. "
             f"Of its latest versions these are whole: {there}."
         )
 
 
-def alike(path: str, wanted: dict[str, str]) -> str:
+def describe_versions_with_columns(path: str, wanted: dict[str, str]) -> str:
     """Which of the latest versions have these columns and can be read, as text."""
-    return _shown([number for number in _latest(path) if _whole(path, number) and columns(path, number) == wanted])
+    return _format_number_ranges([
+        number
+        for number in _latest_version_numbers(path)
+        if _is_version_whole(path, number) and read_version_columns(path, number) == wanted
+    ])
 
 
-def _latest(path: str) -> list[int]:
-    return sorted(int(commit["version"]) for commit in log.commits(path, _LISTED))
+def _latest_version_numbers(path: str) -> list[int]:
+    return sorted(int(commit["version"]) for commit in log.read_commit_history(path, _LISTED))
 
 
-def _whole(path: str, version: int) -> bool:
+def _is_version_whole(path: str, version: int) -> bool:
     """Whether the log and every file of a version are there."""
     try:
-        table = opened_table(path, version=version)
+        table = open_checked_table(path, version=version)
     except (DeltaError, OSError):
         return False
     # The log writes what is odd in a partition's value as %20 and so on; the file may be called either way.
-    return all(_there(file) for file in table.file_uris())
+    return all(_is_data_file_there(file) for file in table.file_uris())
 
 
-def _there(uri: str) -> bool:
+def _is_data_file_there(uri: str) -> bool:
     file = uri.rpartition("file:")[2] if "file:/" in uri else uri  # of a shallow clone: a file of its source
     return Path(file).exists() or Path(unquote(file)).exists()
 
 
-def _shown(numbers: list[int]) -> str:
+def _format_number_ranges(numbers: list[int]) -> str:
     """Such as: 1 to 3, 7."""
     ranges: list[tuple[int, int]] = []
     for number in numbers:
@@ -97,8 +101,8 @@ def _shown(numbers: list[int]) -> str:
     return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in ranges) or "none"
 
 
-def _table(path: str, version: int | None) -> Any:
+def _open_version(path: str, version: int | None) -> Any:
     try:
-        return opened_table(path, version=version)
+        return open_checked_table(path, version=version)
     except (DeltaError, OSError):
         raise SluiceError(f"The log of {path} does not reach back to version {version}.") from None

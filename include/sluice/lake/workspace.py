@@ -12,7 +12,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commits
-from sluice.lake.places import OfPipeline, Places
+from sluice.lake.places import PipelinePlaces, Places
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Workspace:
     @property
     def places(self) -> Places:
         """Where everything lies."""
-        return self.elsewhere or OfPipeline(self.settings, self.graph)
+        return self.elsewhere or PipelinePlaces(self.settings, self.graph)
 
     @property
     def pipeline(self) -> str:
@@ -57,7 +57,7 @@ class Workspace:
 
     def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
         """Mark all further commits of this session as this run's. inputs: the versions of what a view is made of, by name."""
-        commits.note(self.session, self.run, self.mode, flow, deliveries, inputs)
+        commits.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     def path(self, name: str) -> str:
         """Where a declared table lies; of a source that goes into another's table, that one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 INGESTED = "_ingested_at"
 
 
-def oldest(source: Source, now: datetime | None = None) -> datetime | None:
+def oldest_kept_instant(source: Source, now: datetime | None = None) -> datetime | None:
     """The instant (UTC) before which nothing of a source's table is kept. None where everything is."""
-    return None if source.keep_for is None else (now or datetime.now(UTC)) - duration(source.keep_for)
+    return None if source.keep_for is None else (now or datetime.now(UTC)) - parse_duration(source.keep_for)
 
 
-def too_old(source: Source, frame: DataFrame, before: datetime) -> Column:
+def is_older_than_kept(source: Source, frame: DataFrame, before: datetime) -> Column:
     """Whether a record tells of a time before that instant.
 
     One that tells of no time, or of a later one than it came, is as old as it is here: else it would stay for ever.
     """
     came = F.col(INGESTED)
-    told = suppression.instant(frame, source.subject_at or source.dated_by)
+    told = suppression.row_instant_column(frame, source.subject_at or source.dated_by)
     return (came if told is None else F.least(F.coalesce(told, came), came)) < F.lit(before)

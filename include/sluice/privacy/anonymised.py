@@ -15,7 +15,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.lake import log
 from sluice.privacy import other_subjects
 
@@ -26,34 +26,34 @@ MARK = "_anonymised"
 """The column of bronze that says so. It comes with the first such row."""
 
 
-def of_source(graph: Graph, source: Source) -> bool:
+def keeps_anonymised_facts(graph: Graph, source: Source) -> bool:
     """Whether a table keeps what an erased person's records of the source tell."""
     return any(table.on_erasure == "anonymise" and table.reads[0] == source.table for table in graph.tables.values())
 
 
-def hidden(graph: Graph, source: Source) -> frozenset[str]:
+def anonymised_columns(graph: Graph, source: Source) -> frozenset[str]:
     """The columns of a source's bronze table that become NULL: what did not fit into one may hold anything, and goes as well."""
     return frozenset().union(*(one.private for one in graph.feeding(source.table)), ("_rescued_data",))
 
 
-def deliveries(path: str, mark: str = MARK) -> list[int]:
+def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
     """The deliveries of whose records a bronze table has some without the person. Read without a JVM."""
-    if not log.exists(path) or mark not in log.columns(path):
+    if not log.is_delta_table(path) or mark not in log.read_column_names(path):
         return []
     text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{mark}"'
-    found = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text))
+    found = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text))
     return [int(number) for number in found["_delivery"].to_pylist()]
 
 
-def count_marked(path: str) -> int:
+def count_marked_rows(path: str) -> int:
     """How many rows of a bronze table are marked: those that only tables see which keep facts. Read without a JVM."""
-    if not log.exists(path) or MARK not in log.columns(path):
+    if not log.is_delta_table(path) or MARK not in log.read_column_names(path):
         return 0
     text = f'SELECT count("{MARK}") AS marked FROM t'
-    return int(pa.table(QueryBuilder().register("t", opened_table(path)).execute(text))["marked"][0].as_py())
+    return int(pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text))["marked"][0].as_py())
 
 
-def without_person(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
+def anonymise_rows(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
     """The rows, marked, with NULL in these columns; the others in the same order."""
     kinds = {field.name: field.dataType for field in frame.schema}
     names = {name.lower() for name in columns}
@@ -61,7 +61,7 @@ def without_person(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
     return frame.withColumns({**nothing, MARK: F.lit(True)})
 
 
-def seen_by(table: Table[Any], bronze: DataFrame) -> DataFrame:
+def bronze_rows_for_table(table: Table[Any], bronze: DataFrame) -> DataFrame:
     """The rows of bronze that a table is made of."""
     bronze = bronze.drop(other_subjects.MARK)
     if MARK not in bronze.columns:

@@ -20,7 +20,7 @@ RESCUED, RECORD = "_rescued_data", "_record"
 _HELD = "_sluice_held_"
 
 
-def written(frame: DataFrame, column: str) -> Column:
+def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
     """Who stands in a cell, as text: in its column, or in what did not fit; of a text that could not be read, beside its name."""
     name = next((one for one in frame.columns if one.lower() == column.lower()), None)
     found = [F.col(f"`{name}`").cast("string")] if name else []
@@ -31,25 +31,27 @@ def written(frame: DataFrame, column: str) -> Column:
     return F.coalesce(*found, F.lit(None).cast("string"))
 
 
-def flag(column: str) -> str:
+def erased_cell_flag(column: str) -> str:
     """The column that says of a row whether that cell is an erased person's."""
     return f"{_HELD}{column}"
 
 
-def emptied(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
+def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
     """A frame with flags, with NULL in the cells that are flagged, and without the flags. What did not fit goes with the cell that it is of."""
     made: dict[str, Column] = {}
     for field in frame.schema:
         of = [name for name in cells if name.lower() == field.name.lower()]
         if of:
-            made[field.name] = F.when(~F.col(flag(of[0])), F.col(f"`{field.name}`")).cast(field.dataType)
+            made[field.name] = F.when(~F.col(erased_cell_flag(of[0])), F.col(f"`{field.name}`")).cast(field.dataType)
     if RESCUED in frame.columns:
-        inside = any_of([F.col(flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells])
+        inside = is_any_true([
+            F.col(erased_cell_flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells
+        ])
         made[RESCUED] = F.when(~inside, F.col(RESCUED))
-    return frame.withColumns(made).drop(*map(flag, cells))
+    return frame.withColumns(made).drop(*map(erased_cell_flag, cells))
 
 
-def any_of(conditions: list[Column]) -> Column:
+def is_any_true(conditions: list[Column]) -> Column:
     """Whether one of them holds; none is NULL."""
     found = F.lit(False)
     for one in conditions:

@@ -28,7 +28,7 @@ _BLANKS = (
 
 
 @dataclass(frozen=True)
-class Hashed:
+class PseudonymSpec:
     """A column that is to become a pseudonym. identifier: the column, of any type that has one text for each value."""
 
     key: bytes
@@ -43,7 +43,7 @@ class Hashed:
         return inner, outer
 
 
-def pseudonym(key: bytes, domain: str, identifier: str, canonical: Canonical = "text") -> str | None:
+def compute_pseudonym(key: bytes, domain: str, identifier: str, canonical: Canonical = "text") -> str | None:
     """The pseudonym of an identifier in a domain: 64 hex digits. None where nothing is left of it, such as of blanks."""
     text = canonical_text(identifier, canonical)
     return hmac.new(_domain_key(key, domain), text.encode(), hashlib.sha256).hexdigest() if text else None
@@ -70,24 +70,26 @@ def canonical_column(identifier: Column, canonical: Canonical) -> Column:
     return F.lower(stripped) if canonical == "lower" else stripped
 
 
-def with_pseudonym(frame: DataFrame, key: bytes, domain: str, identifier: Column, name: str) -> DataFrame:
+def add_pseudonym_column(frame: DataFrame, key: bytes, domain: str, identifier: Column, name: str) -> DataFrame:
     """The frame with one more column, `name`: the pseudonym of an identifier, NULL where that is NULL or blank."""
-    return with_pseudonyms(frame, {name: Hashed(key, domain, identifier)})
+    return add_pseudonym_columns(frame, {name: PseudonymSpec(key, domain, identifier)})
 
 
-def with_pseudonyms(frame: DataFrame, wanted: Mapping[str, Hashed]) -> DataFrame:
+def add_pseudonym_columns(frame: DataFrame, wanted: Mapping[str, PseudonymSpec]) -> DataFrame:
     """The frame with pseudonyms, by the name of their column; a column of that name is replaced."""
     from sluice.lake import tables  # which loads Spark, and an erasure is asked for without it
 
     named = {name: (f"_inner_{number}", f"_outer_{number}") for number, name in enumerate(wanted)}
     pads = [pad for hashed in wanted.values() for pad in hashed.pads()]
     names = [column for pair in named.values() for column in pair]
-    one_row = tables.inline(frame.sparkSession, [tuple(bytes(pad) for pad in pads)], ", ".join(f"{n} BINARY" for n in names))
-    columns = {name: _hmac(hashed, *named[name]) for name, hashed in wanted.items()}
+    one_row = tables.make_inline_frame(
+        frame.sparkSession, [tuple(bytes(pad) for pad in pads)], ", ".join(f"{n} BINARY" for n in names)
+    )
+    columns = {name: _hmac_column(hashed, *named[name]) for name, hashed in wanted.items()}
     return frame.crossJoin(F.broadcast(one_row)).withColumns(columns).drop(*names)
 
 
-def _hmac(hashed: Hashed, inner: str, outer: str) -> Column:
+def _hmac_column(hashed: PseudonymSpec, inner: str, outer: str) -> Column:
     text = canonical_column(hashed.identifier, hashed.canonical)
     first = F.unhex(F.sha2(F.concat(F.col(inner), text.cast("binary")), 256))
     return F.when(F.length(text) > 0, F.sha2(F.concat(F.col(outer), first), 256))
@@ -97,6 +99,6 @@ def _domain_key(key: bytes, domain: str) -> bytes:
     return hmac.new(key, domain.encode(), hashlib.sha256).digest()
 
 
-def check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
+def key_check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
     """By the name of a key, 8 hex digits that tell whether it is the same key again, and tell nothing else of it."""
     return [f"{name}={_domain_key(key, 'sluice: the same key again?').hex()[:8]}" for name, key in sorted(keys.items())]

@@ -9,7 +9,7 @@ from sluice.lake import log
 from sluice.settings import Settings
 
 
-def prepare(settings: Settings) -> None:
+def prepare_restricted_root(settings: Settings) -> None:
     """Make the root, of mode 0700. Raises UsageError where it is there and others get in: no row may be written then."""
     root = settings.restricted
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -17,21 +17,21 @@ def prepare(settings: Settings) -> None:
         raise UsageError(f"The folder of restricted tables, {root}, is open to others. Run: chmod 700 {root}")
 
 
-def check_moved(settings: Settings, name: str, path: str, restricted: bool) -> None:
+def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:
     """Raises SluiceError where the table also lies below the other root: its declaration was another before."""
     here, there = str(settings.restricted), settings.lake
     if not restricted:
         here, there = there, here
     other = there + path.removeprefix(here)
-    if log.exists(other):
+    if log.is_delta_table(other):
         now = "restricted now, and was not" if restricted else "not restricted any more"
         raise SluiceError(
             f"Table '{name}' is {now}: its rows of before still lie in {other}. "
-            f"It is made again from its inputs: remove that folder{_and_quarantine(other)}, then run again."
+            f"It is made again from its inputs: remove that folder{_quarantine_folder_hint(other)}, then run again."
         )
 
 
-def _and_quarantine(path: str) -> str:
+def _quarantine_folder_hint(path: str) -> str:
     layer = Path(path).parent
     aside = layer.parent / "quarantine" / Path(path).name
     return f" and {aside}" if aside.is_dir() else ""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
-from sluice.declare.names import secret_name
+from sluice.declare.names import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
-from sluice.errors import UsageError, nearest
-from sluice.secret_files import problem_with, read_secret_file
+from sluice.errors import UsageError, nearest_name_hint
+from sluice.secret_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
@@ -40,43 +40,43 @@ _LOOKED_AT = 100
 _TO_MAKE_ONE = "To make one: openssl rand -hex 32"
 
 
-def find(settings: Settings, name: str) -> Path | None:
+def find_secret(settings: Settings, name: str) -> Path | None:
     """Where a secret is: among those that were given to this job, or below SLUICE_SECRETS. None where it is in neither."""
     path = settings.secret(name)
     return path if path.is_file() else None
 
 
-def ensure(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
+def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
     """The file of a secret of 32 bytes (hex); made by chance where there is none."""
-    present = find(settings, name)
+    present = find_secret(settings, name)
     if present:
         return present
-    _folder(settings)
+    _make_secrets_folder(settings)
     path = settings.secrets / name
     with contextlib.suppress(FileExistsError):  # another process was faster
-        _write(path, secrets.token_hex(32).encode(), replace=False)
+        _write_secret_file(path, secrets.token_hex(32).encode(), replace=False)
     return path
 
 
-def key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
+def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
     """A key's bytes. make: whether it is made where there is none.
 
     Raises UsageError where others may read or replace the file, or it can be guessed, or is not there and must not be made.
     """
-    if not make and find(settings, name) is None:
+    if not make and find_secret(settings, name) is None:
         raise UsageError(
-            f"The secret '{name}' is not in {settings.secrets} any more. Put it back: sluice secrets set {name}. {lost(name)}"
+            f"The secret '{name}' is not in {settings.secrets} any more. Put it back: sluice secrets set {name}. {secret_loss_consequence(name)}"
         )
-    path = ensure(settings, name)
+    path = ensure_secret(settings, name)
     value = read_secret_file(path).strip()
     if not value:
         what = f" {LOST[name]}." if name in LOST else ""
         raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one is another key.{what}")
-    check_key(name, value)
+    check_key_strength(name, value)
     return value
 
 
-def check_key(name: str, value: bytes) -> None:
+def check_key_strength(name: str, value: bytes) -> None:
     """Raises UsageError where a value is no key: too short, or not as manifold as what was made by chance."""
     if len(value) < LEAST:
         raise UsageError(f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. {_TO_MAKE_ONE}")
@@ -86,52 +86,52 @@ def check_key(name: str, value: bytes) -> None:
         raise UsageError(f"Secret '{name}' can be guessed: it repeats itself, or counts up. {_TO_MAKE_ONE}")
 
 
-def keep(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
+def store_secret(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
     """Write a secret. Raises UsageError for a wrong name or an empty value, and where it is there and must not be replaced."""
-    secret_name(name)
+    check_secret_name(name)
     if not value.strip():
         raise UsageError(f"No value for the secret '{name}' came by standard input.")
     if name.endswith(".key"):
-        check_key(name, value.strip())
-    _folder(settings)
+        check_key_strength(name, value.strip())
+    _make_secrets_folder(settings)
     path = settings.secrets / name
     try:
-        _write(path, value, replace)
+        _write_secret_file(path, value, replace)
     except FileExistsError:
         raise UsageError(
-            f"There is a secret '{name}' already. --replace puts this value in its place, for ever. {lost(name)}"
+            f"There is a secret '{name}' already. --replace puts this value in its place, for ever. {secret_loss_consequence(name)}"
         ) from None
     return path
 
 
-def listed(settings: Settings) -> list[dict[str, Any]]:
+def inspect_secret_files(settings: Settings) -> list[dict[str, Any]]:
     """Name, time of the last change, and why it would be refused, if it would, of every secret file."""
     found = []
     for path in sorted(settings.secrets.glob("*")) if settings.secrets.is_dir() else []:
         if path.is_file() and not path.name.startswith("."):
             status = path.stat()
             changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-            problem = problem_with(path)
+            problem = find_secret_file_problem(path)
             found.append({"name": path.name, "changed_at": changed, "private": problem is None, "problem": problem})
     return found
 
 
-def remove(settings: Settings, name: str) -> Path:
+def delete_secret(settings: Settings, name: str) -> Path:
     """Remove a secret's file. Raises UsageError with the nearest name where there is none."""
-    path = known(settings, name)
+    path = require_known_secret(settings, name)
     path.unlink()
     return path
 
 
-def known(settings: Settings, name: str) -> Path:
+def require_known_secret(settings: Settings, name: str) -> Path:
     """A secret's file below SLUICE_SECRETS. Raises UsageError with the nearest name where there is none."""
-    names = [row["name"] for row in listed(settings)]
+    names = [row["name"] for row in inspect_secret_files(settings)]
     if name not in names:
-        raise UsageError(f"There is no secret '{name}' in {settings.secrets}.{nearest(name, names)}")
+        raise UsageError(f"There is no secret '{name}' in {settings.secrets}.{nearest_name_hint(name, names)}")
     return settings.secrets / name
 
 
-def lost(name: str) -> str:
+def secret_loss_consequence(name: str) -> str:
     """What is lost with a secret, as a sentence."""
     other = (
         "Whatever was made with it cannot be made again" if name.endswith(".key") else "What uses it fails until it is set again"
@@ -139,11 +139,11 @@ def lost(name: str) -> str:
     return f"{LOST.get(name, other)}."
 
 
-def _folder(settings: Settings) -> None:
+def _make_secrets_folder(settings: Settings) -> None:
     settings.secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def _write(path: Path, value: bytes, replace: bool) -> None:
+def _write_secret_file(path: Path, value: bytes, replace: bool) -> None:
     """Write it whole or not at all. Raises FileExistsError where it is there and must not be replaced."""
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
     try:

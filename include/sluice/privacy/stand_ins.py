@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.privacy.pseudonyms import Hashed, with_pseudonyms
+from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,7 +22,7 @@ _DIGITS = 15
 """Hex digits of a stand-in that is a number: 60 bits, so that two of a hundred million are hardly ever the same."""
 
 
-def applied(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
+def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
     """The frame with stand-ins in these columns. A text that is a whole number stays one, so that casts and joins work on.
 
     An INT has 31 bits: of a hundred thousand values some two will have one stand-in; see `collisions`.
@@ -30,18 +30,20 @@ def applied(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
     if not columns:
         return frame
     temporary = {name: f"_stand_in_{number}" for number, name in enumerate(columns)}
-    hashed = with_pseudonyms(frame, {made: Hashed(key, _DOMAIN, _exact(name)) for name, made in temporary.items()})
+    hashed = add_pseudonym_columns(
+        frame, {made: PseudonymSpec(key, _DOMAIN, _exact_text(name)) for name, made in temporary.items()}
+    )
     kinds = {field.name: field.dataType for field in frame.schema}
-    made = {name: _of_type(F.col(made), F.col(f"`{name}`"), kinds[name]) for name, made in temporary.items()}
+    made = {name: _stand_in_of_type(F.col(made), F.col(f"`{name}`"), kinds[name]) for name, made in temporary.items()}
     return hashed.select(*(made.get(name, F.col(f"`{name}`")).alias(name) for name in frame.columns))
 
 
-def _exact(name: str) -> Column:
+def _exact_text(name: str) -> Column:
     """A text that is another one for every value, also for those that differ in blanks only."""
     return F.concat(F.lit("x"), F.hex(F.encode(F.col(f"`{name}`").cast("string"), "UTF-8")))
 
 
-def _of_type(digits: Column, value: Column, kind: DataType) -> Column:
+def _stand_in_of_type(digits: Column, value: Column, kind: DataType) -> Column:
     number = F.conv(F.substring(digits, 1, _DIGITS), 16, 10).cast("bigint")
     if kind.typeName() == "long":
         return number

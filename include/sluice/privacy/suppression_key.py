@@ -12,44 +12,44 @@ from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
 from sluice.errors import UsageError
 from sluice.lake import log
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import check_values
+from sluice.privacy.pseudonyms import key_check_values
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "sluice.suppressionKey"
-"""The list's table property that tells whether a key is the one that it was made with. A list of before has none until `keep_check`."""
+"""The list's table property that tells whether a key is the one that it was made with. A list of before has none until `record_key_check`."""
 
 
-def key(settings: Settings, path: str) -> bytes:
+def read_suppression_key(settings: Settings, path: str) -> bytes:
     """The key of the list at a path. Made by chance only as long as nobody is on a list of any pipeline of the lake.
 
     Raises UsageError where it is lost, or another one than the list was made with.
     """
-    found = secrets.key(settings, make=not _any_list(settings))
-    said = log.properties(path).get(PROPERTY) if log.exists(path) else None
-    if said is not None and said != _check(found):
+    found = secrets.read_secret_key(settings, make=not _is_anybody_suppressed(settings))
+    said = log.read_table_properties(path).get(PROPERTY) if log.is_delta_table(path) else None
+    if said is not None and said != _key_check_digits(found):
         name = SUPPRESSION_KEY
         raise UsageError(
             f"The secret '{name}' is not the one that the list of erased people was made with. "
-            f"Put that one back: sluice secrets set {name} --replace. {secrets.lost(name)}"
+            f"Put that one back: sluice secrets set {name} --replace. {secrets.secret_loss_consequence(name)}"
         )
     return found
 
 
-def keep_check(session: SparkSession, settings: Settings, path: str) -> None:
-    """Let the list tell by which key it is made, unless it does. Raises as `key`."""
-    check = _check(key(settings, path))
-    if PROPERTY not in log.properties(path):
+def record_key_check(session: SparkSession, settings: Settings, path: str) -> None:
+    """Let the list tell by which key it is made, unless it does. Raises as `read_suppression_key`."""
+    check = _key_check_digits(read_suppression_key(settings, path))
+    if PROPERTY not in log.read_table_properties(path):
         session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{PROPERTY}' = '{check}')")
 
 
-def _any_list(settings: Settings) -> bool:
+def _is_anybody_suppressed(settings: Settings) -> bool:
     """Whether anybody is on a list. One that a kill left empty, or not made to its end, needs no key of before."""
     lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
-    return any((state := log.state(path)) is not None and state.rows != 0 for path in lists)
+    return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
 
 
-def _check(found: bytes) -> str:
-    return ",".join(check_values({SUPPRESSION_KEY: found}))
+def _key_check_digits(found: bytes) -> str:
+    return ",".join(key_check_values({SUPPRESSION_KEY: found}))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.lazy import F
 from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.privacy import secrets
-from sluice.privacy.pseudonyms import Hashed, check_values, with_pseudonyms
+from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns, key_check_values
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _FIT: Mapping[type[Treatment], tuple[tuple[str, ...], str]] = {
 _WORDS = {Hmac: "hmac", Null: "null", Truncate: "truncate", Bin: "bin", Round: "round", DateToYear: "date_to_year"}
 
 
-def applied(
+def apply_treatments(
     settings: Settings | None, frame: DataFrame, treatments: Mapping[str, Treatment], owner: str = "A table"
 ) -> DataFrame:
     """The frame with its personal columns treated, in the same order. owner: whose they are, for messages.
@@ -40,70 +40,73 @@ def applied(
     settings: None where only columns matter, or nobody's data is read: pseudonyms are then made with an empty key.
     Raises DeclarationError where a column is not there, or is of a type that its treatment does not fit.
     """
-    check(frame.schema, treatments, owner)
+    check_treatments(frame.schema, treatments, owner)
     pseudonyms = {name: how for name, how in treatments.items() if isinstance(how, Hmac)}
-    others = {name: _treated(name, how, frame.schema) for name, how in treatments.items() if name not in pseudonyms}
+    others = {name: _treated_column(name, how, frame.schema) for name, how in treatments.items() if name not in pseudonyms}
     rows = frame.withColumns(others) if others else frame
     if not pseudonyms:
         return rows
-    keys = {how.secret: secrets.key(settings, how.secret) if settings else b"" for how in pseudonyms.values()}
-    wanted = {name: Hashed(keys[how.secret], how.domain, F.col(_quoted(name)), how.canonical) for name, how in pseudonyms.items()}
-    return with_pseudonyms(rows, wanted)
+    keys = {how.secret: secrets.read_secret_key(settings, how.secret) if settings else b"" for how in pseudonyms.values()}
+    wanted = {
+        name: PseudonymSpec(keys[how.secret], how.domain, F.col(_quote_identifier(name)), how.canonical)
+        for name, how in pseudonyms.items()
+    }
+    return add_pseudonym_columns(rows, wanted)
 
 
-def check(schema: StructType, treatments: Mapping[str, Treatment], owner: str) -> None:
+def check_treatments(schema: StructType, treatments: Mapping[str, Treatment], owner: str) -> None:
     """Raises DeclarationError where a treatment names no column of the rows, or one of a type that it does not fit."""
     for name, how in treatments.items():
         if name not in schema.names:
-            raise DeclarationError(f"{owner}: personal names '{name}', no column of it.{nearest(name, schema.names)}")
+            raise DeclarationError(f"{owner}: personal names '{name}', no column of it.{nearest_name_hint(name, schema.names)}")
         kinds, fit = _FIT.get(type(how), ((), ""))
         kind = schema[name].dataType
-        if kinds and _kind(kind) not in kinds:
+        if kinds and _type_name(kind) not in kinds:
             raise DeclarationError(
                 f"{owner}: personal treats '{name}', which is {kind.simpleString().upper()}, by treat.{_WORDS[type(how)]}, "
                 f"which is for {fit}."
             )
 
 
-def marks(settings: Settings, dataset: Dataset[Any]) -> str:
+def treatment_key_marks(settings: Settings, dataset: Dataset[Any]) -> str:
     """What tells whether a table's pseudonyms are made with the keys of before: "name=8 hex digits", by comma; "" without any."""
     names = {how.secret for how in dataset.treatments.values() if isinstance(how, Hmac)}
-    return ",".join(check_values({name: secrets.key(settings, name) for name in names}))
+    return ",".join(key_check_values({name: secrets.read_secret_key(settings, name) for name in names}))
 
 
-def _treated(name: str, how: Treatment, schema: StructType) -> Column:
-    column, kind = F.col(_quoted(name)), schema[name].dataType
+def _treated_column(name: str, how: Treatment, schema: StructType) -> Column:
+    column, kind = F.col(_quote_identifier(name)), schema[name].dataType
     if isinstance(how, Truncate):
         return F.substring(column, 1, how.length)
     if isinstance(how, Bin):
-        return _band(column, kind, how.edges)
+        return _band_column(column, kind, how.edges)
     if isinstance(how, Round):
-        return _rounded(column, kind, how.digits)
+        return _rounded_column(column, kind, how.digits)
     if isinstance(how, DateToYear):
-        year = F.trunc(column, "year") if _kind(kind) == "date" else F.date_trunc("year", column)
+        year = F.trunc(column, "year") if _type_name(kind) == "date" else F.date_trunc("year", column)
         return year.cast(kind)
     return F.lit(None).cast(kind)
 
 
-def _band(column: Column, kind: DataType, edges: tuple[int, ...]) -> Column:
-    number = F.when(~F.isnan(column), column) if _kind(kind) in ("float", "double") else column
+def _band_column(column: Column, kind: DataType, edges: tuple[int, ...]) -> Column:
+    number = F.when(~F.isnan(column), column) if _type_name(kind) in ("float", "double") else column
     band = F.when(number < edges[0], f"<{edges[0]}")
     for low, next_one in itertools.pairwise(edges):
         band = band.when(number < next_one, f"{low}-{next_one - 1}" if next_one - low > 1 else str(low))
     return band.when(number >= edges[-1], f">={edges[-1]}")
 
 
-def _rounded(column: Column, kind: DataType, digits: int) -> Column:
+def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
     """Of the same type; NULL where the rounded number is too large for it."""
-    if _kind(kind) in ("float", "double"):
-        return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.winners.normalised`
-    exact = column.cast("decimal(20,0)") if _kind(kind) in _WHOLE else column
+    if _type_name(kind) in ("float", "double"):
+        return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.winners.replace_negative_zeros`
+    exact = column.cast("decimal(20,0)") if _type_name(kind) in _WHOLE else column
     return F.round(exact, digits).try_cast(kind)
 
 
-def _kind(kind: DataType) -> str:
+def _type_name(kind: DataType) -> str:
     return str(kind.typeName()).split("(")[0]
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.lake import commits, log, tables
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,45 +27,51 @@ Entry = tuple[int, int | None]
 """What is in quarantine, by delivery and row; a whole file has no row. Asked for, a delivery without a row means all of it."""
 
 
-def create(session: SparkSession, path: str, table: str, retain: str) -> None:
+def create_quarantine(session: SparkSession, path: str, table: str, retain: str) -> None:
     """Make a flow's quarantine unless it is there, and give it the columns that it lacks. Nothing of a row gets into statistics."""
-    shape = Shape(
-        schema=tables.columns(SCHEMA),
+    shape = TableShape(
+        schema=tables.parse_ddl_schema(SCHEMA),
         comment=f"What {table} did not accept.",
         statistics=("_delivery", "quarantined_at"),
         retain=retain,
     )
-    if not tables.create(session, path, shape):
-        added = [f"{field.name} {field.dataType.simpleString()}" for field in shape.schema if field.name not in log.columns(path)]
+    if not tables.create_table(session, path, shape):
+        added = [
+            f"{field.name} {field.dataType.simpleString()}"
+            for field in shape.schema
+            if field.name not in log.read_column_names(path)
+        ]
         if added:
             session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(added)})")
 
 
-def entries(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
+def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
     """Rows of a frame with provenance as rows of a quarantine. more: others of its columns; what is not given is NULL."""
     given: dict[str, Column] = {name: F.col(name) for name in ("_delivery", "_file", "_row") if name in frame.columns}
     given |= {"reasons": reasons, "record": record, "_subject": subject.cast("string"), "quarantined_at": F.current_timestamp()}
     given |= more
-    fields = tables.columns(SCHEMA)
+    fields = tables.parse_ddl_schema(SCHEMA)
     return frame.select(*(given.get(one.name, F.lit(None).cast(one.dataType)).alias(one.name) for one in fields))
 
 
-def replace(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
+def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
     """Let the quarantine hold exactly these rows of these deliveries. some: whether there are any rows; no change is no commit."""
     if not deliveries:
         return
     # By the log first, which takes no Spark job: most deliveries never had a row in quarantine.
-    before = sorted(log.covered(path, "_delivery", [int(delivery) for delivery in deliveries])) if not some else []
-    if some or (before and not tables.read(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
-        commits.replace_deliveries(rows, path, deliveries)
+    before = (
+        sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries])) if not some else []
+    )
+    if some or (before and not tables.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
+        commits.replace_rows_of_deliveries(rows, path, deliveries)
 
 
-def replace_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
+def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
     """Let the quarantine hold exactly these of the rows that were judged again; the others stay. No change is no commit.
 
     judged_again: _delivery and _row of all of them, each once.
     """
-    before = tables.read(rows.sparkSession, path)
+    before = tables.read_table(rows.sparkSession, path)
     old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
     what = ("_delivery", "_row", "reasons", "record", "made", "rules_version")
     differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
@@ -73,28 +79,28 @@ def replace_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
     if deliveries:
         ours = F.col("_delivery").isin(deliveries)
         others = before.where(ours).join(judged_again, ["_delivery", "_row"], "left_anti").select(*before.columns)
-        commits.replace_deliveries(others.unionByName(rows.where(ours)), path, deliveries)
+        commits.replace_rows_of_deliveries(others.unionByName(rows.where(ours)), path, deliveries)
 
 
-def chosen(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
+def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
     """Rows in quarantine: those that are named, or all."""
-    rows = tables.read(session, path)
-    return rows if entries is None else rows.where(_any_of(entries))
+    rows = tables.read_table(session, path)
+    return rows if entries is None else rows.where(_matches_any_entry(entries))
 
 
-def remove(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
+def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
     """Take entries out, one commit. What is not there any more is no commit."""
     deliveries = sorted({delivery for delivery, _ in entries})
     if not deliveries:
         return
-    before = tables.read(session, path).where(F.col("_delivery").isin(deliveries))
-    gone = tables.inline(session, list(entries), "_delivery BIGINT, _row BIGINT")
+    before = tables.read_table(session, path).where(F.col("_delivery").isin(deliveries))
+    gone = tables.make_inline_frame(session, list(entries), "_delivery BIGINT, _row BIGINT")
     same = before["_delivery"].eqNullSafe(gone["_delivery"]) & before["_row"].eqNullSafe(gone["_row"])
     if not before.join(F.broadcast(gone), same, "left_semi").isEmpty():
-        commits.replace_deliveries(before.join(F.broadcast(gone), same, "left_anti"), path, deliveries)
+        commits.replace_rows_of_deliveries(before.join(F.broadcast(gone), same, "left_anti"), path, deliveries)
 
 
-def _any_of(entries: Sequence[Entry]) -> Column:
+def _matches_any_entry(entries: Sequence[Entry]) -> Column:
     whole = [delivery for delivery, row in entries if row is None]
     of_rows: dict[int, list[int]] = {}
     for delivery, row in entries:

@@ -24,20 +24,20 @@ whose condition was NULL rather than false."""
 _NOTHING_WRITTEN = "Nothing of this batch was written."
 
 
-def with_verdict(frame: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+def add_verdict_column(frame: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """The rows with their verdict."""
-    failed = [F.when(~_met(one), F.lit(one.name)) for one in expectations]
-    unknown = [F.when(_condition(one).isNull(), F.lit(one.name)) for one in expectations if not one.null_ok]
-    return frame.withColumns({FAILED_RULES: _named(failed), NULL_RULES: _named(unknown)})
+    failed = [F.when(~_is_expectation_met(one), F.lit(one.name)) for one in expectations]
+    unknown = [F.when(_condition_column(one).isNull(), F.lit(one.name)) for one in expectations if not one.null_ok]
+    return frame.withColumns({FAILED_RULES: _non_null_names(failed), NULL_RULES: _non_null_names(unknown)})
 
 
-def version(expectations: Iterable[Expectation]) -> str:
+def expectations_version(expectations: Iterable[Expectation]) -> str:
     """12 hex digits of what decides on a row and on a batch: names, conditions, actions, null_ok and thresholds, in any order."""
     rules = sorted((one.name, one.condition.strip(), one.action.value, one.null_ok, one.at_most) for one in expectations)
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:12]
 
 
-def failing(expectations: Sequence[Expectation], action: Action) -> Column:
+def has_failed_expectation(expectations: Sequence[Expectation], action: Action) -> Column:
     """Whether a row with a verdict does not meet an expectation of this action."""
     names = [expectation.name for expectation in expectations if expectation.action is action]
     if not names:
@@ -45,28 +45,28 @@ def failing(expectations: Sequence[Expectation], action: Action) -> Column:
     return F.arrays_overlap(F.col(FAILED_RULES), F.array(*(F.lit(name) for name in names)))
 
 
-def accepted(expectations: Sequence[Expectation]) -> Column:
+def is_row_accepted(expectations: Sequence[Expectation]) -> Column:
     """Whether a row with a verdict stays: it fails no expectation that drops or quarantines."""
-    return ~failing(expectations, Action.QUARANTINE) & ~failing(expectations, Action.DROP)
+    return ~has_failed_expectation(expectations, Action.QUARANTINE) & ~has_failed_expectation(expectations, Action.DROP)
 
 
-def counts(expectations: Sequence[Expectation]) -> dict[str, Column]:
+def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, Column]:
     """Aggregates over rows with a verdict: `rows`, `quarantined`, `dropped`; and by rule.
 
     `rule:<name>` is how many rows do not meet it, `null:<name>` for how many of them its condition was NULL.
     """
     rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
     unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
-    quarantined = failing(expectations, Action.QUARANTINE)
-    dropped = failing(expectations, Action.DROP) & ~quarantined
+    quarantined = has_failed_expectation(expectations, Action.QUARANTINE)
+    dropped = has_failed_expectation(expectations, Action.DROP) & ~quarantined
     rows = {"rows": F.count("*"), "quarantined": F.count_if(quarantined), "dropped": F.count_if(dropped)}
     return {**rules, **unknown, **rows}
 
 
-def fail_if_asked(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
+def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
     """Raises SluiceError, with rule and counts and no value, if a rule that must not fail did, or more rows fail one than may.
 
-    counted: as `counts` names them. Of several rules the first is named.
+    counted: as `verdict_count_aggregates` names them. Of several rules the first is named.
     """
     rows = counted.get("rows", 0)
     for one in expectations:
@@ -82,13 +82,13 @@ def fail_if_asked(table: str, expectations: Sequence[Expectation], counted: Mapp
             )
 
 
-def _condition(expectation: Expectation) -> Column:
+def _condition_column(expectation: Expectation) -> Column:
     return F.expr(expectation.condition).cast("boolean")
 
 
-def _met(expectation: Expectation) -> Column:
-    return F.coalesce(_condition(expectation), F.lit(expectation.null_ok))
+def _is_expectation_met(expectation: Expectation) -> Column:
+    return F.coalesce(_condition_column(expectation), F.lit(expectation.null_ok))
 
 
-def _named(names: Sequence[Column]) -> Column:
+def _non_null_names(names: Sequence[Column]) -> Column:
     return (F.array_compact(F.array(*names)) if names else F.array()).cast("array<string>")

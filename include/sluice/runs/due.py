@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.kept_json import KeptFileDamaged, load_kept_json, load_kept_request
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
     "received",
@@ -47,7 +47,7 @@ ALERTED_BEFORE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class Standing:
+class RequestStanding:
     """Where a request stands. due_at: by when it must be certified; physical_due_at: from when on its bytes can be removed.
 
     certified: when each certificate of it was issued. scanned: when it was scanned last, where that decided nothing. erased: whether
@@ -82,7 +82,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Due:
+class DueRequests:
     """Ids of requests by what is due of them now, and those that wait.
 
     unapproved: somebody must approve; erase: the rows are to leave every table; finish: the bytes are to be removed; scan: a
@@ -109,29 +109,32 @@ class Due:
 _SCANS = ("scan", "again")
 
 
-def of(settings: Settings, pipeline: str) -> list[Standing]:
+def read_request_standings(settings: Settings, pipeline: str) -> list[RequestStanding]:
     """Where each request of a pipeline stands, oldest first."""
     folder = Path(settings.bookkeeping(pipeline, "erasure_requests"))
-    told = [load_kept_request(path, lambda said: _in_order(said, settings.erasure_approval)) for path in folder.glob("*.json")]
+    told = [
+        load_kept_request(path, lambda said: _standing_with_sort_key(said, settings.erasure_approval))
+        for path in folder.glob("*.json")
+    ]
     return [standing for _, standing in sorted(told, key=lambda one: one[0])]
 
 
-def _in_order(said: Any, approval: bool) -> tuple[tuple[str, str], Standing]:
-    return (str(said["received_at"]), str(said["request"])), _standing(said, approval)
+def _standing_with_sort_key(said: Any, approval: bool) -> tuple[tuple[str, str], RequestStanding]:
+    return (str(said["received_at"]), str(said["request"])), _parse_request_standing(said, approval)
 
 
-def at(standings: Iterable[Standing], now: datetime, asked: Collection[str] = ()) -> Due:
+def find_due_requests(standings: Iterable[RequestStanding], now: datetime, asked: Collection[str] = ()) -> DueRequests:
     """What is due at an instant. asked: of these requests alone; none means of all."""
-    found: dict[str, list[str]] = {name: [] for name in Due.__dataclass_fields__}
+    found: dict[str, list[str]] = {name: [] for name in DueRequests.__dataclass_fields__}
     for one in standings:
-        name = _due(one, now)
+        name = _find_due_action(one, now)
         undecided = name in _SCANS and one.scanned is not None and now < one.scanned + UNDECIDED_FOR and one.request not in asked
         if name and not undecided and (not asked or one.request in asked):
             found[name].append(one.request)
-    return Due(**{name: tuple(ids) for name, ids in found.items()})
+    return DueRequests(**{name: tuple(ids) for name, ids in found.items()})
 
 
-def asked_by_data(settings: Settings, pipeline: str) -> bool:
+def may_hold_unseen_requests(settings: Settings, pipeline: str) -> bool:
     """Whether rows of bronze may ask that nobody has looked at yet, as far as can be told without the pipeline's declarations.
 
     That is where requests were looked for before, and the table has changed since.
@@ -146,35 +149,42 @@ def asked_by_data(settings: Settings, pipeline: str) -> bool:
     except KeptFileDamaged:
         return True  # the next run looks everywhere again, and writes it anew
     # What is no state is of a lake of before: the pipeline's next run writes it anew.
-    return any(isinstance(one, dict) and log.mark(one["path"]) not in (None, one["mark"]) for one in seen)
+    return any(isinstance(one, dict) and log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
 
 
-def rows(settings: Settings, pipeline: str, asked: Collection[str] = (), now: datetime | None = None) -> list[dict[str, Any]]:
+def summarize_erasure_requests(
+    settings: Settings, pipeline: str, asked: Collection[str] = (), now: datetime | None = None
+) -> list[dict[str, Any]]:
     """Where requests stand, as plain objects of ids, states and dates: those asked for; or those that are open or were certified today."""
     now = now or datetime.now(UTC)
-    found = of(settings, pipeline)
-    shown = [one for one in found if one.request in asked or (not asked and (one.open or _certified_on(one, now)))]
+    found = read_request_standings(settings, pipeline)
+    shown = [one for one in found if one.request in asked or (not asked and (one.open or _is_certified_on(one, now)))]
     return [
-        {"request": one.request, "state": one.state, "due_at": _text(one.due_at), "physical_due_at": _text(one.physical_due_at)}
+        {
+            "request": one.request,
+            "state": one.state,
+            "due_at": _format_instant(one.due_at),
+            "physical_due_at": _format_instant(one.physical_due_at),
+        }
         for one in shown
     ]
 
 
-def known(standings: Iterable[Standing], asked: Collection[str]) -> None:
+def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection[str]) -> None:
     """Raises UsageError for an id that no request has."""
     ids = [one.request for one in standings]
     for request in asked:
         if request not in ids:
-            raise UsageError(f"There is no request '{request}' in this pipeline.{nearest(request, ids)}")
+            raise UsageError(f"There is no request '{request}' in this pipeline.{nearest_name_hint(request, ids)}")
 
 
-def all_exist(settings: Settings, asked: Iterable[str]) -> bool:
+def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids is a request's, of any pipeline."""
-    folders = [Path(settings.bookkeeping(name, "erasure_requests")) for name in pipeline_names(settings)]
+    folders = [Path(settings.bookkeeping(name, "erasure_requests")) for name in list_pipeline_names(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 
-def _due(one: Standing, now: datetime) -> str | None:
+def _find_due_action(one: RequestStanding, now: datetime) -> str | None:
     """What is due of a request, as a field of Due; None where it is done with."""
     if one.lifted or one.passed_over or (one.state == FAILED and not one.erased):
         return None
@@ -189,16 +199,16 @@ def _due(one: Standing, now: datetime) -> str | None:
     return "again" if one.certified and one.certified[-1] < again <= now else None
 
 
-def _standing(told: dict[str, Any], approval: bool) -> Standing:
+def _parse_request_standing(told: dict[str, Any], approval: bool) -> RequestStanding:
     history = told.get("history") or []
     # A request of before there were states.
     state = told.get("state") or (LOGICALLY if told.get("done_at") else RECEIVED)
     state = WITHDRAWN if any(event["state"] == WITHDRAWN for event in history) else state
-    return Standing(
+    return RequestStanding(
         told["request"],
         state,
-        _instant(told.get("due_at")),
-        _instant(told.get("physical_due_at")),
+        _parse_instant(told.get("due_at")),
+        _parse_instant(told.get("physical_due_at")),
         tuple(datetime.fromisoformat(event["at"]) for event in history if event["state"] == CERTIFIED),
         datetime.fromisoformat(history[-1]["at"]) if history and history[-1]["state"] == SCANNED else None,
         any(event["state"] == LOGICALLY for event in history),
@@ -208,13 +218,13 @@ def _standing(told: dict[str, Any], approval: bool) -> Standing:
     )
 
 
-def _certified_on(one: Standing, now: datetime) -> bool:
+def _is_certified_on(one: RequestStanding, now: datetime) -> bool:
     return any(at.astimezone(UTC).date() == now.date() for at in one.certified)
 
 
-def _text(at: datetime | None) -> str | None:
+def _format_instant(at: datetime | None) -> str | None:
     return at.isoformat(timespec="seconds") if at else None
 
 
-def _instant(text: str | None) -> datetime | None:
+def _parse_instant(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None

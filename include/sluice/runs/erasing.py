@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.runs import due, job, script
 from sluice.runs.execution import clones
@@ -30,42 +30,44 @@ _AT_ONCE = 500
 
 def main() -> NoReturn:
     """The body of the job script: as the arguments say, and with the exit codes of every job."""
-    parser = script.parser(STAGE, "What is due of a pipeline's requests to erase people.")
+    parser = script.build_job_parser(STAGE, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
-    script.script(STAGE, parser, _of_arguments)
+    script.run_job_script(STAGE, parser, _run_erase_from_arguments)
 
 
-def perform(settings: Settings, asked: job.Request, requests: Sequence[str] = (), approved: bool = False) -> dict[str, Any]:
+def run_erase_stage(
+    settings: Settings, asked: job.JobRequest, requests: Sequence[str] = (), approved: bool = False
+) -> dict[str, Any]:
     """Do what is due, of these requests or of all, and record it as a run of the stage `erase`. Returns its report.
 
     The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate.
     Starts no Spark where nothing is due. Raises SluiceError where a scan finds a person, and UsageError for an unknown id or a clone.
     """
-    graph = load(settings, asked.pipeline)
-    if clones.of(settings, asked.pipeline) is not None:
+    graph = load_declaration_graph(settings, asked.pipeline)
+    if clones.read_clone_description(settings, asked.pipeline) is not None:
         raise UsageError("This lake is a clone. Erase people where it was cloned from, then remove the clone and make it again.")
-    due.known(due.of(settings, asked.pipeline), requests)
+    due.check_requests_exist(due.read_request_standings(settings, asked.pipeline), requests)
     if approved:
-        for request in approve(settings, asked.pipeline, requests):
+        for request in approve_requests(settings, asked.pipeline, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
-    found = due.at(due.of(settings, asked.pipeline), datetime.now(UTC), requests)
-    if not found.now and (requests or not _asked_by_data(settings, graph)):
-        report = job.nothing(asked)
+    found = due.find_due_requests(due.read_request_standings(settings, asked.pipeline), datetime.now(UTC), requests)
+    if not found.now and (requests or not _may_hold_unseen_requests(settings, graph)):
+        report = job.empty_run_report(asked)
     else:
-        report = job.under_lease(settings, graph, asked, lambda workspace: run(workspace, requests))
-    job.forget(settings, asked.pipeline)
-    return {**report, "requests": due.rows(settings, asked.pipeline, requests)}
+        report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
+    job.forget_expired_identifiers(settings, asked.pipeline)
+    return {**report, "requests": due.summarize_erasure_requests(settings, asked.pipeline, requests)}
 
 
-def _asked_by_data(settings: Settings, graph: Graph) -> bool:
+def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
     """Whether rows of bronze may ask that nobody has looked at yet."""
     from sluice.erasure import asking
 
-    return asking.waits(settings, graph)
+    return asking.has_unseen_request_rows(settings, graph)
 
 
-def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> list[str]:
+def approve_requests(settings: Settings, pipeline: str, ids: Sequence[str]) -> list[str]:
     """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake.
 
     Returns those that were withdrawn, which keep none of the others from being carried out. Raises UsageError for an unknown id.
@@ -73,15 +75,15 @@ def approve(settings: Settings, pipeline: str, ids: Sequence[str]) -> list[str]:
     from sluice.erasure import requests
 
     withdrawn = []
-    for found in [requests.one(settings, pipeline, request) for request in ids]:
+    for found in [requests.read_erasure_request(settings, pipeline, request) for request in ids]:
         if found.withdrawn_at is not None:
             withdrawn.append(found.request)
         elif found.state == requests.RECEIVED:
-            requests.advance(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
+            requests.advance_request_state(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
     return withdrawn
 
 
-def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
+def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
     """Do what is due under the lease that is held. asked: of these requests alone, none meaning all.
 
     A part that fails keeps nobody else's bytes and nobody else's certificate: all are tried. Raises stages.Failed at the end, where one
@@ -94,27 +96,29 @@ def run(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     parts: dict[str, Callable[[], list[FlowReport]]] = {
-        "propagation": lambda: stages.run(workspace, _PROPAGATION, requests=asked),
-        "removal_of_bytes": lambda: physical.finish(workspace, datetime.now(UTC), only=asked),
+        "propagation": lambda: stages.run_pipeline_stage(workspace, _PROPAGATION, requests=asked),
+        "removal_of_bytes": lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
     }
     for name, work in parts.items():
         try:
             reports += work()
         except StopRequested:
             raise
-        except stages.Failed as several:
+        except stages.FlowsFailed as several:
             reports += several.reports
             errors |= several.errors
         except SluiceError as error:
             errors[name] = error
             reports.append(FlowReport(flow=name, layer=STAGE))
-    proved, failed = prove(workspace, asked)
+    proved, failed = scan_and_certify_requests(workspace, asked)
     if errors | failed:
-        raise stages.Failed(reports + proved, errors | failed)
+        raise stages.FlowsFailed(reports + proved, errors | failed)
     return reports + proved
 
 
-def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowReport], dict[str, BaseException]]:
+def scan_and_certify_requests(
+    workspace: Workspace, asked: Sequence[str] = ()
+) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scan for the requests whose bytes should be gone, and issue their certificates. Returns a report each, and the errors of those that fail.
 
     Raises StopRequested between two scans.
@@ -125,24 +129,24 @@ def prove(workspace: Workspace, asked: Sequence[str] = ()) -> tuple[list[FlowRep
     settings, pipeline = workspace.settings, workspace.pipeline
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    found = due.at(due.of(settings, pipeline), datetime.now(UTC), asked)
+    found = due.find_due_requests(due.read_request_standings(settings, pipeline), datetime.now(UTC), asked)
     for request in found.again:
-        if not vault.holds(settings, pipeline, request):
-            requests.note(settings, pipeline, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
-    scanned = [*found.scan, *(one for one in found.again if vault.holds(settings, pipeline, one))]
+        if not vault.has_vault_entry(settings, pipeline, request):
+            requests.add_request_event(settings, pipeline, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
+    scanned = [*found.scan, *(one for one in found.again if vault.has_vault_entry(settings, pipeline, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)
-        proved, failed = _prove(workspace, scanned[first : first + _AT_ONCE])
+        proved, failed = _certify_request_batch(workspace, scanned[first : first + _AT_ONCE])
         reports += proved
         errors |= failed
     return reports, errors
 
 
-def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
+def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scan once for these requests."""
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import certificate, chain
-    from sluice.erasure.proof.near_spellings import hint_where_found
+    from sluice.erasure.proof.near_spellings import hint_at_near_spellings
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline
@@ -151,13 +155,13 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
     known = []
     for request, report in reports.items():
         try:
-            vault.read(settings, pipeline, request)
-            known.append(requests.one(settings, pipeline, request))
+            vault.read_vault_identifiers(settings, pipeline, request)
+            known.append(requests.read_erasure_request(settings, pipeline, request))
         except SluiceError as error:  # of one's vault entry: it keeps nobody else from a certificate
             errors[report.flow] = error
     try:
-        issued = certificate.issue(settings, workspace.graph, known) if known else {}
-    except certificate.NotIssued as some:
+        issued = certificate.issue_certificates(settings, workspace.graph, known) if known else {}
+    except certificate.CertificatesNotIssued as some:
         issued = some.made
         errors |= {reports[request].flow: error for request, error in some.errors.items()}
     except SluiceError as error:
@@ -165,18 +169,18 @@ def _prove(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], 
     for request, made in issued.items():
         report = reports[request]
         report.seconds = round(time.monotonic() - report.started, 2)
-        report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.head_text(made.record)}")
+        report.notes.append(f"{made.verdict}: {made.path}; head of the chain {chain.format_chain_head(made.record)}")
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(
                 f"The scan for request {request} found the person or the control. The certificate: {made.path}."
-                f"{hint_where_found(settings, workspace.graph, request)}"
+                f"{hint_at_near_spellings(settings, workspace.graph, request)}"
             )
     return list(reports.values()), errors
 
 
-def _of_arguments(given: argparse.Namespace) -> dict[str, Any]:
+def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
     if given.approved and not requests:
         raise UsageError("--approved says of which requests: --requests ID,ID.")
-    asked = job.Request(given.pipeline, STAGE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
-    return perform(Settings.current(), asked, requests, given.approved)
+    asked = job.JobRequest(given.pipeline, STAGE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
+    return run_erase_stage(Settings.current(), asked, requests, given.approved)

@@ -37,13 +37,13 @@ class Failure:
 
 def explain_failure(error: BaseException) -> str | None:
     """The line of the first of REASONS that knows the failure; None where none does."""
-    failure = Failure(tuple(_led_to(error)), "\n".join(_said_by(one) for one in _led_to(error)))
+    failure = Failure(tuple(_walk_error_chain(error)), "\n".join(_read_error_text(one) for one in _walk_error_chain(error)))
     return next((line for reason in REASONS if (line := reason(failure))), None)
 
 
-def _jvm_is_gone(failure: Failure) -> str | None:
+def _explain_lost_jvm(failure: Failure) -> str | None:
     # Py4J says it in several ways, of which one is "An error occurred while calling o26.range": the JVM itself is asked.
-    if not any(_raised_in(error, "py4j") for error in failure.errors) or _jvm_answers():
+    if not any(_is_raised_in(error, "py4j") for error in failure.errors) or _is_jvm_alive():
         return None
     return (
         "Spark's driver, the JVM of this job, ended in the middle of the work: somebody or the system killed it, most often for want of "
@@ -52,7 +52,7 @@ def _jvm_is_gone(failure: Failure) -> str | None:
     )
 
 
-def _memory_is_short(failure: Failure) -> str | None:
+def _explain_short_memory(failure: Failure) -> str | None:
     if not (failure.says("java.lang.OutOfMemoryError") or any(isinstance(error, MemoryError) for error in failure.errors)):
         return None
     return (
@@ -61,10 +61,14 @@ def _memory_is_short(failure: Failure) -> str | None:
     )
 
 
-def _disk_is_full(failure: Failure) -> str | None:
+def _explain_full_disk(failure: Failure) -> str | None:
     if not failure.says("No space left on device", "(os error 28)", "Disk quota exceeded", "(os error 122)"):
         return None
-    full = [f"{place} ({_free(place)})" for place in _places() if place.exists() and shutil.disk_usage(place).free < _LITTLE]
+    full = [
+        f"{place} ({_describe_free_space(place)})"
+        for place in _list_written_folders()
+        if place.exists() and shutil.disk_usage(place).free < _LITTLE
+    ]
     where = f"of {', '.join(full)} is full" if full else "that the lake or Spark's local folder lies on was full"
     return (
         f"The disk {where}. What was committed stands. Make room (the stage vacuum removes the tables' old files), "
@@ -72,24 +76,24 @@ def _disk_is_full(failure: Failure) -> str | None:
     )
 
 
-def _is_read_only(failure: Failure) -> str | None:
-    closed = [str(place) for place in _places() if place.exists() and not os.access(place, os.W_OK)]
+def _explain_read_only_folder(failure: Failure) -> str | None:
+    closed = [str(place) for place in _list_written_folders() if place.exists() and not os.access(place, os.W_OK)]
     clearly = failure.says("Read-only file system", "(os error 30)", "Permission denied", "(os error 13)")
     # Hadoop and Delta do not say why they could not make a folder: then the folders are looked at.
     if not clearly and not (closed and failure.says("Mkdirs failed to create", "DELTA_CANNOT_CREATE_LOG_PATH")):
         return None
     path = failure.path()
-    what = ", ".join(closed) or (str(_without_partitions(path)) if path else "A folder of the lake")
+    what = ", ".join(closed) or (str(_cut_partition_folders(path)) if path else "A folder of the lake")
     return (
         f"{what} cannot be written by this process: its file system is read-only, or its rights do not allow it. What was committed stands. "
         "Mount it for writing or give this user the right (sluice doctor looks at it), then run it again."
     )
 
 
-def _data_file_is_gone(failure: Failure) -> str | None:
+def _explain_missing_data_file(failure: Failure) -> str | None:
     gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
     path = failure.path(r"(?:file:)?(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
-    table = _table_around(path) if path else None
+    table = _find_enclosing_table(path) if path else None
     if path is None or table is None:
         return None
     pipeline, _, name = table.parts[-3:]
@@ -100,11 +104,11 @@ def _data_file_is_gone(failure: Failure) -> str | None:
 
 
 REASONS: tuple[Callable[[Failure], str | None], ...] = (
-    _disk_is_full,
-    _is_read_only,
-    _memory_is_short,
-    _data_file_is_gone,
-    _jvm_is_gone,
+    _explain_full_disk,
+    _explain_read_only_folder,
+    _explain_short_memory,
+    _explain_missing_data_file,
+    _explain_lost_jvm,
 )
 """In this order: a full disk and short memory may be why the JVM is gone."""
 
@@ -112,7 +116,7 @@ _LITTLE = 64 << 20
 """Bytes: a disk with less is full for Spark, which removed its partial file when it failed."""
 
 
-def _led_to(error: BaseException) -> Iterator[BaseException]:
+def _walk_error_chain(error: BaseException) -> Iterator[BaseException]:
     """The error, and those it was raised from or beside, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -124,7 +128,7 @@ def _led_to(error: BaseException) -> Iterator[BaseException]:
             waiting += [one.__cause__, one.__context__]
 
 
-def _said_by(error: BaseException) -> str:
+def _read_error_text(error: BaseException) -> str:
     """What an error says; one of the JVM with its causes, as long as the JVM is there to tell them."""
     try:
         return f"{error}\n{getattr(error, '_stackTrace', '')}"
@@ -132,7 +136,7 @@ def _said_by(error: BaseException) -> str:
         return type(error).__name__
 
 
-def _raised_in(error: BaseException, package: str) -> bool:
+def _is_raised_in(error: BaseException, package: str) -> bool:
     """Whether any of an error's frames is in a package."""
     frame: TracebackType | None = error.__traceback__
     while frame is not None:
@@ -142,7 +146,7 @@ def _raised_in(error: BaseException, package: str) -> bool:
     return False
 
 
-def _jvm_answers() -> bool:
+def _is_jvm_alive() -> bool:
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -152,7 +156,7 @@ def _jvm_answers() -> bool:
         return False
 
 
-def _places() -> list[Path]:
+def _list_written_folders() -> list[Path]:
     """The folders that a run writes."""
     try:
         settings = Settings.current()
@@ -161,17 +165,17 @@ def _places() -> list[Path]:
     return list(dict.fromkeys((Path(settings.lake), settings.restricted, settings.landing, settings.spark_local)))
 
 
-def _free(place: Path) -> str:
+def _describe_free_space(place: Path) -> str:
     usage = shutil.disk_usage(place)
     return f"{usage.free >> 20:,} of {usage.total >> 20:,} MB are free"
 
 
-def _table_around(path: Path) -> Path | None:
+def _find_enclosing_table(path: Path) -> Path | None:
     """The folder of the table that a file lies in."""
     return next((folder for folder in path.parents if (folder / "_delta_log").is_dir()), None)
 
 
-def _without_partitions(path: Path) -> Path:
+def _cut_partition_folders(path: Path) -> Path:
     """The path up to the first folder of a partition, whose name is a value."""
     kept = next((place for place, part in enumerate(path.parts) if "=" in part), len(path.parts))
     return Path(*path.parts[:kept])

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sluice import error_conditions
-from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
@@ -32,7 +32,7 @@ _ERASING = ("propagate_deletions", "vacuum")
 
 
 @dataclass(frozen=True)
-class Request:
+class JobRequest:
     """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
     interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new. verified: the tables that
@@ -50,32 +50,32 @@ class Request:
     verified: tuple[str, ...] | None = None
 
 
-def perform(settings: Settings, request: Request) -> dict[str, Any]:
+def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
     from sluice.runs import modes
     from sluice.runs.execution import clones, stages
 
-    graph = load(settings, request.pipeline)
-    modes.check(graph, request.stage, request.mode, request.tables, request.interval)
-    clones.check(settings, graph, request.stage)
-    report = under_lease(
+    graph = load_declaration_graph(settings, request.pipeline)
+    modes.check_run_mode(graph, request.stage, request.mode, request.tables, request.interval)
+    clones.check_stage_in_clone(settings, graph, request.stage)
+    report = run_under_lease(
         settings,
         graph,
         request,
-        lambda workspace: stages.run(workspace, request.stage, request.tables, verified=request.verified),
+        lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified),
     )
-    after(settings, request.pipeline, request.stage)
-    standing = due.rows(settings, request.pipeline) if request.stage in _ERASING else []
+    clean_up_after_stage(settings, request.pipeline, request.stage)
+    standing = due.summarize_erasure_requests(settings, request.pipeline) if request.stage in _ERASING else []
     return {**report, "requests": standing} if standing else report
 
 
-def after(settings: Settings, pipeline: str, stage: str) -> None:
+def clean_up_after_stage(settings: Settings, pipeline: str, stage: str) -> None:
     """What follows a stage that succeeded, whoever ran it."""
     if stage in _ERASING:
-        forget(settings, pipeline)
+        forget_expired_identifiers(settings, pipeline)
 
 
-def forget(settings: Settings, pipeline: str) -> None:
+def forget_expired_identifiers(settings: Settings, pipeline: str) -> None:
     """Remove identifiers from the vault whose time is over.
 
     Not those of a request that is not proved yet, which nothing could prove then; nor, for a while, those that the second look needs.
@@ -85,41 +85,43 @@ def forget(settings: Settings, pipeline: str) -> None:
 
     now = datetime.now(UTC)
     unread: list[UsageError] = []
-    for one in due.of(settings, pipeline):
+    for one in due.read_request_standings(settings, pipeline):
         if one.open or (one.looked_again_until or now) > now:
             continue
         try:
-            until = vault.expires_at(settings, pipeline, one.request)
+            until = vault.read_vault_expiry(settings, pipeline, one.request)
         except UsageError as error:
             unread.append(error)
             continue
         if until and datetime.fromisoformat(until) <= now:
-            vault.forget(settings, pipeline, one.request)
+            vault.remove_vault_entry(settings, pipeline, one.request)
     if unread:
         raise unread[0]
 
 
-def nothing(request: Request) -> dict[str, Any]:
+def empty_run_report(request: JobRequest) -> dict[str, Any]:
     """The report of a run for which there was nothing to do, and for which no Spark was started."""
-    return summary.of_run(request.run or uuid.uuid4().hex[:12], request.pipeline, request.stage, request.mode, 0.0, [])
+    return summary.summarize_run(request.run or uuid.uuid4().hex[:12], request.pipeline, request.stage, request.mode, 0.0, [])
 
 
-def under_lease(
-    settings: Settings, graph: Graph, request: Request, work: Callable[[Workspace], list[FlowReport]]
+def run_under_lease(
+    settings: Settings, graph: Graph, request: JobRequest, work: Callable[[Workspace], list[FlowReport]]
 ) -> dict[str, Any]:
-    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `perform` does."""
+    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `run_recorded_stage` does."""
     from sluice.runs.execution import stages
 
     at = datetime.now(UTC)
-    with leased(settings, graph, request) as workspace:
+    with open_leased_workspace(settings, graph, request) as workspace:
         try:
-            return recorded(workspace, request, lambda: work(workspace), at)
-        except stages.Failed as failed:
-            raise _first(failed.errors) from None
+            return record_stage_run(workspace, request, lambda: work(workspace), at)
+        except stages.FlowsFailed as failed:
+            raise _report_first_error(failed.errors) from None
 
 
 @contextmanager
-def leased(settings: Settings, graph: Graph, request: Request, kept_running: bool = False) -> Iterator[Workspace]:
+def open_leased_workspace(
+    settings: Settings, graph: Graph, request: JobRequest, kept_running: bool = False
+) -> Iterator[Workspace]:
     """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself.
 
     If the request is for one stage alone, they are told that, too.
@@ -128,17 +130,17 @@ def leased(settings: Settings, graph: Graph, request: Request, kept_running: boo
     from sluice.lake.workspace import Workspace
     from sluice.runs.lease import lake_format, lock
 
-    lake_format.check(settings, request.pipeline)
+    lake_format.check_lake_format(settings, request.pipeline)
     run = request.run or uuid.uuid4().hex[:12]
-    session = sessions.start(settings, f"sluice {request.pipeline} {request.stage}".strip())
+    session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
     alone = request.stage or None if kept_running else None
-    with lock.held(settings, session, request.pipeline, run, request.wait, kept_running, alone):
-        lake_format.mark(settings, request.pipeline)
+    with lock.hold_writer_lease(settings, session, request.pipeline, run, request.wait, kept_running, alone):
+        lake_format.write_lake_format(settings, request.pipeline)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
 
-def recorded(
-    workspace: Workspace, request: Request, work: Callable[[], list[FlowReport]], at: datetime | None = None
+def record_stage_run(
+    workspace: Workspace, request: JobRequest, work: Callable[[], list[FlowReport]], at: datetime | None = None
 ) -> dict[str, Any]:
     """Do something under the lease that is held, and record it as a run of the request's stage. at: when it began; now unless given.
 
@@ -149,23 +151,23 @@ def recorded(
     from sluice.runs.execution import stages, whole_logs
 
     at = at or datetime.now(UTC)
-    whole_logs.check_stage(workspace.settings, workspace.graph, request.stage)
+    whole_logs.check_stage_logs(workspace.settings, workspace.graph, request.stage)
 
     def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()
-        report = summary.of_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
-        _record(workspace.settings, workspace.graph, request, report, at, failed)
-        durability.write_out(workspace.settings)
+        report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
+        _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
+        durability.flush_run_output(workspace.settings)
         return report
 
     try:
         return noted(work(), set())
-    except stages.Failed as failed:
+    except stages.FlowsFailed as failed:
         noted(failed.reports, set(failed.errors))
         raise
 
 
-def reason(error: BaseException) -> str:
+def describe_error_without_values(error: BaseException) -> str:
     """Why it failed, without a cell's value: of Spark's own errors their condition alone, since their text may quote data."""
     if os.environ.get("SLUICE_DEBUG"):
         traceback.print_exception(error)
@@ -176,28 +178,30 @@ def reason(error: BaseException) -> str:
     from pyspark.errors import AnalysisException, PySparkException
 
     if isinstance(error, AnalysisException):
-        return error_conditions.refused_query(error)
-    condition = error_conditions.last_condition(str(error))
+        return error_conditions.explain_refused_query(error)
+    condition = error_conditions.last_error_condition(str(error))
     if isinstance(error, PySparkException) or condition:
         return f"Spark failed with {condition or type(error).__name__}. SLUICE_DEBUG=1 shows where (and may show data)."
     return f"{type(error).__name__} in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data)."
 
 
-def _first(errors: dict[str, BaseException]) -> BaseException:
+def _report_first_error(errors: dict[str, BaseException]) -> BaseException:
     flow, error = next(iter(errors.items()))
     if len(errors) > 1:
         print(f"failed: {', '.join(sorted(errors))}; the first:", file=sys.stderr)
     if isinstance(error, SluiceError):
         return error
-    return SluiceError(f"Flow '{flow}': {reason(error)}")
+    return SluiceError(f"Flow '{flow}': {describe_error_without_values(error)}")
 
 
-def _record(settings: Settings, graph: Graph, request: Request, report: dict[str, Any], at: datetime, failed: set[str]) -> None:
+def _append_run_record(
+    settings: Settings, graph: Graph, request: JobRequest, report: dict[str, Any], at: datetime, failed: set[str]
+) -> None:
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
     if request.interval:
         common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
-    code = {(item.name, graph.layer(item)): fingerprint(item) for item in graph if isinstance(item, Dataset)}
+    code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph if isinstance(item, Dataset)}
     rows = [
         {
             **common,
@@ -209,4 +213,4 @@ def _record(settings: Settings, graph: Graph, request: Request, report: dict[str
         for flow in report["flows"]
     ]
     if rows:
-        ledger.record(settings, request.pipeline, rows)
+        ledger.append_run_rows(settings, request.pipeline, rows)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from sluice import entries
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.settings import Settings
 
 Row = dict[str, Any]
@@ -107,25 +107,25 @@ _OF_OUTCOME = (
 """What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
 
 
-def record(settings: Settings, pipeline: str, rows: list[Row]) -> None:
+def append_run_rows(settings: Settings, pipeline: str, rows: list[Row]) -> None:
     """Append to the run ledger. To be called under the pipeline's lease."""
     path = settings.bookkeeping(pipeline, "runs")
-    with entries.numbered(path, rows) as written:
+    with entries.rows_with_next_entries(path, rows) as written:
         write_deltalake(path, pa.Table.from_pylist(written, schema=RUNS), mode="append", schema_mode="merge")
 
 
-def runs(settings: Settings, pipeline: str) -> list[Row]:
+def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
     """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
-    found = _rows(settings.bookkeeping(pipeline, "runs"))
+    found = _read_delta_rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
         for name in OBJECTS:
             row[name] = json.loads(row.get(name) or "{}")
         for name in _LATER:  # a lake of before has no such columns
             row.setdefault(name, None)
-    return entries.in_order(found, STARTED)
+    return entries.sort_by_entry(found, STARTED)
 
 
-def deliveries(
+def read_delivery_ledger(
     settings: Settings, pipeline: str, source: str | None = None, replacing: frozenset[str] = frozenset()
 ) -> list[Row]:
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
@@ -137,18 +137,18 @@ def deliveries(
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
-    for row in entries.in_order(_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
+    for row in entries.sort_by_entry(_read_delta_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
         if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
-    superseded = _superseded(list(outcomes.values()), replacing)
+    superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
     found: list[Row] = []
     last: dict[tuple[str, str], Row] = {}
-    for row in sorted(_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
+    for row in sorted(_read_delta_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"])
             if outcome is None or outcome["state"] == "lost":
-                outcome = _not_taken(row)
+                outcome = _state_without_outcome(row)
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             entry["held_back"] = held_back.get(row["delivery"])
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
@@ -160,8 +160,8 @@ def deliveries(
     return found
 
 
-def missed(deliveries: list[Row]) -> list[Row]:
-    """Of each file that is missed now, the entry that says so. deliveries: as `deliveries` gives them.
+def find_missed_files(deliveries: list[Row]) -> list[Row]:
+    """Of each file that is missed now, the entry that says so. deliveries: as `read_delivery_ledger` gives them.
 
     A file whose next state was read, or that is there no more, is missed no longer.
     """
@@ -175,15 +175,15 @@ def missed(deliveries: list[Row]) -> list[Row]:
     return [row for row in last.values() if row["state"] == "missed"]
 
 
-def _not_taken(row: Row) -> Row:
+def _state_without_outcome(row: Row) -> Row:
     """What is told of an entry without an outcome."""
     if row["event"] == "unopened":
         return {"state": "missed", "reason": row.get("reason")}
     return {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
 
 
-def _superseded(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
-    """Accepted deliveries that are not the one that counts of their file; the same order as `sluice.ingest.ledger.live`."""
+def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
+    """Accepted deliveries that are not the one that counts of their file; the same order as `sluice.ingest.ledger.select_live_deliveries`."""
     accepted = [row for row in outcomes if row["state"] == "ingested" and row["source"] in replacing]
 
     def order(row: Row) -> tuple[Any, ...]:
@@ -198,7 +198,7 @@ def _superseded(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
     return {row["delivery"] for row in accepted if row["delivery"] not in counting}
 
 
-def tables(settings: Settings, pipeline: str) -> list[Row]:
+def list_pipeline_tables(settings: Settings, pipeline: str) -> list[Row]:
     """Every table of a pipeline that is there, restricted ones as well: layer, table, rows, version, files, bytes, path."""
     found = []
     for restricted in (False, True):
@@ -207,41 +207,41 @@ def tables(settings: Settings, pipeline: str) -> list[Row]:
             layer, name = log.parent.parent.name, log.parent.name
             if not layer.startswith("_"):
                 path = settings.table_path(pipeline, layer, name, restricted=restricted)
-                found.append({"layer": layer, "table": name, **_size(str(log.parent)), "path": path})
+                found.append({"layer": layer, "table": name, **_measure_table(str(log.parent)), "path": path})
     return sorted(found, key=lambda row: (_LAYERS.get(row["layer"], 9), row["layer"], row["table"]))
 
 
-def rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
+def read_table_rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
     """A table's rows. Meant for small ones. Raises UsageError where there is no such table."""
-    return _rows(path_of(settings, pipeline, table))
+    return _read_delta_rows(find_table_path(settings, pipeline, table))
 
 
-def path_of(settings: Settings, pipeline: str, table: str) -> str:
+def find_table_path(settings: Settings, pipeline: str, table: str) -> str:
     """Where a table lies that is there. Raises UsageError with the nearest name."""
-    present = {sql_name(row): str(row["path"]) for row in tables(settings, pipeline)}
+    present = {sql_name(row): str(row["path"]) for row in list_pipeline_tables(settings, pipeline)}
     if table not in present:
-        raise UsageError(f"There is no table '{pipeline}.{table}' in {settings.lake}.{nearest(table, present)}")
+        raise UsageError(f"There is no table '{pipeline}.{table}' in {settings.lake}.{nearest_name_hint(table, present)}")
     return present[table]
 
 
 def sql_name(row: Row) -> str:
-    """The name that a table of `tables` has in SQL."""
+    """The name that a table of `list_pipeline_tables` has in SQL."""
     return f"{row['table']}_quarantine" if row["layer"] == "quarantine" else str(row["table"])
 
 
 _LAYERS = {"bronze": 0, "silver": 1, "gold": 2, "quarantine": 3}
 
 
-def _rows(path: str) -> list[Row]:
+def _read_delta_rows(path: str) -> list[Row]:
     if not DeltaTable.is_deltatable(path):
         return []
     # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    found: list[Row] = pa.table(QueryBuilder().register("t", opened_table(path)).execute("SELECT * FROM t")).to_pylist()
+    found: list[Row] = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t")).to_pylist()
     return found
 
 
-def _size(path: str) -> Row:
-    table = opened_table(path)
+def _measure_table(path: str) -> Row:
+    table = open_checked_table(path)
     actions = table.get_add_actions(flatten=True)
     sizes: list[int] = pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
     counts: list[int | None] = pa.chunked_array(actions["num_records"]).to_pylist() if len(actions) else []

@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 
 AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum", "verify")
 MODES = ("increment", "replay", "refresh")
 
 
-def names(graph: Graph) -> list[str]:
+def list_stage_names(graph: Graph) -> list[str]:
     """The stages of a pipeline in order: its layers, then what follows them."""
     return [*graph.pipeline.layer_names, *AFTER_LAYERS]
 
 
-def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
+def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
     """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
-    if stage not in names(graph):
-        raise UsageError(f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest(stage, names(graph))}")
+    if stage not in list_stage_names(graph):
+        raise UsageError(
+            f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest_name_hint(stage, list_stage_names(graph))}"
+        )
     if mode not in MODES:
-        raise UsageError(f"There is no mode '{mode}'.{nearest(mode, MODES)}")
+        raise UsageError(f"There is no mode '{mode}'.{nearest_name_hint(mode, MODES)}")
     if mode == "replay" and interval is None:
         raise UsageError("Mode 'replay' needs an interval: --from and --to say which days to take again.")
     if mode == "refresh" and not tables:
@@ -39,7 +41,7 @@ def check(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: 
             )
 
 
-def concerned(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
+def find_concerned_tables(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
     """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
     if mode == "refresh":
         anew = {*tables, *(log for name in tables for log in graph.kept_for(name))}

@@ -12,51 +12,55 @@ from typing import Any, NoReturn
 
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
-from sluice.printable import as_lines
+from sluice.printable import escape_keeping_lines
 from sluice.runs import summary
-from sluice.runs.job import Request, perform, reason
+from sluice.runs.job import JobRequest, describe_error_without_values, run_recorded_stage
 from sluice.settings import Settings
-from sluice.withheld_texts import texts_withheld
+from sluice.withheld_texts import library_texts_withheld
 
 
 def main(stage: str) -> NoReturn:
     """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
-    script(stage, _parser(stage), lambda arguments: perform(Settings.current(), _asked(stage, arguments)))
+    run_job_script(
+        stage,
+        _build_stage_parser(stage),
+        lambda arguments: run_recorded_stage(Settings.current(), _read_job_request(stage, arguments)),
+    )
 
 
-def script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
+def run_job_script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
     """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
     try:
         arguments = parser.parse_args()
-        with texts_withheld():
+        with library_texts_withheld():
             report = work(arguments)
     except KeyboardInterrupt:
         print(f"sluice {name}: interrupted", file=sys.stderr, flush=True)
         sys.exit(130)
     except Exception as error:
         sys.stdout.flush()
-        print(as_lines(f"sluice {name}: {reason(error)}"), file=sys.stderr, flush=True)
+        print(escape_keeping_lines(f"sluice {name}: {describe_error_without_values(error)}"), file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
     if arguments.report:
-        _write(Path(arguments.report), json.dumps(report))
-    print(summary.shown(report))
+        _write_report_file(Path(arguments.report), json.dumps(report))
+    print(summary.format_run_summary(report))
     print(json.dumps(report), flush=True)
     sys.exit(0)
 
 
-def parser(name: str, about: str) -> argparse.ArgumentParser:
+def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
     """The arguments that every job script takes: of which pipeline, who asks, how long to wait, where the report goes."""
     made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
     made.add_argument("--pipeline", required=True)
-    made.add_argument("--run-id", default="", type=_identifier)
-    made.add_argument("--airflow-run", default="", type=_identifier)
+    made.add_argument("--run-id", default="", type=_check_run_identifier)
+    made.add_argument("--airflow-run", default="", type=_check_run_identifier)
     made.add_argument("--wait", default=0.0, type=float)
     made.add_argument("--report", default="")
     return made
 
 
-def _parser(stage: str) -> argparse.ArgumentParser:
-    made = parser(stage, f"The {stage} stage of a pipeline.")
+def _build_stage_parser(stage: str) -> argparse.ArgumentParser:
+    made = build_job_parser(stage, f"The {stage} stage of a pipeline.")
     made.add_argument("--mode", default="increment")
     made.add_argument("--from", dest="start", default="")
     made.add_argument("--to", dest="end", default="")
@@ -65,11 +69,11 @@ def _parser(stage: str) -> argparse.ArgumentParser:
     return made
 
 
-def _asked(stage: str, arguments: argparse.Namespace) -> Request:
+def _read_job_request(stage: str, arguments: argparse.Namespace) -> JobRequest:
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")
-    return Request(
+    return JobRequest(
         pipeline=arguments.pipeline,
         stage=stage,
         mode=arguments.mode,
@@ -82,13 +86,13 @@ def _asked(stage: str, arguments: argparse.Namespace) -> Request:
     )
 
 
-def _identifier(text: str) -> str:
+def _check_run_identifier(text: str) -> str:
     if text and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
         raise UsageError("A run id has letters, digits, dots, dashes and underscores only.")
     return text
 
 
-def _write(path: Path, text: str) -> None:
+def _write_report_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text)

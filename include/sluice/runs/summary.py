@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sluice.lake.report import FlowReport
-from sluice.printable import as_one_line
+from sluice.printable import escape_to_one_line
 from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
@@ -15,15 +15,15 @@ _COUNTS = ("deliveries", "rows_in", "rows_out", "quarantined", "dropped", "suppr
 """What a flow counts of that it was given: a flow that counted any of it has found something, though its table may be as it was."""
 
 
-def as_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
+def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     """Rows as aligned text that starts at the first column: Airflow's log view strips what leads a line."""
-    cells = [list(header), *[["" if cell is None else as_one_line(str(cell)) for cell in row] for row in rows]]
+    cells = [list(header), *[["" if cell is None else escape_to_one_line(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def of_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
+def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
     names = (
         "flow",
@@ -49,7 +49,7 @@ def of_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     return found
 
 
-def of_run(
+def summarize_run(
     run: str,
     pipeline: str,
     stage: str,
@@ -59,13 +59,13 @@ def of_run(
     failed: Collection[str] = (),
 ) -> dict[str, Any]:
     """A run of a stage as one object. committed: whether any table has a new version. failed: the flows that did not come to their end."""
-    flows = [of_flow(report, report.flow in failed) for report in reports]
+    flows = [summarize_flow(report, report.flow in failed) for report in reports]
     committed = any(report.committed for report in reports)
     head = {"run": run, "pipeline": pipeline, "stage": stage, "mode": mode, "seconds": round(seconds, 1), "committed": committed}
     return {**head, "flows": flows}
 
 
-def shown(report: dict[str, Any]) -> str:
+def format_run_summary(report: dict[str, Any]) -> str:
     """The summary table of a run."""
     header = ("table", "deliveries", "rows in", "rows out", "quarantined", "version", "seconds", "note")
     rows = []
@@ -75,28 +75,31 @@ def shown(report: dict[str, Any]) -> str:
             f"{flow['version_before']} > {version}" if flow["version_before"] not in (None, flow["version_after"]) else version
         )
         counts = (flow["deliveries"] or "", flow["rows_in"], flow["rows_out"], flow["quarantined"])
-        rows.append((flow["flow"], *counts, moved, flow["seconds"], _note(flow)))
+        rows.append((flow["flow"], *counts, moved, flow["seconds"], _compose_flow_note(flow)))
     title = f"{report['pipeline']} {report['stage']}, {report['mode']}, run {report['run']}, {report['seconds']} s"
     empty = "" if rows else "\nnothing to do"
-    return "\n".join([f"{title}\n{as_table(rows, header)}{empty}", *(of_request(one) for one in report.get("requests", ()))])
+    return "\n".join([
+        f"{title}\n{format_text_table(rows, header)}{empty}",
+        *(describe_request_standing(one) for one in report.get("requests", ())),
+    ])
 
 
-def of_request(row: Mapping[str, Any]) -> str:
+def describe_request_standing(row: Mapping[str, Any]) -> str:
     """Where a request to erase somebody stands, as a line: `request 0a1b: logically erased, physical due on 2026-11-28`."""
     physical = row["physical_due_at"] if row["state"] == due.LOGICALLY else None
     return f"request {row['request']}: {row['state']}" + (f", physical due on {physical[:10]}" if physical else "")
 
 
-def _note(flow: dict[str, Any]) -> str:
-    warned = [f"{name}: {count} rows{_nulls(flow, name)}" for name, count in flow["rules"].items()]
+def _compose_flow_note(flow: dict[str, Any]) -> str:
+    warned = [f"{name}: {count} rows{_describe_null_count(flow, name)}" for name, count in flow["rules"].items()]
     of_table = [f"{name}: {found['text']}" for name, found in flow["table_rules"].items() if found["met"] is False]
     reasons = [
         f"quarantined: {reason} ({count})" for reason, count in flow["quarantine_reasons"].items() if reason not in flow["rules"]
     ]
-    return "; ".join(part for part in (flow["note"], *_of_gold(flow), *warned, *reasons, *of_table) if part)
+    return "; ".join(part for part in (flow["note"], *_describe_gold_work(flow), *warned, *reasons, *of_table) if part)
 
 
-def _of_gold(flow: dict[str, Any]) -> list[str]:
+def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
     """How much of a view was made again; of a stateful flow, what came late or cannot be followed, and what it keeps."""
     # A note says of a flow that began anew that it was recomputed, and why.
     parts = ["" if "recomputed in full" in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
@@ -106,7 +109,7 @@ def _of_gold(flow: dict[str, Any]) -> list[str]:
     return [part for part in parts if part]
 
 
-def _nulls(flow: dict[str, Any], rule: str) -> str:
+def _describe_null_count(flow: dict[str, Any], rule: str) -> str:
     """Of the rows that do not meet a rule, for how many it was NULL."""
     count = flow["null_rules"].get(rule)
     return f" ({count} NULL)" if count else ""

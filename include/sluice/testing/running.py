@@ -1,44 +1,50 @@
-"""Running a declared table over rows that stand in a test: the same steps as its flow, but for the lake."""
+"""Running a declared table over rows that stand in a test: the same steps as its flow, but for the lake.
+
+Rows that stand in a test, as a DataFrame of the columns that the real table has.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from sluice.declare.assembly.loading import beside
+from sluice.declare.assembly.loading import find_sibling_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.expansion.stored import Declared, composed, expanded, through
+from sluice.declare.expansion.stored import Declared, compose_transforms, expand_declarations, resolve_temporary_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import Action
-from sluice.errors import SluiceError, UsageError, nearest
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.flows.bronze.append import TECHNICAL
 from sluice.flows.silver import made
-from sluice.flows.silver.provenance import carried
-from sluice.flows.silver.winners import normalised, winners
+from sluice.flows.silver.provenance import carry_provenance
+from sluice.flows.silver.winners import replace_negative_zeros, select_winning_rows
 from sluice.flows.writing import enforced, targets
-from sluice.flows.writing.judgement import judge
+from sluice.flows.writing.judgement import count_verdicts
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy import treatments
 from sluice.quality import conditions, verdicts
 from sluice.settings import Settings
-from sluice.testing.frames import Given, frame
 from sluice.testing.session import session
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql import SparkSession
 
 Row = dict[str, Any]
 Runnable = Dataset[Any] | TemporaryView | AutoCdc | View[Any]
@@ -69,13 +75,13 @@ def run(
     Raises SluiceError where a rule fails that must not, or a view has a key twice; UsageError for what does not fit.
     """
     session()  # DDL is read by Spark
-    needed = _needed(declared, [*using, *beside(declared.module)], set(inputs))
-    with _keys(needed) as settings:
+    needed = _find_needed_declarations(declared, [*using, *find_sibling_declarations(declared.module)], set(inputs))
+    with _settings_with_test_keys(needed) as settings:
         running = _Running(settings, needed, inputs, columns or {})
         rows = running.made(declared.name)
         keys = [key for key in getattr(running.found.get(declared.name), "keys", ()) if key in rows.columns]
-        result = replace(running.result, rows=_rows(rows.drop(*PROVENANCE)))
-        result.rows.sort(key=lambda row: [_sortable(row[key]) for key in keys])
+        result = replace(running.result, rows=_collect_rows(rows.drop(*PROVENANCE)))
+        result.rows.sort(key=lambda row: [_nulls_first_sort_key(row[key]) for key in keys])
         return result
 
 
@@ -86,12 +92,12 @@ class _Running:
         self.settings, self.inputs, self.columns = settings, inputs, columns
         self.views = {item.name: item for item in needed if isinstance(item, TemporaryView)}
         self.computed = {item.name: item for item in needed if isinstance(item, View)}
-        self.found = {item.name: item for item in expanded(needed)}
+        self.found = {item.name: item for item in expand_declarations(needed)}
         self.result = Result()
         read = {name: None for item in needed if not isinstance(item, Source) for name in item.reads}
         for name in inputs:
             if name not in read:
-                raise UsageError(f"'{name}' is given, but nothing reads it.{nearest(name, read)}")
+                raise UsageError(f"'{name}' is given, but nothing reads it.{nearest_name_hint(name, read)}")
 
     def made(self, name: str) -> DataFrame:
         """The rows of a table, stored or given. Raises UsageError where they can be made of nothing that was given."""
@@ -99,15 +105,15 @@ class _Running:
         if name in self.inputs:
             return self._given(name, technical=isinstance(item, Source)).drop(*PROVENANCE)
         if name in self.views:
-            source, passed = through(self.views, name)
-            return composed(passed[:-1], passed[-1])(self._given(source))
+            source, passed = resolve_temporary_views(self.views, name)
+            return compose_transforms(passed[:-1], passed[-1])(self._given(source))
         if name in self.computed:
             return self.computed[name](*(self.made(read) for read in self.computed[name].reads))
         if isinstance(item, Table) and self._has(item):
             return self._table(item)
         if isinstance(item, MaterializedView) and (over := item.over(read for read in item.reads if self._has_name(read))):
             return self._view(over)
-        raise UsageError(f"'{name}' is not given, nor what it is made of: {name}=[...].{nearest(name, self.inputs)}")
+        raise UsageError(f"'{name}' is not given, nor what it is made of: {name}=[...].{nearest_name_hint(name, self.inputs)}")
 
     def _has(self, table: Table[Any]) -> bool:
         return table.reads[0] in self.inputs
@@ -120,37 +126,39 @@ class _Running:
     def _given(self, name: str, technical: bool = True) -> DataFrame:
         """technical: whether it is read as a source is, with the columns that Sluice adds in bronze."""
         if name not in self.inputs:
-            raise UsageError(f"The rows of '{name}' are not given: {name}=[...].{nearest(name, self.inputs)}")
+            raise UsageError(f"The rows of '{name}' are not given: {name}=[...].{nearest_name_hint(name, self.inputs)}")
         rows, columns = self.inputs[name], self._columns(name)
         if isinstance(rows, DataFrame):
             columns, rows = rows.schema, [row.asDict() for row in rows.collect()]
-        return frame(session(), name, rows, columns, technical)
+        return build_input_frame(session(), name, rows, columns, technical)
 
     def _columns(self, name: str) -> StructType | None:
         item = self.found.get(name)
         ddl = self.columns.get(name) or (item.ddl if isinstance(item, Source) else None)
         if ddl:
-            return tables.columns(ddl)
-        return enforced.columns(item) if isinstance(item, Dataset) else None
+            return tables.parse_ddl_schema(ddl)
+        return enforced.declared_schema_columns(item) if isinstance(item, Dataset) else None
 
     def _table(self, table: Table[Any]) -> DataFrame:
-        rows = normalised(carried(table(self._given(table.reads[0])), table.name))
-        enforced.check(table, rows.schema)
-        conditions.check(session(), table, rows.schema)
-        judged = verdicts.with_verdict(rows, table.expectations)
-        stored = made.stored(self.settings, table, judged)
-        targets.check_columns(table, stored.drop(*verdicts.VERDICT).schema)
+        rows = replace_negative_zeros(carry_provenance(table(self._given(table.reads[0])), table.name))
+        enforced.check_declared_schema(table, rows.schema)
+        conditions.check_conditions(session(), table, rows.schema)
+        judged = verdicts.add_verdict_column(rows, table.expectations)
+        stored = made.prepare_rows_for_storage(self.settings, table, judged)
+        targets.check_declared_columns(table, stored.drop(*verdicts.VERDICT).schema)
         self._judge(table, judged)
-        return winners(table, made.accepted(table, stored)).drop(*PROVENANCE)
+        return select_winning_rows(table, made.select_accepted_rows(table, stored)).drop(*PROVENANCE)
 
     def _view(self, view: MaterializedView[Any]) -> DataFrame:
         rows = view(*(self.made(name) for name in view.reads))
-        enforced.check(view, rows.schema)
-        conditions.check(session(), view, rows.schema)
-        judged = verdicts.with_verdict(rows, view.expectations)
+        enforced.check_declared_schema(view, rows.schema)
+        conditions.check_conditions(session(), view, rows.schema)
+        judged = verdicts.add_verdict_column(rows, view.expectations)
         self._judge(view, judged)
-        stored = treatments.applied(self.settings, judged, view.treatments, enforced.owner(view)).drop(*verdicts.VERDICT)
-        targets.check_columns(view, stored.schema)
+        stored = treatments.apply_treatments(self.settings, judged, view.treatments, enforced.dataset_label(view)).drop(
+            *verdicts.VERDICT
+        )
+        targets.check_declared_columns(view, stored.schema)
         twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
         if twice:
             raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")
@@ -160,17 +168,19 @@ class _Running:
         if not dataset.expectations:
             return
         report = FlowReport(flow=dataset.name, layer="")
-        judge(dataset, judged, report)
+        count_verdicts(dataset, judged, report)
         self.result.failed.update({name: number for name, number in report.rules.items() if number})
         shown = judged.drop(verdicts.NULL_RULES, *PROVENANCE)
-        bad = verdicts.failing(dataset.expectations, Action.QUARANTINE)
+        bad = verdicts.has_failed_expectation(dataset.expectations, Action.QUARANTINE)
         if report.quarantined:
-            self.result.quarantined.extend(_rows(shown.where(bad)))
+            self.result.quarantined.extend(_collect_rows(shown.where(bad)))
         if report.dropped:
-            self.result.dropped.extend(_rows(shown.where(verdicts.failing(dataset.expectations, Action.DROP) & ~bad)))
+            self.result.dropped.extend(
+                _collect_rows(shown.where(verdicts.has_failed_expectation(dataset.expectations, Action.DROP) & ~bad))
+            )
 
 
-def _needed(declared: Runnable, known: Iterable[Declared], given: set[str]) -> list[Declared]:
+def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], given: set[str]) -> list[Declared]:
     """The declared one and what it reads, as far as that is not given. A source is needed in any case: it says which columns there are."""
     by_name = {item.name: item for item in (*known, declared)}
     needed: dict[str, Declared] = {}
@@ -186,7 +196,7 @@ def _needed(declared: Runnable, known: Iterable[Declared], given: set[str]) -> l
 
 
 @contextmanager
-def _keys(needed: Iterable[Declared]) -> Iterator[Settings]:
+def _settings_with_test_keys(needed: Iterable[Declared]) -> Iterator[Settings]:
     """Settings with keys for pseudonyms that are the same in every test, and no one's."""
     wanted = {
         how.secret
@@ -203,10 +213,66 @@ def _keys(needed: Iterable[Declared]) -> Iterator[Settings]:
         yield replace(Settings.current(), secrets=Path(folder), secrets_given=None)
 
 
-def _rows(rows: DataFrame) -> list[Row]:
+def _collect_rows(rows: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
-def _sortable(value: Any) -> Any:
+def _nulls_first_sort_key(value: Any) -> Any:
     """A key's value, NULL first; of a struct or an array its text."""
     return repr(value) if isinstance(value, dict | list) else (value is not None, value)
+
+
+Given = Iterable[Mapping[str, Any] | Sequence[Any]]
+
+
+def build_input_frame(session: SparkSession, name: str, rows: Given, columns: StructType | None, technical: bool) -> DataFrame:
+    """The rows of an input. columns: None where those of the rows count, with the types of their values.
+
+    technical: of a source, whose bronze table has Sluice's columns too. Raises UsageError where rows and columns do not fit.
+    """
+    own = tables.parse_ddl_schema(TECHNICAL) if technical else StructType([])
+    given = list(rows)
+    known = columns or _infer_schema(session, name, given)
+    plain = [StructField(one.name, one.dataType, True) for one in known if one.name not in own.names]
+    schema = StructType([*plain, *own.fields])
+    named = [_add_provenance(_name_row_values(name, row, schema, len(plain)), number, own) for number, row in enumerate(given)]
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrays = [_build_arrow_array(name, field, [row.get(field.name) for row in named]) for field in arrow]
+    return session.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema)
+
+
+def _infer_schema(session: SparkSession, name: str, given: list[Any]) -> StructType:
+    if not given or not all(isinstance(row, Mapping) for row in given):
+        raise UsageError(
+            f"The columns of '{name}' are not known: write its rows as dicts, or say columns={{'{name}': 'id BIGINT, ...'}}."
+        )
+    names = dict.fromkeys(column for row in given for column in row)
+    return session.createDataFrame(pa.table({one: pa.array([row.get(one) for row in given]) for one in names})).schema
+
+
+def _name_row_values(name: str, row: Mapping[str, Any] | Sequence[Any], schema: StructType, own_from: int) -> dict[str, Any]:
+    if isinstance(row, Mapping):
+        unknown = [column for column in row if column not in schema.names]
+        if unknown:
+            raise UsageError(
+                f"A row of '{name}' has the column '{unknown[0]}', which is none of it.{nearest_name_hint(unknown[0], schema.names)}"
+            )
+        return dict(row)
+    if len(row) != own_from:
+        raise UsageError(
+            f"A row of '{name}' has {len(row)} values, it has {own_from} columns: {', '.join(schema.names[:own_from])}."
+        )
+    return dict(zip(schema.names, row, strict=False))
+
+
+def _add_provenance(row: dict[str, Any], number: int, own: StructType) -> dict[str, Any]:
+    """The row with its provenance, unless the test says it: all rows are of one delivery."""
+    return {"_delivery": 1, "_row": number, **row} if own.fields else row
+
+
+def _build_arrow_array(name: str, field: pa.Field, values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, type=field.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        kinds = sorted({type(value).__name__ for value in values if value is not None})
+        raise UsageError(f"Column '{field.name}' of '{name}' is {field.type}; the rows have {' and '.join(kinds)}.") from error

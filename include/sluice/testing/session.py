@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sluice.session import start
+from sluice.session import start_spark_session
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,4 +20,4 @@ def session() -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() or start(Settings.current(), "unit tests", _SMALL)
+    return SparkSession.getActiveSession() or start_spark_session(Settings.current(), "unit tests", _SMALL)

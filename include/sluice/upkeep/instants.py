@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from sluice.declare.sql.schema import quoted
+from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import INSTANTS, MICROSECONDS
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
 _CHECKED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"
 
 
-def rewrite_int96(workspace: Workspace, name: str, path: str) -> FlowReport | None:
+def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowReport | None:
     """Write a table's files anew where one of them holds INT96; None where there was nothing to do, as after the first time.
 
     It is an OPTIMIZE: no row changes, and whoever follows the table sees no change. The table's property says that it is done; tables of
     now are made with it.
     """
-    if log.properties(path).get(INSTANTS) == MICROSECONDS:
+    if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
         return None
-    report = FlowReport(flow=name, layer="optimize", version_before=log.version(path))
+    report = FlowReport(flow=name, layer="optimize", version_before=log.latest_table_version(path))
     workspace.note("instants")
-    old = [file for file in _files(path) if _has_int96(file)]
+    old = [file for file in _list_current_files(path) if _has_int96(file)]
     if old:
-        _rewrite(workspace.session, path)
+        _rewrite_all_files(workspace.session, path)
         report.notes.append(f"{len(old)} files held instants as INT96; all are written anew")
     workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{INSTANTS}' = '{MICROSECONDS}')")
-    report.version_after = log.version(path)
+    report.version_after = log.latest_table_version(path)
     report.seconds = round(time.monotonic() - report.started, 2)
     return report
 
 
-def _rewrite(session: SparkSession, path: str) -> None:
+def _rewrite_all_files(session: SparkSession, path: str) -> None:
     """ZORDER takes every file, also one that is alone or large enough. By which column does not matter here; it need have no statistics."""
-    schema = tables.read(session, path).schema
-    ordered = tables.statistics(schema, private=log.partitions(path))
+    schema = tables.read_table(session, path).schema
+    ordered = tables.choose_statistics_columns(schema, private=log.read_partition_columns(path))
     session.conf.set(_CHECKED, "false")
     try:
-        session.sql(f"OPTIMIZE delta.`{path}` ZORDER BY ({quoted(ordered[0])})").collect()
+        session.sql(f"OPTIMIZE delta.`{path}` ZORDER BY ({quote_identifier(ordered[0])})").collect()
     finally:
         session.conf.unset(_CHECKED)
 
 
-def _files(path: str) -> list[Path]:
+def _list_current_files(path: str) -> list[Path]:
     """The files of the latest version."""
     found = []
     for uri in DeltaTable(path).file_uris():

@@ -9,51 +9,51 @@ from pathlib import Path
 
 from sluice.lake import log
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import RETENTION, duration
+from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
 
 _REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
 
 
-def table(workspace: Workspace, name: str, path: str, behind: Sequence[object] = (), always: bool = False) -> FlowReport:
+def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[object] = (), always: bool = False) -> FlowReport:
     """Remove the files of one table that no version within its retention needs. No such file, no commit.
 
     behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
     tells of such a file, since those of writes that were aborted are in none.
     """
-    report = FlowReport(flow=name, layer="vacuum", version_before=log.version(path))
-    if always or is_due(path, datetime.now(UTC)):
+    report = FlowReport(flow=name, layer="vacuum", version_before=log.latest_table_version(path))
+    if always or is_vacuum_due(path, datetime.now(UTC)):
         if behind:
             report.notes += [f"not vacuumed: {one}" for one in behind]
         else:
             workspace.note("vacuum")
-            before = _files(path)
+            before = _count_data_files(path)
             workspace.session.sql(f"VACUUM delta.`{path}`")
-            report.deleted = before - _files(path)
+            report.deleted = before - _count_data_files(path)
             report.notes.append(f"{report.deleted} files removed")
-    report.version_after = log.version(path)
+    report.version_after = log.latest_table_version(path)
     report.seconds = round(time.monotonic() - report.started, 2)
     return report
 
 
-def is_due(path: str, now: datetime) -> bool:
+def is_vacuum_due(path: str, now: datetime) -> bool:
     """Whether a file that was removed from the table has outlived the retention since the last VACUUM."""
-    keep = duration(log.properties(path).get(RETENTION, "interval 7 days"))
+    keep = parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
     last = None
-    for commit in log.commits(path):
+    for commit in log.read_commit_history(path):
         operation, at = str(commit["operation"]), commit["at"]
         if operation == "VACUUM END":
             last = last or at
-        elif _removes(operation, commit["parameters"]) and at is not None:
+        elif _is_removing_commit(operation, commit["parameters"]) and at is not None:
             outlived = at + keep
             if outlived <= now and (last is None or last < outlived):
                 return True
     return False
 
 
-def _removes(operation: str, parameters: dict[str, object]) -> bool:
+def _is_removing_commit(operation: str, parameters: dict[str, object]) -> bool:
     return operation in _REMOVES_FILES or (operation == "WRITE" and parameters.get("mode") == "Overwrite")
 
 
-def _files(path: str) -> int:
+def _count_data_files(path: str) -> int:
     return sum(1 for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts)

@@ -16,7 +16,7 @@ _BALANCE, _LACKING, _SURPLUS, _KNOWN = "_balance", "_lacking", "_surplus", "_kno
 
 
 @dataclass(frozen=True)
-class Differences:
+class RowDifferences:
     """How many rows are missing, too many, and other than they should be under their key; for how many of these it is known why."""
 
     missing: int = 0
@@ -37,26 +37,26 @@ class Differences:
         return ", ".join(f"{count:,} {word}" for count, word in counts if count) or "equal"
 
 
-def compare(
+def count_row_differences(
     expected: DataFrame, stored: DataFrame, keys: Sequence[str], known: DataFrame | None = None, known_by: Sequence[str] = ()
-) -> Differences:
+) -> RowDifferences:
     """What differs. Both have the same columns. known: values of `known_by`, columns of them; it is known of rows with these why they differ.
 
     Rows are counted, so that one which is there twice is one too many.
     """
-    plain = _countable(expected.schema)
+    plain = _countable_columns(expected.schema)
     sides = [frame.select(*plain, F.lit(sign).alias(_BALANCE)) for frame, sign in ((expected, 1), (stored, -1))]
-    rows = sides[0].unionByName(sides[1]).groupBy(*_quoted(expected.columns)).agg(F.sum(_BALANCE).alias(_BALANCE))
+    rows = sides[0].unionByName(sides[1]).groupBy(*_quoted_columns(expected.columns)).agg(F.sum(_BALANCE).alias(_BALANCE))
     by = list(dict.fromkeys((*keys, *known_by)))
-    of_key = rows.where(F.col(_BALANCE) != 0).groupBy(*_quoted(by))
+    of_key = rows.where(F.col(_BALANCE) != 0).groupBy(*_quoted_columns(by))
     counted = of_key.agg(
         F.sum(F.greatest(F.col(_BALANCE), F.lit(0))).alias(_LACKING),
         F.sum(F.greatest(-F.col(_BALANCE), F.lit(0))).alias(_SURPLUS),
     )
-    return _sum(_marked(counted, known, known_by))
+    return _sum_differences(_mark_known_keys(counted, known, known_by))
 
 
-def _marked(counted: DataFrame, known: DataFrame | None, known_by: Sequence[str]) -> DataFrame:
+def _mark_known_keys(counted: DataFrame, known: DataFrame | None, known_by: Sequence[str]) -> DataFrame:
     if known is None:
         return counted.withColumn(_KNOWN, F.lit(False))
     right = known.select(*(F.col(f"`{name}`").alias(f"_of_{name}") for name in known_by), F.lit(True).alias(_KNOWN)).distinct()
@@ -64,7 +64,7 @@ def _marked(counted: DataFrame, known: DataFrame | None, known_by: Sequence[str]
     return counted.join(right, same, "left").withColumn(_KNOWN, F.coalesce(_KNOWN, F.lit(False)))
 
 
-def _sum(counted: DataFrame) -> Differences:
+def _sum_differences(counted: DataFrame) -> RowDifferences:
     different = F.least(_LACKING, _SURPLUS)
     found = counted.select(
         (F.col(_LACKING) - different).alias("missing"),
@@ -73,19 +73,19 @@ def _sum(counted: DataFrame) -> Differences:
         F.when(F.col(_KNOWN), F.greatest(_LACKING, _SURPLUS)).otherwise(0).alias("known"),
     )
     row = found.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in found.columns)).first()
-    return Differences(**row.asDict()) if row else Differences()
+    return RowDifferences(**row.asDict()) if row else RowDifferences()
 
 
-def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
+def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
     """The frame with these columns, in their order; of one that it has not, NULL; then those of its own that are not among them."""
     own = [name for name in frame.columns if name not in schema.names]
     given = [
         F.col(f"`{one.name}`") if one.name in frame.columns else F.lit(None).cast(one.dataType).alias(one.name) for one in schema
     ]
-    return frame.select(*given, *_quoted(own))
+    return frame.select(*given, *_quoted_columns(own))
 
 
-def other_types(expected: StructType, stored: StructType) -> list[str]:
+def find_type_differences(expected: StructType, stored: StructType) -> list[str]:
     """The columns that both have, of different types."""
     kinds = {field.name: field.dataType.simpleString() for field in stored}
     return [
@@ -93,7 +93,7 @@ def other_types(expected: StructType, stored: StructType) -> list[str]:
     ]
 
 
-def _countable(schema: StructType) -> list[Column]:
+def _countable_columns(schema: StructType) -> list[Column]:
     """The columns, such that equal rows can be counted: of a VARIANT its text."""
     return [
         F.to_json(f"`{field.name}`").alias(field.name) if field.dataType.typeName() == "variant" else F.col(f"`{field.name}`")
@@ -101,5 +101,5 @@ def _countable(schema: StructType) -> list[Column]:
     ]
 
 
-def _quoted(names: Iterable[str]) -> list[Column]:
+def _quoted_columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]

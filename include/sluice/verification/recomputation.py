@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.datasets import partitions
 from sluice.declare.datasets.tables import MaterializedView, Table
-from sluice.declare.expansion.cdc_tables import Folded
+from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.source import Source
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
-from sluice.verification.comparison import aligned
-from sluice.verification.rows import of_table
-from sluice.verification.targets import of_target
+from sluice.verification.comparison import align_columns
+from sluice.verification.rows import recompute_silver_rows
+from sluice.verification.targets import recompute_cdc_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,36 +61,36 @@ class Recomputation:
 
     def _made(self, declared: Any) -> DataFrame | None:
         if isinstance(declared, Table):
-            return of_table(self.workspace, declared)
+            return recompute_silver_rows(self.workspace, declared)
         if not isinstance(declared, MaterializedView):
             return None
-        view = declared.over(name for name in declared.reads if log.exists(self.workspace.path(name)))
+        view = declared.over(name for name in declared.reads if log.is_delta_table(self.workspace.path(name)))
         if view is None:
             return None
         inputs = {name: self._input(name) for name in view.reads}
-        if isinstance(view.function, Folded):
-            rows = partitions.as_stored(_target(view.function, inputs), view.partition_by)
+        if isinstance(view.function, ChangeLogFold):
+            rows = partitions.null_empty_partition_texts(_recompute_folded_view(view.function, inputs), view.partition_by)
         else:
             rows = view(*inputs.values())
-        return treatments.applied(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")
+        return treatments.apply_treatments(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")
 
     def _input(self, name: str) -> DataFrame:
         """What a view reads: a table as it should be, with the columns that the stored one has."""
-        stored = tables.read(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
+        stored = tables.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
         if isinstance(self.workspace.graph[name], Source):  # bronze, of which everything is made
             return stored
         made = None if self.as_stored(name) else self.expected(name)
         if made is not None:
-            return aligned(made, stored.schema)
+            return align_columns(made, stored.schema)
         return stored if self.as_stored(name) else stored.limit(0)
 
 
-def _target(folded: Folded, inputs: Mapping[str, DataFrame]) -> DataFrame:
+def _recompute_folded_view(folded: ChangeLogFold, inputs: Mapping[str, DataFrame]) -> DataFrame:
     changes = {name: frame for name, frame in inputs.items() if name not in folded.truncates}
-    return of_target(folded.declared, changes, [inputs[name] for name in inputs if name in folded.truncates])
+    return recompute_cdc_target(folded.declared, changes, [inputs[name] for name in inputs if name in folded.truncates])
 
 
-def shared(workspace: Workspace, wanted: Iterable[str], as_stored: Callable[[str], str | None]) -> frozenset[str]:
+def find_shared_inputs(workspace: Workspace, wanted: Iterable[str], as_stored: Callable[[str], str | None]) -> frozenset[str]:
     """Of what is needed to make these tables, that which is needed more than once."""
     uses: Counter[str] = Counter()
     waiting = list(wanted)

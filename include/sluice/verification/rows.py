@@ -33,81 +33,83 @@ _FEW = 100
 _PLACE, _HASH = "_sluice_place", "_sluice_hash"
 
 
-def of_table(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
+def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
     """One row a key, without provenance. None where bronze has no record yet.
 
     only: a condition on rows of bronze; the rows are then those that these give, be they the ones of their keys that win or not.
     """
-    records = _records(workspace, workspace.graph.sources[table.reads[0]])
+    records = _read_counting_records(workspace, workspace.graph.sources[table.reads[0]])
     if records is None:
         return None
-    records = anonymised.seen_by(table, records)
-    made = _unsigned_zero(table(records if only is None else records.where(only)))
+    records = anonymised.bronze_rows_for_table(table, records)
+    made = _replace_negative_zero(table(records if only is None else records.where(only)))
     made = made.drop(*(name for name in PROVENANCE if name in made.columns))
-    rows = treatments.applied(
+    rows = treatments.apply_treatments(
         workspace.settings,
-        _without_erased(workspace, _kept(made, table.expectations), table),
+        _drop_erased_rows(workspace, _filter_by_expectations(made, table.expectations), table),
         table.treatments,
         f"Table '{table.name}'",
     )
     shaped = table.shape(rows) if table.shape else rows
-    return shaped if only is not None else _one_a_key(table, shaped)
+    return shaped if only is not None else _pick_latest_per_key(table, shaped)
 
 
-def _records(workspace: Workspace, source: Source) -> DataFrame | None:
+def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | None:
     """The records of the deliveries that count now, of everybody who was not erased."""
     path = workspace.path(source.name)
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return None
-    bronze = tables.read(workspace.session, path)
+    bronze = tables.read_table(workspace.session, path)
     if not delivered_columns(bronze.columns):
         return None
-    numbers = sorted(counting(workspace, source))
+    numbers = sorted(find_counting_deliveries(workspace, source))
     if len(numbers) > _FEW:  # as a condition they would be slow to plan
-        listed = tables.inline(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+        listed = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
         counted = bronze.join(F.broadcast(listed), "_delivery", "left_semi").select(*bronze.columns)
     else:
         counted = bronze.where(F.col("_delivery").isin(numbers))
-    return _without_erased(workspace, counted, source)
+    return _drop_erased_rows(workspace, counted, source)
 
 
-def counting(workspace: Workspace, source: Source) -> set[int]:
+def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
     """The deliveries whose records count now, of all sources that go into the bronze table of this one."""
     found: set[int] = set()
     for one in workspace.graph.feeding(source.name):
-        found |= ledger.live(ledger.of_source(workspace.outcomes, one.name), one.redelivery == "replace")
+        found |= ledger.select_live_deliveries(
+            ledger.read_source_outcomes(workspace.outcomes, one.name), one.redelivery == "replace"
+        )
     return found
 
 
-def _without_erased(workspace: Workspace, rows: DataFrame, declared: Source | AnyTable) -> DataFrame:
-    domain, subject = workspace.graph.domain(declared), subjects.expression(workspace.graph, declared, rows.columns)
-    if subject is None or domain is None or suppression.is_empty(workspace):
+def _drop_erased_rows(workspace: Workspace, rows: DataFrame, declared: Source | AnyTable) -> DataFrame:
+    domain, subject = workspace.graph.domain(declared), subjects.build_subject_expression(workspace.graph, declared, rows.columns)
+    if subject is None or domain is None or suppression.is_suppression_list_empty(workspace):
         return rows
-    at = suppression.instant(rows, subjects.instant(declared))
-    return suppression.without_suppressed(workspace, rows, F.expr(subject), domain, at).select(*rows.columns)
+    at = suppression.row_instant_column(rows, subjects.subject_time_expression(declared))
+    return suppression.exclude_suppressed_rows(workspace, rows, F.expr(subject), domain, at).select(*rows.columns)
 
 
-def _kept(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+def _filter_by_expectations(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """The rows that meet whatever drops or sets aside what does not. A condition that is NULL is not met, unless that is declared fine."""
     refusing = [one for one in expectations if one.action in (Action.DROP, Action.QUARANTINE)]
     met = [F.coalesce(F.expr(one.condition).cast("boolean"), F.lit(one.null_ok)) for one in refusing]
     return rows.where(functools.reduce(lambda a, b: a & b, met)) if met else rows
 
 
-def _one_a_key(table: AnyTable, rows: DataFrame) -> DataFrame:
+def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
     """Of the rows of a key the one with the highest sequence, then the one with the highest hash of its content."""
     text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in sorted(rows.columns))), {"ignoreNullFields": "true"})
     order = [F.col(f"`{table.sequence_by}`").desc_nulls_last()] if table.sequence_by else []
-    of_key = Window.partitionBy(*_quoted(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
+    of_key = Window.partitionBy(*_quoted_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
     ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_PLACE, F.row_number().over(of_key))
     return ranked.where(F.col(_PLACE) == 1).drop(_PLACE, _HASH)
 
 
-def _unsigned_zero(rows: DataFrame) -> DataFrame:
+def _replace_negative_zero(rows: DataFrame) -> DataFrame:
     """The rows with 0.0 for -0.0, which is the same number and another text."""
     floating = {field.name: field.dataType for field in rows.schema if isinstance(field.dataType, DoubleType | FloatType)}
     return rows.withColumns({name: F.col(f"`{name}`") + F.lit(0).cast(kind) for name, kind in floating.items()})
 
 
-def _quoted(names: Iterable[str]) -> list[Column]:
+def _quoted_columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]

@@ -1,10 +1,16 @@
-"""The target of an `auto_cdc` as a batch over its accepted changes gives it: every key's changes are handed to plain Python."""
+"""The target of an `auto_cdc` as a batch over its accepted changes gives it: every key's changes are handed to plain Python.
+
+Change data capture in plain Python: what the changes of one key come to, one after the other.
+
+`sluice.declare.cdc.histories` says the same by aggregates and windows, in which no row waits for another; here nothing is clever.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,8 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.cdc.histories import CHANGE, CONTENT, END, SEQUENCE, START
-from sluice.verification.changes import Plain, ordered
+from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,40 +28,42 @@ _ROWS = 10_000
 """How many rows of the target go back to Spark at once."""
 
 
-def of_target(cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: Iterable[DataFrame]) -> DataFrame:
+def recompute_cdc_target(cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: Iterable[DataFrame]) -> DataFrame:
     """The target's rows. changes: the accepted changes, by log; ends: the truncates."""
     accepted = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), changes.values())
-    columns = _columns(cdc, accepted.columns)
+    columns = _list_target_columns(cdc, accepted.columns)
     values = tuple(name for name in columns if name not in cdc.keys)
-    plain = Plain(
+    plain = ChangeFold(
         values=values,
-        tracked=_tracked(cdc, values) if cdc.stored_as_scd_type == 2 else None,
-        ends=tuple(dict.fromkeys(one for frame in ends for one in _sequences(frame))),
-        snapshots=tuple(_sequences(accepted)) if cdc.from_snapshots else (),
+        tracked=_find_tracked_columns(cdc, values) if cdc.stored_as_scd_type == 2 else None,
+        ends=tuple(dict.fromkeys(one for frame in ends for one in _collect_sequences(frame))),
+        snapshots=tuple(_collect_sequences(accepted)) if cdc.from_snapshots else (),
         ignore_null_updates=cdc.ignore_null_updates,
     )
-    schema = _schema(cdc, accepted.schema, columns)
+    schema = _build_target_schema(cdc, accepted.schema, columns)
     keys = [F.col(f"`{key}`") for key in cdc.keys]
     needed = [*(F.col(f"`{name}`") for name in columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
     by_key = accepted.select(*needed).repartition(*keys).sortWithinPartitions(*keys)
-    return by_key.mapInArrow(_folding(plain, cdc.keys, to_arrow_schema(schema, timezone="UTC")), schema)
+    return by_key.mapInArrow(_build_fold_task(plain, cdc.keys, to_arrow_schema(schema, timezone="UTC")), schema)
 
 
-def _folding(
-    plain: Plain, keys: tuple[str, ...], schema: pa.Schema
+def _build_fold_task(
+    plain: ChangeFold, keys: tuple[str, ...], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a Spark task does with its part of the changes, which come key by key."""
 
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
-        made = _targets(plain, keys, rows, [field.name for field in schema])
+        made = _fold_target_rows(plain, keys, rows, [field.name for field in schema])
         while some := list(itertools.islice(made, _ROWS)):
             yield from pa.Table.from_pylist(some, schema=schema).to_batches()
 
     return fold
 
 
-def _targets(plain: Plain, keys: tuple[str, ...], rows: Iterable[dict[str, Any]], columns: list[str]) -> Iterator[dict[str, Any]]:
+def _fold_target_rows(
+    plain: ChangeFold, keys: tuple[str, ...], rows: Iterable[dict[str, Any]], columns: list[str]
+) -> Iterator[dict[str, Any]]:
     for key, changes in itertools.groupby(rows, key=lambda row: tuple(row[name] for name in keys)):
         own = list(changes)
         for state in plain.fold(own):
@@ -67,13 +74,13 @@ def _targets(plain: Plain, keys: tuple[str, ...], rows: Iterable[dict[str, Any]]
             yield {name: row[name] for name in columns}
 
 
-def _sequences(frame: DataFrame) -> list[Any]:
+def _collect_sequences(frame: DataFrame) -> list[Any]:
     """The sequences in it, each once, as Python puts them in order."""
     batch = frame.select(SEQUENCE).distinct().toArrow()
-    return sorted({ordered(row[SEQUENCE]) for row in batch.to_pylist()})
+    return sorted({sortable_sequence(row[SEQUENCE]) for row in batch.to_pylist()})
 
 
-def _columns(cdc: AutoCdc, given: list[str]) -> list[str]:
+def _list_target_columns(cdc: AutoCdc, given: list[str]) -> list[str]:
     """The target's columns, those of keys that it does not name first."""
     wanted = [name for name in (cdc.column_list or given) if name in given]
     left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
@@ -81,7 +88,7 @@ def _columns(cdc: AutoCdc, given: list[str]) -> list[str]:
     return [*(key for key in cdc.keys if key not in columns), *columns]
 
 
-def _tracked(cdc: AutoCdc, values: Iterable[str]) -> tuple[str, ...]:
+def _find_tracked_columns(cdc: AutoCdc, values: Iterable[str]) -> tuple[str, ...]:
     """Of which columns another value begins an interval."""
     if cdc.track_history_column_list:
         return tuple(name for name in values if name in cdc.track_history_column_list)
@@ -89,7 +96,94 @@ def _tracked(cdc: AutoCdc, values: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in values if name not in left)
 
 
-def _schema(cdc: AutoCdc, given: StructType, columns: Iterable[str]) -> StructType:
+def _build_target_schema(cdc: AutoCdc, given: StructType, columns: Iterable[str]) -> StructType:
     fields = [StructField(name, given[name].dataType) for name in columns]
     bounds = (START, END) if cdc.stored_as_scd_type == 2 else ()
     return StructType([*fields, *(StructField(name, given[SEQUENCE].dataType) for name in bounds)])
+
+
+Row = Mapping[str, Any]
+
+
+State = dict[str, Any]
+
+
+"""The target's columns but the keys."""
+
+
+Event = tuple[Any, int, str, State | None]
+
+
+"""When it was, its place among those of one sequence, its content, and what it says; None: that the key is gone."""
+
+
+_ENDS, _SAYS, _GONE = 0, 1, 2
+
+
+"""At one sequence a truncate comes first, then what is said of a key, then that it is gone."""
+
+
+@dataclass(frozen=True)
+class ChangeFold:
+    """How changes are folded. ends: the sequences of truncates. tracked: the columns of which another value begins an interval; None: SCD 1.
+
+    snapshots: of full extracts, when they were taken; a key that one lacks is gone at it.
+    """
+
+    values: tuple[str, ...]
+    tracked: tuple[str, ...] | None = None
+    ends: tuple[Any, ...] = ()
+    snapshots: tuple[Any, ...] = ()
+    ignore_null_updates: bool = False
+
+    def fold(self, changes: Sequence[Row]) -> Iterator[State]:
+        """Of the changes of one key, the target's rows: its columns but the keys, and of a history START and END."""
+        states = self._states(self._events(changes))
+        if self.tracked is not None:
+            yield from self._intervals(states, self.tracked)
+        elif states and states[-1][1] is not None:
+            yield states[-1][1]
+
+    def _events(self, changes: Sequence[Row]) -> list[Event]:
+        events: list[Event] = [(end, _ENDS, "", None) for end in self.ends]
+        for row in changes:
+            gone = row[CHANGE] == DELETE
+            says = None if gone else {name: row[name] for name in self.values}
+            events.append((sortable_sequence(row[SEQUENCE]), _GONE if gone else _SAYS, row[CONTENT], says))
+        there = {sortable_sequence(row[SEQUENCE]) for row in changes}
+        events += [(taken, _GONE, "", None) for taken in self.snapshots if taken not in there]
+        return sorted(events, key=lambda event: event[:3])
+
+    def _states(self, events: Iterable[Event]) -> list[tuple[Any, State | None]]:
+        """What the key is after each sequence at which something happened."""
+        found: list[tuple[Any, State | None]] = []
+        state: State | None = None
+        for sequence, together in itertools.groupby(events, key=lambda event: event[0]):
+            for *_, says in together:
+                if says is not None and state is not None and self.ignore_null_updates:
+                    before = state
+                    says = {name: before[name] if value is None else value for name, value in says.items()}
+                state = says
+            found.append((sequence, state))
+        return found
+
+    def _intervals(self, states: Iterable[tuple[Any, State | None]], tracked: Sequence[str]) -> Iterator[State]:
+        since, now = None, None
+        for sequence, state in states:
+            goes_on = now is not None and state is not None and all(_is_same_value(now[name], state[name]) for name in tracked)
+            if not goes_on:
+                if now is not None:
+                    yield {**now, START: since, END: sequence}
+                since = sequence
+            now = state
+        if now is not None:
+            yield {**now, START: since, END: None}
+
+
+def _is_same_value(one: Any, other: Any) -> bool:
+    return bool(one == other or (one != one and other != other))  # what is no number is equal to itself in Spark
+
+
+def sortable_sequence(sequence: Any) -> Any:
+    """A sequence as something that Python puts in order: of several columns a tuple."""
+    return tuple(sequence.values()) if isinstance(sequence, Mapping) else sequence

@@ -1,32 +1,39 @@
 """Is every table what a full recompute from bronze gives? Answered by plain batch code, apart from the flows.
 
 With them it shares what is declared (transforms, conditions of expectations), the treatments, the suppression list and the ledger.
+
+Which rows of a table are by earlier code, and so may differ: those of the deliveries, or of the records, of stale intervals.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.assembly.fingerprint import fingerprint
+from pyspark.sql import functions as F
+
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import dates
 from sluice.lake import evaluation, log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.settings import Settings
-from sluice.verification import stale as stale_rows
-from sluice.verification.comparison import Differences, aligned, compare, other_types
-from sluice.verification.recomputation import Recomputation, shared
-from sluice.verification.stale import EVER, Stale
+from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
+from sluice.verification.recomputation import Recomputation, find_shared_inputs
+from sluice.verification.rows import recompute_silver_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 RESTORED = "sluice.restored"
 """The property of a table that was restored: to which version."""
@@ -35,7 +42,7 @@ _FINGERPRINT = "sluice.fingerprint"
 
 
 @dataclass(frozen=True)
-class Finding:
+class VerificationFinding:
     """What was found of a table. equal: None where nothing can be said, or where it is known why it differs; then note says so.
 
     missing, surplus: rows that it lacks, and that it has too many; different: rows that are other than their key's should be.
@@ -55,31 +62,33 @@ class Finding:
     unlike: bool = False
 
     def __str__(self) -> str:
-        counts = str(Differences(self.missing, self.surplus, self.different))
+        counts = str(RowDifferences(self.missing, self.surplus, self.different))
         told = "" if self.equal is None and counts == "equal" else counts
         return "; ".join(part for part in (told, self.note) if part)
 
 
-def verify(
+def verify_tables(
     settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
-) -> list[Finding]:
+) -> list[VerificationFinding]:
     """Compare tables, by default all, each with what a batch over all of bronze gives. Nothing is written.
 
     stale: of a table the intervals whose rows are by earlier code; by default all, where its transform is another than the one that made
     it. Raises UsageError for a name that is no table, or one of bronze.
     """
-    return list(verifying(settings, session, graph, names, stale=stale))
+    return list(verify_tables_lazily(settings, session, graph, names, stale=stale))
 
 
-def verifying(
+def verify_tables_lazily(
     settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
-) -> Generator[Finding, None, None]:
+) -> Generator[VerificationFinding, None, None]:
     """The same, one finding after the other."""
     # A session of its own: how Spark evaluates is chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), "verify")
-    wanted = names_of(graph) if names is None else [known(graph, name) for name in dict.fromkeys(names)]
-    run = _Run(workspace, stale or _by_property(workspace))
-    again = Recomputation(workspace, run.as_stored, shared(workspace, wanted, run.as_stored))
+    wanted = (
+        list_verifiable_tables(graph) if names is None else [check_verifiable_table(graph, name) for name in dict.fromkeys(names)]
+    )
+    run = _VerificationRun(workspace, stale or _find_stale_by_property(workspace))
+    again = Recomputation(workspace, run.as_stored, find_shared_inputs(workspace, wanted, run.as_stored))
     try:
         for name in wanted:
             started = time.monotonic()
@@ -89,12 +98,12 @@ def verifying(
         again.release()
 
 
-def names_of(graph: Graph) -> list[str]:
+def list_verifiable_tables(graph: Graph) -> list[str]:
     """The tables that there is something to say of: all but bronze, inputs before readers."""
     return [declared.name for declared in graph if not isinstance(declared, Source)]
 
 
-class _Run:
+class _VerificationRun:
     """One verification. Which intervals are stale is asked once for each table."""
 
     def __init__(self, workspace: Workspace, stale: Stale) -> None:
@@ -112,18 +121,18 @@ class _Run:
 
     def stale(self, declared: Any) -> list[Interval]:
         """The intervals of a table that earlier code made."""
-        if not isinstance(declared, Table) or not log.exists(self.workspace.path(declared.name)):
+        if not isinstance(declared, Table) or not log.is_delta_table(self.workspace.path(declared.name)):
             return []
         if declared.name not in self._intervals:
             self._intervals[declared.name] = self._stale(declared)
         return self._intervals[declared.name]
 
-    def finding(self, again: Recomputation, name: str) -> Finding:
+    def finding(self, again: Recomputation, name: str) -> VerificationFinding:
         """Compare one table."""
         declared: Any = self.workspace.graph[name]
         path = self.workspace.path(name)
-        state = log.state(path)
-        found = Finding(name, None, rows=state.rows if state else None, version=state.version if state else None)
+        state = log.read_table_state(path)
+        found = VerificationFinding(name, None, rows=state.rows if state else None, version=state.version if state else None)
         if isinstance(declared, Windowed):
             return replace(found, note=f"not verified: a stream{self._late(declared)}")
         self._suit(declared)
@@ -133,29 +142,29 @@ class _Run:
         if expected is None:
             return replace(found, note="its inputs have no row yet")
         notes = again.followed(name)
-        stored = tables.read(self.workspace.session, path).drop(*PROVENANCE) if state else expected.limit(0)
+        stored = tables.read_table(self.workspace.session, path).drop(*PROVENANCE) if state else expected.limit(0)
         if not state:
             notes.append("there is no such table yet")
-        if wrong := other_types(expected.schema, stored.schema):
+        if wrong := find_type_differences(expected.schema, stored.schema):
             note = f"its column '{wrong[0]}' is of another type than its transform gives: make it anew"
             return replace(found, equal=None if self.stale(declared) else False, note=note, unlike=True)
         return self._compared(declared, found, expected, stored, notes)
 
     def _compared(
-        self, declared: Dataset[Any], found: Finding, expected: DataFrame, stored: DataFrame, notes: list[str]
-    ) -> Finding:
-        made = aligned(expected, stored.schema)
-        there = aligned(stored, made.schema)
-        differences = compare(made, there, declared.keys)
+        self, declared: Dataset[Any], found: VerificationFinding, expected: DataFrame, stored: DataFrame, notes: list[str]
+    ) -> VerificationFinding:
+        made = align_columns(expected, stored.schema)
+        there = align_columns(stored, made.schema)
+        differences = count_row_differences(made, there, declared.keys)
         equal: bool | None = not differences
         restored, intervals = self._restored(declared.name), self.stale(declared)
         if restored is not None:
             notes.append(f"restored to version {restored}")
             equal = equal or None
         elif differences and intervals and isinstance(declared, Table):
-            known = stale_rows.keys(self.workspace, declared, intervals)
+            known = find_stale_keys(self.workspace, declared, intervals)
             by = declared.replayed_by
-            differences = compare(made, there, declared.keys, known, by) if known is not None else differences
+            differences = count_row_differences(made, there, declared.keys, known, by) if known is not None else differences
             equal = None if known is None or differences.all_known else False
             others = sum((differences.missing, differences.surplus, differences.different)) - differences.known
             notes.append(
@@ -172,10 +181,10 @@ class _Run:
 
     def _restored(self, name: str) -> str | None:
         path = self.workspace.path(name)
-        return log.properties(path).get(RESTORED) if log.exists(path) else None
+        return log.read_table_properties(path).get(RESTORED) if log.is_delta_table(path) else None
 
     def _late(self, stream: Windowed[Any]) -> str:
-        state = log.state(self.workspace.late(stream.name))
+        state = log.read_table_state(self.workspace.late(stream.name))
         return "" if state is None or state.rows is None else f"; {state.rows:,} rows late"
 
     def _suit(self, declared: Dataset[Any]) -> None:
@@ -183,21 +192,70 @@ class _Run:
         for above in graph:
             if declared.name in graph.below(above.name):
                 read.add(graph.table_of(above.name))
-        evaluation.suit(self.workspace.session, [self.workspace.path(name) for name in read])
+        evaluation.choose_evaluation_settings(self.workspace.session, [self.workspace.path(name) for name in read])
 
 
-def known(graph: Graph, name: str) -> str:
+def check_verifiable_table(graph: Graph, name: str) -> str:
     """The name, of a table that can be verified. Raises UsageError for one of bronze, and with the nearest name where there is none."""
     if isinstance(graph[name], Source):
         raise UsageError(
-            f"'{name}' is bronze, from which the other tables are recomputed. Name one of: {', '.join(names_of(graph))}."
+            f"'{name}' is bronze, from which the other tables are recomputed. Name one of: {', '.join(list_verifiable_tables(graph))}."
         )
     return name
 
 
-def _by_property(workspace: Workspace) -> Stale:
+def _find_stale_by_property(workspace: Workspace) -> Stale:
     def stale(table: Table[Any]) -> list[Interval]:
-        whole = log.properties(workspace.path(table.name)).get(_FINGERPRINT)
-        return [EVER] if whole is not None and whole != fingerprint(table) else []
+        whole = log.read_table_properties(workspace.path(table.name)).get(_FINGERPRINT)
+        return [EVER] if whole is not None and whole != compute_declaration_fingerprint(table) else []
 
     return stale
+
+
+Stale = Callable[[Table[Any]], list[Interval]]
+
+
+"""Of a silver table, the dates whose rows are by earlier code."""
+
+
+EVER = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+
+
+def find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence[Interval]) -> DataFrame | None:
+    """The keys (`replayed_by`) whose rows may differ since earlier code made some of them; None: all."""
+    if EVER in intervals:
+        return None
+    source = workspace.graph.sources[table.reads[0]]
+    of_intervals = (
+        _dated_records_condition(source.dated_by, intervals)
+        if source.dated_by
+        else _dated_deliveries_condition(workspace, source, intervals)
+    )
+    names = [F.col(f"`{name}`") for name in table.replayed_by]
+    origin = tables.read_table(workspace.session, workspace.path(source.name)).where(of_intervals).select(*PROVENANCE)
+    stored = tables.read_table(workspace.session, workspace.path(table.name))
+    by_earlier = stored.join(origin, list(PROVENANCE), "left_semi").select(*names)
+    by_today = recompute_silver_rows(workspace, table, of_intervals)
+    return by_earlier if by_today is None else by_earlier.unionByName(by_today.select(*names))
+
+
+def _dated_records_condition(dated_by: str, intervals: Sequence[Interval]) -> Column:
+    at = F.expr(dated_by).cast("timestamp")
+
+    def within(interval: Interval) -> Column:  # an instant without beginning or end is none that Spark has
+        after = F.lit(True) if interval.start == EVER.start else at >= F.lit(interval.start)
+        return after if interval.end == EVER.end else after & (at < F.lit(interval.end))
+
+    return functools.reduce(lambda a, b: a | b, (within(one) for one in intervals))
+
+
+def _dated_deliveries_condition(workspace: Workspace, source: Source, intervals: Sequence[Interval]) -> Column:
+    """The condition that a record came in a delivery of these dates; also one that counts no more, whose rows may still stand."""
+    numbers = [
+        outcome.delivery
+        for one in workspace.graph.feeding(source.name)
+        for outcome in ledger.read_source_outcomes(workspace.outcomes, one.name)
+        if outcome.modified_at is None
+        or any(dates.find_delivery_date(one, outcome.file, outcome.modified_at) in interval for interval in intervals)
+    ]
+    return F.col("_delivery").isin(sorted(numbers))

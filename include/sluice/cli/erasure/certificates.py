@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows, size
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
 from sluice.cli.repair import own_lease
-from sluice.declare.assembly.loading import load
-from sluice.errors import SluiceError, UsageError, nearest
-from sluice.settings import Settings, known_pipeline, pipeline_names
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 if TYPE_CHECKING:
     from sluice.erasure.proof.certificate import Certificate
@@ -44,27 +44,31 @@ def certificate(
     from sluice.erasure import requests
     from sluice.erasure.proof import certificate as certificates
     from sluice.erasure.proof import checking
-    from sluice.erasure.proof.near_spellings import hint_where_found
+    from sluice.erasure.proof.near_spellings import hint_at_near_spellings
 
     settings = Settings.current()
-    pipeline = _pipeline_of(settings, request)
+    pipeline = _find_request_pipeline(settings, request)
     if new:
-        graph = load(settings, pipeline)
+        graph = load_declaration_graph(settings, pipeline)
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
-        with own_lease.held(settings, pipeline, "certificate", "Ask again when it has ended."):
-            certificates.issue(settings, graph, [requests.one(settings, pipeline, request)])
-    found = checking.latest_verified(settings, pipeline, request)
+        with own_lease.hold_lease_without_spark(settings, pipeline, "certificate", "Ask again when it has ended."):
+            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(settings, pipeline, request)])
+    found = checking.read_verified_certificate(settings, pipeline, request)
     if found is None:
-        state = requests.one(settings, pipeline, request).state
+        state = requests.read_erasure_request(settings, pipeline, request).state
         raise SluiceError(
             f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {pipeline}"
         )
     if as_json:
         print_json({**found.record, "path": str(found.path)})
     else:
-        _show(found)
+        _print_issued_certificate(found)
     if new and found.verdict != certificates.PASS:
-        hint = hint_where_found(settings, load(settings, pipeline), request) if found.verdict == certificates.FAIL else ""
+        hint = (
+            hint_at_near_spellings(settings, load_declaration_graph(settings, pipeline), request)
+            if found.verdict == certificates.FAIL
+            else ""
+        )
         raise SluiceError(f"The new certificate of request {request} says {found.verdict}.{hint}")
 
 
@@ -83,12 +87,18 @@ def verify(
 
     settings = Settings.current()
     public = signatures.read_public_key(public_key) if public_key else None
-    kept = chain.read_head(head) if head else None
+    kept = chain.parse_chain_head(head) if head else None
     rescan = rescan and public is None
-    report = checking.verify(settings, path, None, public, kept)  # what is no certificate is said before anything is loaded
+    report = checking.verify_certificate(
+        settings, path, None, public, kept
+    )  # what is no certificate is said before anything is loaded
     if rescan and checking.is_as_issued(report):
-        report = checking.verify(
-            settings, path, load(settings, known_pipeline(settings, chain.read(path)["pipeline"])), None, kept
+        report = checking.verify_certificate(
+            settings,
+            path,
+            load_declaration_graph(settings, require_known_pipeline(settings, chain.read_certificate_record(path)["pipeline"])),
+            None,
+            kept,
         )
     if as_json:
         print_json(report)
@@ -104,14 +114,14 @@ def verify(
     if not checking.is_as_issued(report) or (rescan and report["verdict"] != report["issued"]):
         raise SluiceError(f"The certificate {path.name} does not hold.")
     if not as_json:
-        _show_head(chain.read(path))
+        _print_chain_head(chain.read_certificate_record(path))
 
 
 def public_key() -> None:
     """Print the public half of certificate.key, as PEM. Whoever has it can check certificates, and can make none."""
     from sluice.erasure.proof import signatures
 
-    print(signatures.public_key_text(Settings.current()), end="")
+    print(signatures.export_public_key(Settings.current()), end="")
 
 
 def scan(
@@ -124,22 +134,24 @@ def scan(
     from sluice.erasure.proof import sought, undeclared
 
     settings = Settings.current()
-    graph = load(settings, known_pipeline(settings, pipeline))
-    known = requests.all_of(settings, pipeline)
-    asked = [requests.one(settings, pipeline, one) for one in request] if request else known
-    there = [one for one in asked if vault.holds(settings, pipeline, one.request)]
+    graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
+    known = requests.list_erasure_requests(settings, pipeline)
+    asked = [requests.read_erasure_request(settings, pipeline, one) for one in request] if request else known
+    there = [one for one in asked if vault.has_vault_entry(settings, pipeline, one.request)]
     if not there:
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
-    result = sought.looked(settings, graph, sought.of(settings, graph, there))
-    others = [f"{one.root}/{_shown(result, one.root, one.path)}" for one in undeclared.found(settings, graph)]
+    result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
+    others = [
+        f"{one.root}/{_printable_path(result, one.root, one.path)}" for one in undeclared.find_undeclared_paths(settings, graph)
+    ]
     if as_json:
-        print_json(_as_json(result, len(there), others))
+        print_json(_scan_as_json(result, len(there), others))
     else:
-        _show_scan(result, len(there), others)
+        _print_scan(result, len(there), others)
 
 
-def _show(found: Certificate) -> None:
-    record, printed = found.record, console()
+def _print_issued_certificate(found: Certificate) -> None:
+    record, printed = found.record, escaping_console()
     printed.print(f"Certificate {found.path.stem}: {found.verdict}")
     rows = [
         {"": "logical: no query returns the person", "verdict": found.logical},
@@ -148,51 +160,53 @@ def _show(found: Certificate) -> None:
     ]
     print_rows(rows, ("", "verdict"))
     printed.print(
-        f"\n{record['files']} files, {size(record['bytes'])}, {sum(record['needles'].values())} needles; issued {record['issued_at']}"
+        f"\n{record['files']} files, {format_size(record['bytes'])}, {sum(record['needles'].values())} needles; issued {record['issued_at']}"
     )
     for one in record["exceptions"]:
         printed.print(f"Not covered: {one['what']}" + (f", until {one['until']}" if one["until"] else ""))
     printed.print(f"{found.path}\n{found.path.with_suffix('.html')}")
-    _show_head(record)
+    _print_chain_head(record)
 
 
-def _show_head(record: dict[str, Any]) -> None:
+def _print_chain_head(record: dict[str, Any]) -> None:
     """To be kept where nobody who may write into the lake gets at it."""
     from sluice.erasure.proof import chain
 
-    console().print(f"Head of the chain, to be kept elsewhere: {chain.head_text(record)}", soft_wrap=True, highlight=False)
+    escaping_console().print(
+        f"Head of the chain, to be kept elsewhere: {chain.format_chain_head(record)}", soft_wrap=True, highlight=False
+    )
 
 
-def _rows(result: ScanResult) -> list[dict[str, Any]]:
+def _count_hits_by_place(result: ScanResult) -> list[dict[str, Any]]:
     """Hits by place."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
     for hit in result.of_person():
-        counted[hit.root, _shown(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
+        counted[hit.root, _printable_path(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
     return [
         dict(zip(("root", "file", "decoder", "column", "times"), (*key, times), strict=True))
         for key, times in sorted(counted.items())
     ]
 
 
-def _unread(result: ScanResult) -> list[dict[str, Any]]:
+def _list_unread_files(result: ScanResult) -> list[dict[str, Any]]:
     """What no decoder opens."""
     return [
-        {"root": one.root, "file": _shown(result, one.root, one.path), "reason": one.reason}
+        {"root": one.root, "file": _printable_path(result, one.root, one.path), "reason": one.reason}
         for one in sorted(result.unread, key=lambda one: (one.root, one.reason))
     ]
 
 
-def _shown(result: ScanResult, root: str, path: str) -> str:
+def _printable_path(result: ScanResult, root: str, path: str) -> str:
     """A path, to be printed. A name that is itself a hit is not."""
     named = (hit.path for hit in result.hits if hit.decoder == "names" and hit.root == root)
     return "(its name is a hit)" if any(path == one or path.startswith(f"{one}/") for one in named) else path
 
 
-def _as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str, Any]:
+def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str, Any]:
     return {
         "requests": people,
-        "found": _rows(result),
-        "unread": _unread(result),
+        "found": _count_hits_by_place(result),
+        "unread": _list_unread_files(result),
         "undeclared": undeclared,
         "files": result.files,
         "bytes": result.bytes,
@@ -200,24 +214,30 @@ def _as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str
     }
 
 
-def _show_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
-    printed, rows = console(), _rows(result)
-    printed.print(f"{result.files} files, {size(result.bytes)}, in {result.seconds:.1f} s, for the people of {people} requests.")
+def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
+    printed, rows = escaping_console(), _count_hits_by_place(result)
+    printed.print(
+        f"{result.files} files, {format_size(result.bytes)}, in {result.seconds:.1f} s, for the people of {people} requests."
+    )
     if rows:
         print_rows(rows, ("root", "file", "decoder", "column", "times"), "Found")
     else:
         printed.print("Nothing of them was found.")
     if result.unread:
-        print_rows(_unread(result), ("root", "file", "reason"), "No decoder opens")
+        print_rows(_list_unread_files(result), ("root", "file", "reason"), "No decoder opens")
     if undeclared:
         print_rows([{"file or folder": one} for one in undeclared], ("file or folder",), "Nobody has declared")
 
 
-def _pipeline_of(settings: Settings, request: str) -> str:
+def _find_request_pipeline(settings: Settings, request: str) -> str:
     """The pipeline that a request is of. Raises UsageError with the nearest id."""
     from sluice.erasure import requests
 
-    by_id = {one.request: pipeline for pipeline in pipeline_names(settings) for one in requests.all_of(settings, pipeline)}
+    by_id = {
+        one.request: pipeline
+        for pipeline in list_pipeline_names(settings)
+        for one in requests.list_erasure_requests(settings, pipeline)
+    }
     if request not in by_id:
-        raise UsageError(f"There is no erasure request '{request}'.{nearest(request, by_id)}")
+        raise UsageError(f"There is no erasure request '{request}'.{nearest_name_hint(request, by_id)}")
     return by_id[request]

@@ -1,4 +1,7 @@
-"""`sluice demo-erasure`: one member of a made-up gym is erased within minutes, and what proves it. In a lake of its own, without Airflow."""
+"""`sluice demo-erasure`: one member of a made-up gym is erased within minutes, and what proves it. In a lake of its own, without Airflow.
+
+What the demonstration of an erasure prints: rows before and after, what each step did, and what the scan found.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,25 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from sluice.cli.erasure.demo_report import look, print_certificate, print_looked, print_steps, print_tables
+from sluice.cli.printing import format_size, print_rows
 from sluice.declare.assembly import loading
+from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
 from sluice.runs import due, job, ledger
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
+
+if TYPE_CHECKING:
+    from sluice.erasure.scan import Hit
+
 
 RETAIN = "1 minute"
 """What stands in for the 7 days of production."""
@@ -32,47 +40,47 @@ _CODE = ("include", "spark_jobs", "environments")
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 
-def demo(told: Settings, console: Console, name: str = "gym", days: int = 2, scale: float = 0.15) -> None:
+def demonstrate_erasure(told: Settings, console: Console, name: str = "gym", days: int = 2, scale: float = 0.15) -> None:
     """Land, run, ask, erase, wait, prove. Raises SluiceError where that does not end in a certificate that says PASS.
 
     The folder .sluice/demo-erasure is emptied first, and left to be looked at.
     """
-    known_pipeline(told, name)
-    settings = _settings(told)
-    with _apart(settings.root / "spark.log"):
-        _demo(settings, console, name, days, scale)
+    require_known_pipeline(told, name)
+    settings = _make_demo_checkout(told)
+    with _redirect_jvm_output(settings.root / "spark.log"):
+        _run_demonstration(settings, console, name, days, scale)
 
 
-def _demo(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
+def _run_demonstration(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
     console.print(f"A gym of made-up members, in {settings.root}. On two cores this takes some minutes.", soft_wrap=True)
     console.print(
         f"Removed files are kept for {RETAIN} here; in production that is `retain` in pipeline.py, 7 days unless said otherwise."
     )
     _land_and_run(settings, console, name, days, scale)
-    member = _a_member(settings, name)
-    tables = rows_of(settings, name, member)
-    _say(console, "The request")
-    request = _ask(settings, console, name, member)
-    graph = loading.load(settings, name)
-    looked = [look(settings, graph, request, "before the erasure, by the number alone")]
-    _say(console, "The rows leave every table, view, quarantine, file and state")
+    member = _choose_member(settings, name)
+    tables = count_member_rows(settings, name, member)
+    _print_title(console, "The request")
+    request = _request_erasure(settings, console, name, member)
+    graph = loading.load_declaration_graph(settings, name)
+    looked = [scan_for_request(settings, graph, request, "before the erasure, by the number alone")]
+    _print_title(console, "The rows leave every table, view, quarantine, file and state")
     console.print(f"$ sluice erase run {name}")
-    first = _erase(settings, console, name, request)
-    print_steps(settings, name, request)
-    print_tables(tables, rows_of(settings, name, member))
-    looked.append(look(settings, graph, request, "logically erased, by all identifiers"))
-    print_looked(looked)
-    _wait(console, first)
-    _say(console, "The bytes go, and a scan of every byte says whether they did")
+    first = _run_erasure(settings, console, name, request)
+    print_erasure_steps(settings, name, request)
+    print_member_rows(tables, count_member_rows(settings, name, member))
+    looked.append(scan_for_request(settings, graph, request, "logically erased, by all identifiers"))
+    print_scan_summaries(looked)
+    _wait_for_retention(console, first)
+    _print_title(console, "The bytes go, and a scan of every byte says whether they did")
     console.print(f"$ sluice erase run {name}")
-    _erase(settings, console, name, request)
-    looked.append(look(settings, graph, request, "physically erased"))
-    print_looked(looked)
-    _conclude(settings, console, name, request)
+    _run_erasure(settings, console, name, request)
+    looked.append(scan_for_request(settings, graph, request, "physically erased"))
+    print_scan_summaries(looked)
+    _print_final_certificate(settings, console, name, request)
 
 
 @contextmanager
-def _apart(log: Path) -> Iterator[None]:
+def _redirect_jvm_output(log: Path) -> Iterator[None]:
     """Let what the JVM prints, a line for each VACUUM, go into a file: it inherits the descriptors, and not Python's streams."""
     streams, descriptors = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
     with log.open("ab") as file, os.fdopen(os.dup(1), "w", buffering=1) as shown:
@@ -88,7 +96,7 @@ def _apart(log: Path) -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _settings(told: Settings) -> Settings:
+def _make_demo_checkout(told: Settings) -> Settings:
     """Those of a checkout of its own, made of links, so that what other runs left on this machine is not searched for its member."""
     folder = told.state / "demo-erasure"
     shutil.rmtree(folder, ignore_errors=True)
@@ -103,57 +111,57 @@ def _settings(told: Settings) -> Settings:
 
 def _land_and_run(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
     """Two runs, so that tables have histories; between them files are merged, so that there are removed ones."""
-    pipeline = loading.pipeline(settings, name)
-    maker, layers = loading.maker(pipeline), list(pipeline.layer_names)
+    pipeline = loading.load_pipeline_declaration(settings, name)
+    maker, layers = loading.load_delivery_maker(pipeline), list(pipeline.layer_names)
     for title, wanted, stages in (("First days", days, [*layers, "optimize"]), ("One more day", 1, layers)):
-        _say(console, title)
+        _print_title(console, title)
         landed = maker.land(settings.landing / name, settings.truth / name, days=wanted, scale=scale)
         console.print(f"Landed {landed.files:,} files, up to {landed.until}.")
         for stage in stages:
-            _perform(settings, console, name, stage)
+            _run_demo_stage(settings, console, name, stage)
 
 
-def _perform(settings: Settings, console: Console, name: str, stage: str) -> None:
+def _run_demo_stage(settings: Settings, console: Console, name: str, stage: str) -> None:
     started = time.monotonic()
-    report = job.perform(settings, job.Request(name, stage))
+    report = job.run_recorded_stage(settings, job.JobRequest(name, stage))
     moved = sum(flow["rows_out"] or 0 for flow in report["flows"])
     console.print(f"  {stage:<20} {moved:>7,} rows {time.monotonic() - started:>6.0f} s")
 
 
-def _a_member(settings: Settings, name: str) -> str:
+def _choose_member(settings: Settings, name: str) -> str:
     """Who is known by most: of those that the tables of workouts know, the one with most of them."""
-    known = ledger.rows(settings, name, "completed_workouts")
+    known = ledger.read_table_rows(settings, name, "completed_workouts")
     counts: dict[str, int] = {}
     for row in known:
         counts[str(row[KIND])] = counts.get(str(row[KIND]), 0) + 1
-    owners = {str(row[KIND]) for row in ledger.rows(settings, name, "memberships")}
+    owners = {str(row[KIND]) for row in ledger.read_table_rows(settings, name, "memberships")}
     able = [member for member in counts if member in owners]
     if not able:
         raise SluiceError("The made-up gym has no member with a device and a workout in so few days.")
     return max(able, key=lambda member: (counts[member], member))
 
 
-def rows_of(settings: Settings, name: str, member: str) -> dict[str, int]:
+def count_member_rows(settings: Settings, name: str, member: str) -> dict[str, int]:
     """How many rows each table has of a member, by the member's number and devices. What a query would return."""
-    devices = {str(row["device_id"]) for row in ledger.rows(settings, name, "memberships") if str(row[KIND]) == member}
+    devices = {str(row["device_id"]) for row in ledger.read_table_rows(settings, name, "memberships") if str(row[KIND]) == member}
     wanted = {KIND: {member}, "device_id": devices}
     found = {}
-    for entry in ledger.tables(settings, name):
+    for entry in ledger.list_pipeline_tables(settings, name):
         if entry["layer"] == "quarantine":
             continue
-        rows = ledger.rows(settings, name, entry["table"])
+        rows = ledger.read_table_rows(settings, name, entry["table"])
         found[entry["table"]] = sum(any(str(row.get(column)) in values for column, values in wanted.items()) for row in rows)
     return found
 
 
-def _ask(settings: Settings, console: Console, name: str, member: str) -> str:
+def _request_erasure(settings: Settings, console: Console, name: str, member: str) -> str:
     """As anybody would: the identifier by standard input, and by nothing else."""
     words = ["erase", "request", name, "--identifier", KIND]
     console.print(f"$ sluice {' '.join(words)} < identifiers.txt")
     done = subprocess.run(
         [sys.executable, "-m", "sluice.cli", *words],
         input=f"{member}\n",
-        env=_environment(settings),
+        env=_demo_environment(settings),
         capture_output=True,
         text=True,
         check=False,
@@ -161,25 +169,25 @@ def _ask(settings: Settings, console: Console, name: str, member: str) -> str:
     if done.returncode:
         raise SluiceError(f"The request was refused: {done.stderr.strip()}")
     console.print(done.stdout.rstrip(), highlight=False)
-    return due.of(settings, name)[-1].request
+    return due.read_request_standings(settings, name)[-1].request
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _demo_environment(settings: Settings) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "SLUICE_SECRETS_GIVEN"}
     return {**inherited, **settings.spark_environment()}
 
 
-def _erase(settings: Settings, console: Console, name: str, request: str) -> Mapping[str, Any]:
+def _run_erasure(settings: Settings, console: Console, name: str, request: str) -> Mapping[str, Any]:
     from sluice.runs import erasing, summary
 
     started = time.monotonic()
-    report = erasing.perform(settings, job.Request(name, erasing.STAGE), [request])
+    report = erasing.run_erase_stage(settings, job.JobRequest(name, erasing.STAGE), [request])
     for row in report["requests"]:
-        console.print(f"{summary.of_request(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
+        console.print(f"{summary.describe_request_standing(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
     return report
 
 
-def _wait(console: Console, report: Mapping[str, Any]) -> None:
+def _wait_for_retention(console: Console, report: Mapping[str, Any]) -> None:
     """Until the bytes may go."""
     until = max(datetime.fromisoformat(row["physical_due_at"]) for row in report["requests"])
     seconds = (until - datetime.now(UTC)).total_seconds() + 1
@@ -188,19 +196,114 @@ def _wait(console: Console, report: Mapping[str, Any]) -> None:
         time.sleep(seconds)
 
 
-def _conclude(settings: Settings, console: Console, name: str, request: str) -> None:
+def _print_final_certificate(settings: Settings, console: Console, name: str, request: str) -> None:
     from sluice.erasure.proof import checking
 
-    latest = checking.latest_verified(settings, name, request)
+    latest = checking.read_verified_certificate(settings, name, request)
     if latest is None:
         raise SluiceError("No certificate was issued. What was done: sluice erase status")
     page = Path(latest.path).with_suffix(".html")
-    print_certificate(console, latest.record)
+    print_certificate_summary(console, latest.record)
     console.print(f"\nCertificate   {latest.path}", highlight=False, soft_wrap=True)
     console.print(f"To be read    {page}", highlight=False, soft_wrap=True)
     if latest.verdict != "PASS":
         raise SluiceError(f"The certificate says {latest.verdict}.")
 
 
-def _say(console: Console, title: str) -> None:
+def _print_title(console: Console, title: str) -> None:
     console.print(f"\n{title}", style="bold")
+
+
+def print_member_rows(before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """What a query returns of the person."""
+    rows = [{"table": name, "before": count, "after": after.get(name, 0)} for name, count in before.items() if count]
+    print_rows(rows, ("table", "before", "after"), "Rows of the member, as a query sees them")
+
+
+def print_erasure_steps(settings: Settings, name: str, request: str) -> None:
+    """What the erasure ledger says of a request, a line a step."""
+    from sluice.erasure import ledger
+
+    steps: dict[str, dict[str, Any]] = {}
+    for done in ledger.read_erasure_ledger(settings, name):
+        if done.request == request:
+            step = steps.setdefault(done.step, {"step": done.step, "places": 0, "rows": 0, "files": 0})
+            step["places"] += 1
+            step["rows"] += done.rows or 0
+            step["files"] += done.files or 0
+    print_rows(list(steps.values()), ("step", "places", "rows", "files"), "What was done, by the erasure ledger")
+
+
+@dataclass(frozen=True)
+class ScanSummary:
+    """What one scan found: hits of the person and of the canary, in how many files, and how much was read."""
+
+    when: str
+    person: int
+    person_files: int
+    canary: int
+    canary_files: int
+    files: int
+    bytes: int
+    seconds: float
+
+
+def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) -> ScanSummary:
+    """Scan every byte below the pipeline's roots for a request's person, as the certificate's scan does."""
+    from sluice.erasure import requests
+    from sluice.erasure.proof import sought
+
+    asked = requests.read_erasure_request(settings, graph.pipeline.name, request)
+    found = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, [asked]))
+    person, control = _count_hits(found.of_person()), _count_hits(found.of_control())
+    return ScanSummary(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))
+
+
+def _count_hits(hits: Sequence[Hit]) -> tuple[int, int]:
+    """How many, and in how many files."""
+    return sum(hit.times for hit in hits), len({(hit.root, hit.path) for hit in hits})
+
+
+def print_scan_summaries(looked: Sequence[ScanSummary]) -> None:
+    """What the scans found, a line each. The canary is planted by the erasure itself, so a scan before it has none to find."""
+    rows = [
+        {
+            "every byte, scanned": one.when,
+            "hits of the member": one.person,
+            "in files": one.person_files,
+            "hits of the canary": one.canary,
+            "in its files": one.canary_files,
+            "files": one.files,
+            "size": format_size(one.bytes),
+            "s": one.seconds,
+        }
+        for one in looked
+    ]
+    print_rows(rows, tuple(rows[0]), "What the scans found")
+
+
+def print_certificate_summary(console: Console, record: Mapping[str, Any]) -> None:
+    """What a certificate says, in short."""
+    before, now = record["control"]["before"] or {}, record["control"]["now"]
+    stores = [
+        {"kind of store": name, "planted, found": count, "found now of another": now.get(name)} for name, count in before.items()
+    ]
+    print_rows(
+        stores,
+        ("kind of store", "planted, found", "found now of another"),
+        "The control: a made-up person in every kind of store",
+    )
+    console.print(f"After the erasure it was found {record['control']['after']} times.")
+    console.print("\nThe certificate", style="bold")
+    rows = {
+        "verdict": record["verdict"],
+        "no query returns the person": record["stamps"]["logical"]["verdict"],
+        "no byte holds the person": record["stamps"]["physical"]["verdict"],
+        "the control": f"{record['control']['verdict']}, {record['control']['why']}",
+        "forms looked for": sum(record["needles"].values()),
+        "read": f"{record['files']:,} files, {format_size(record['bytes'])}, by {len(record['decoders'])} decoders",
+        "not decoded": len(record["stamps"]["physical"]["unread"]),
+        "exceptions": len(record["exceptions"]),
+    }
+    for name, value in rows.items():
+        console.print(f"  {name:<30} {value}", highlight=False)

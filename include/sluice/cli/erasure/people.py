@@ -1,4 +1,7 @@
-"""`sluice erase`: requests, and what became of them. Identifiers come by a file or standard input, not as arguments; none is printed."""
+"""`sluice erase`: requests, and what became of them. Identifiers come by a file or standard input, not as arguments; none is printed.
+
+`sluice erase run` and `approve`: what is due of a pipeline's requests, without Airflow. Ids of requests only.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.places import chosen
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
+from sluice.cli.places import select_pipelines
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.repair import own_lease
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
     from sluice.erasure.requests import ErasureRequest
@@ -48,13 +51,15 @@ def request(
     if (pipeline is None) == (of is None):
         raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
     settings = Settings.current()
-    graph = load(settings, pipeline or of or "")
-    text = _from_file(subject_file, "--subject-file") if subject_file else _from_input()
-    made = receiving.receive(settings, graph, subject_files.of_text(graph, text, identifier), said="asked by command")
+    graph = load_declaration_graph(settings, pipeline or of or "")
+    text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
+    made = receiving.receive_erasure_request(
+        settings, graph, subject_files.parse_identifier_text(graph, text, identifier), said="asked by command"
+    )
     if as_json:
         print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
         return
-    printed, name = console(), graph.pipeline.name
+    printed, name = escaping_console(), graph.pipeline.name
     printed.print(
         f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}. Due on {made.due_at[:10]}."
     )
@@ -75,20 +80,23 @@ def import_requests(
     from sluice.erasure.subjects import subject_files
 
     settings = Settings.current()
-    graph = load(settings, pipeline)
-    good, bad = subject_files.of_csv(graph, _from_file(file, "The file"))
-    made = [receiving.receive(settings, graph, one.identifiers, received_at=one.received_at, said="imported") for one in good]
+    graph = load_declaration_graph(settings, pipeline)
+    good, bad = subject_files.parse_identifier_csv(graph, _read_identifier_file(file, "The file"))
+    made = [
+        receiving.receive_erasure_request(settings, graph, one.identifiers, received_at=one.received_at, said="imported")
+        for one in good
+    ]
     if as_json:
         aside = [{"line": one.line, "why": one.why} for one in bad]
         print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})
     else:
         for asked, one in zip(good, made, strict=True):
-            console().print(
+            escaping_console().print(
                 f"Line {asked.line}: request {one.request}, identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}."
             )
-        console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
+        escaping_console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
         for wrong in bad:
-            console().print(f"Line {wrong.line}: {wrong.why}.")
+            escaping_console().print(f"Line {wrong.line}: {wrong.why}.")
     if bad:
         raise typer.Exit(1)
 
@@ -97,7 +105,7 @@ def import_requests(
 def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's requests, oldest first."""
     settings = Settings.current()
-    rows = [_row(found) for found in _requests(settings, known_pipeline(settings, pipeline))]
+    rows = [_request_as_row(found) for found in _read_requests(settings, require_known_pipeline(settings, pipeline))]
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
         return
@@ -108,7 +116,7 @@ def _print_requests(pipeline: str, rows: list[dict[str, Any]]) -> None:
     if rows:
         print_rows(rows, ("request", "identifier", "identifiers", "state", "received_at", "due_at", "done_at", "physical_due_at"))
     else:
-        console().print(f"Nobody has asked to be erased from '{pipeline}'.")
+        escaping_console().print(f"Nobody has asked to be erased from '{pipeline}'.")
 
 
 @erase.command("status")
@@ -121,14 +129,14 @@ def status_of_requests(
 ) -> None:
     """Say how many requests wait, are done, failed or overdue, per pipeline or of one; or what happened to one request."""
     settings = Settings.current()
-    pipelines = chosen(settings, None)
+    pipelines = select_pipelines(settings, None)
     if which in pipelines:
-        _print_pipeline(settings, str(which), as_json)
+        _print_pipeline_requests(settings, str(which), as_json)
         return
     if which:
-        _print_request(*_one(settings, which, pipelines, "pipeline, and no erasure request,"), as_json)
+        _print_request(*_find_request(settings, which, pipelines, "pipeline, and no erasure request,"), as_json)
         return
-    rows = [{"pipeline": pipeline, **_counts(_requests(settings, pipeline))} for pipeline in pipelines]
+    rows = [{"pipeline": pipeline, **_count_requests_by_state(_read_requests(settings, pipeline))} for pipeline in pipelines]
     if as_json:
         print_json({"pipelines": rows})
     else:
@@ -144,12 +152,12 @@ def lift(
     from sluice.erasure import lifting
 
     settings = Settings.current()
-    pipeline, _ = _one(settings, request)
-    lifted = lifting.lift(settings, pipeline, request)
+    pipeline, _ = _find_request(settings, request)
+    lifted = lifting.lift_suppression(settings, pipeline, request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
     else:
-        console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
+        escaping_console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
 
 
 @erase.command()
@@ -161,40 +169,44 @@ def withdraw(
     from sluice.erasure import withdrawal
 
     settings = Settings.current()
-    pipeline, _ = _one(settings, request)
+    pipeline, _ = _find_request(settings, request)
     # A propagation that begins meanwhile would have it in hand.
-    with own_lease.held(settings, pipeline, "withdrawal", "Try again when it has ended."):
-        found = withdrawal.withdraw(settings, pipeline, request)
+    with own_lease.hold_lease_without_spark(settings, pipeline, "withdrawal", "Try again when it has ended."):
+        found = withdrawal.withdraw_erasure_request(settings, pipeline, request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
     else:
-        console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
+        escaping_console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
 
 
-def waiting(settings: Settings, pipeline: str) -> int:
+def count_waiting_requests(settings: Settings, pipeline: str) -> int:
     """How many requests are not carried out yet."""
-    return int(_counts(_requests(settings, pipeline))["waiting"])
+    return int(_count_requests_by_state(_read_requests(settings, pipeline))["waiting"])
 
 
-def _requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+def _read_requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
     from sluice.erasure import requests
 
-    return requests.all_of(settings, pipeline)
+    return requests.list_erasure_requests(settings, pipeline)
 
 
-def _one(
+def _find_request(
     settings: Settings, request: str, others: Sequence[str] = (), called: str = "erasure request"
 ) -> tuple[str, ErasureRequest]:
     """Whose pipeline's request has that id. Raises UsageError with the nearest id. others: names that may have been meant as well."""
-    from sluice.errors import nearest
+    from sluice.errors import nearest_name_hint
 
-    every = {one.request: (pipeline, one) for pipeline in chosen(settings, None) for one in _requests(settings, pipeline)}
+    every = {
+        one.request: (pipeline, one)
+        for pipeline in select_pipelines(settings, None)
+        for one in _read_requests(settings, pipeline)
+    }
     if request not in every:
-        raise UsageError(f"There is no {called} '{request}'.{nearest(request, [*every, *others])}")
+        raise UsageError(f"There is no {called} '{request}'.{nearest_name_hint(request, [*every, *others])}")
     return every[request]
 
 
-def _row(found: ErasureRequest) -> dict[str, Any]:
+def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
     from sluice.erasure import requests
 
     return {
@@ -211,7 +223,7 @@ def _row(found: ErasureRequest) -> dict[str, Any]:
     }
 
 
-def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
+def _count_requests_by_state(found: list[ErasureRequest]) -> dict[str, Any]:
     from sluice.erasure import requests
 
     standing = [one for one in found if one.withdrawn_at is None]
@@ -228,9 +240,9 @@ def _counts(found: list[ErasureRequest]) -> dict[str, Any]:
     }
 
 
-def _print_pipeline(settings: Settings, pipeline: str, as_json: bool) -> None:
-    found = _requests(settings, pipeline)
-    standing, rows = {"pipeline": pipeline, **_counts(found)}, [_row(one) for one in found]
+def _print_pipeline_requests(settings: Settings, pipeline: str, as_json: bool) -> None:
+    found = _read_requests(settings, pipeline)
+    standing, rows = {"pipeline": pipeline, **_count_requests_by_state(found)}, [_request_as_row(one) for one in found]
     if as_json:
         print_json({"pipelines": [standing], "requests": rows})
         return
@@ -243,18 +255,20 @@ def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
     if as_json:
         print_json({
             "pipeline": pipeline,
-            **_row(found),
+            **_request_as_row(found),
             "subjects": Counter(one.domain for one in found.subjects),
             "history": history,
         })
         return
-    console().print(f"Request {found.request} of '{pipeline}': {_row(found)['state']}. Due on {found.due_at[:10]}.")
+    escaping_console().print(
+        f"Request {found.request} of '{pipeline}': {_request_as_row(found)['state']}. Due on {found.due_at[:10]}."
+    )
     if found.physical_due_at:
-        console().print(f"The bytes go from {found.physical_due_at[:16]} UTC on.")
+        escaping_console().print(f"The bytes go from {found.physical_due_at[:16]} UTC on.")
     print_rows(history, ("at", "state", "note"))
 
 
-def _from_file(path: Path, called: str) -> str:
+def _read_identifier_file(path: Path, called: str) -> str:
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -262,7 +276,47 @@ def _from_file(path: Path, called: str) -> str:
         raise UsageError(f"{called} {path}: {why}.") from None
 
 
-def _from_input() -> str:
+def _read_identifiers_from_stdin() -> str:
     if sys.stdin.isatty():
         print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
     return sys.stdin.read()
+
+
+_REQUEST = "A request's id; may be given again. Otherwise all that is due."
+
+
+def run(
+    pipeline: PipelineName,
+    request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
+    settings = Settings.current()
+    require_known_pipeline(settings, pipeline)
+    # Spark's modules only now: a wrong name is answered at once.
+    from sluice.runs import erasing, job, summary
+
+    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, erasing.STAGE, wait=wait), request or ())
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.format_run_summary(report))
+
+
+def approve(
+    pipeline: PipelineName,
+    request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
+) -> None:
+    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL=yes asks for that. On Airflow 3 its form does so, too."""
+    settings = Settings.current()
+    require_known_pipeline(settings, pipeline)
+    from sluice.runs import erasing
+
+    withdrawn = erasing.approve_requests(settings, pipeline, request)
+    for one in withdrawn:
+        escaping_console().print(
+            f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False
+        )
+    if approved := [one for one in request if one not in withdrawn]:
+        escaping_console().print(f"Approved: {', '.join(approved)}. Next: sluice erase run {pipeline}", highlight=False)

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import replacing, table
-from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json, print_rows, second
-from sluice.errors import UsageError, nearest
+from sluice.cli.places import find_replacing_sources, resolve_table_name
+from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake import log
-from sluice.lake.origins import Origin, origins
+from sluice.lake.origins import DeliveryOrigin, find_version_origins
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
-from sluice.settings import Settings, known_pipeline, pipeline_names
+from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 _STATES = (
     "waiting",
@@ -43,9 +43,12 @@ def history(
     """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
     settings = Settings.current()
     rows = []
-    for pipeline, shown, path in _paths(settings, name):
-        found = origins(path, partial(_input_path, settings, pipeline))
-        rows += [_commit(shown, commit, found.get(commit["version"], Origin())) for commit in log.commits(path, limit)]
+    for pipeline, shown, path in _find_history_tables(settings, name):
+        found = find_version_origins(path, partial(_find_input_path, settings, pipeline))
+        rows += [
+            _commit_as_row(shown, commit, found.get(commit["version"], DeliveryOrigin()))
+            for commit in log.read_commit_history(path, limit)
+        ]
     rows = sorted(rows, key=lambda row: str(row["at"]), reverse=True)[:limit]
     if as_json:
         print_json({"table": name, "versions": rows})
@@ -54,7 +57,7 @@ def history(
         columns = ("version", "at", "operation", "rows_in", "rows_out", "run", "mode", "flow", "inputs", "deliveries")
         print_rows(rows, (*several, *columns))
     else:
-        console().print(f"Nothing here yet in {settings.lake} of '{name}'.", soft_wrap=True)
+        escaping_console().print(f"Nothing here yet in {settings.lake} of '{name}'.", soft_wrap=True)
 
 
 def ledger(
@@ -66,13 +69,13 @@ def ledger(
 ) -> None:
     """List deliveries, newest first. Which file came when, and what became of it."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
+    require_known_pipeline(settings, pipeline)
     if state is not None and state not in _STATES:
-        raise UsageError(f"There is no state '{state}'.{nearest(state, _STATES)}")
-    found = ledgers.deliveries(settings, pipeline, replacing=replacing(settings, pipeline))
+        raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, _STATES)}")
+    found = ledgers.read_delivery_ledger(settings, pipeline, replacing=find_replacing_sources(settings, pipeline))
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:
-        raise UsageError(f"No delivery is of a source '{source}'.{nearest(source, sources)}")
+        raise UsageError(f"No delivery is of a source '{source}'.{nearest_name_hint(source, sources)}")
     rows = [row for row in reversed(found) if source in (None, row["source"]) and state in (None, row["state"])]
     columns = (
         "delivery",
@@ -95,7 +98,7 @@ def ledger(
     )
     if not as_json:  # by name; `sluice status` says what keeps them
         rows = [{**row, "held_back": list(row["held_back"] or ()) or None} for row in rows]
-    _print_last(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
+    _print_newest_rows(rows, columns, limit, as_json, f"No delivery of '{pipeline}' is in the ledger.", "deliveries")
 
 
 def runs(
@@ -106,26 +109,26 @@ def runs(
 ) -> None:
     """List what each run did, newest first. Tables of a stage that had nothing new share a row; --json has them all."""
     settings = Settings.current()
-    rows = ledgers.runs(settings, known_pipeline(settings, pipeline))[::-1]
+    rows = ledgers.read_run_ledger(settings, require_known_pipeline(settings, pipeline))[::-1]
     if rules:
         of_rules = ("started_at", "run", "flow", "state", "rule", "rows", "null", "met", "text", "rules_version")
         none = f"No expectation of '{pipeline}' has found anything yet."
-        _print_last([rule for row in rows for rule in _rules(row)], of_rules, limit, as_json, none, "rules")
+        _print_newest_rows([rule for row in rows for rule in _rules_as_rows(row)], of_rules, limit, as_json, none, "rules")
         return
     columns = ("started_at", "run", "stage", "mode", "flow", "state", "deliveries", "rows_in", "rows_out", "quarantined")
-    shown = rows if as_json else _idle_together(rows)
-    _print_last(shown, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
+    shown = rows if as_json else _group_idle_tables(rows)
+    _print_newest_rows(shown, (*columns, "seconds", "note"), limit, as_json, f"'{pipeline}' has not been run yet.", "runs")
 
 
-def _idle_together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _group_idle_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows, with those of a run's stage that had nothing new in the place of the first of them: else they would hide all others."""
     idle: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        if _was_idle(row):
+        if _is_idle_run(row):
             idle.setdefault((row["run"], row["stage"]), []).append(row["flow"])
     found = []
     for row in rows:
-        flows = idle.pop((row["run"], row["stage"]), []) if _was_idle(row) else [row["flow"]]
+        flows = idle.pop((row["run"], row["stage"]), []) if _is_idle_run(row) else [row["flow"]]
         if len(flows) == 1:
             found.append(row)
         elif flows:
@@ -134,12 +137,12 @@ def _idle_together(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _was_idle(row: dict[str, Any]) -> bool:
+def _is_idle_run(row: dict[str, Any]) -> bool:
     counts = ("deliveries", "rows_in", "rows_out", "quarantined")
     return row["state"] == "done" and row["note"] == NOTHING_NEW and not any(row[name] for name in counts)
 
 
-def _rules(run: dict[str, Any]) -> list[dict[str, Any]]:
+def _rules_as_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
     """What the rules of a table found in a run, a row each; of those on single rows the ones that some row did not meet."""
     common = {name: run[name] for name in ("started_at", "run", "flow", "state")}
     of_rows = [
@@ -153,34 +156,38 @@ def _rules(run: dict[str, Any]) -> list[dict[str, Any]]:
     return of_rows + of_table
 
 
-def _print_last(rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int, as_json: bool, none: str, what: str) -> None:
-    shown = [{name: second(value) if name.endswith("_at") else value for name, value in row.items()} for row in rows[:limit]]
+def _print_newest_rows(
+    rows: list[dict[str, Any]], columns: tuple[str, ...], limit: int, as_json: bool, none: str, what: str
+) -> None:
+    shown = [
+        {name: format_instant(value) if name.endswith("_at") else value for name, value in row.items()} for row in rows[:limit]
+    ]
     if as_json:
         print_json({what: shown, "total": len(rows)})
         return
     if not rows:
-        console().print(none)
+        escaping_console().print(none)
         return
     print_rows(shown, columns)
     if len(rows) > limit:
-        console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
+        escaping_console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
 
 
-def _paths(settings: Settings, name: str) -> list[tuple[str, str, str]]:
+def _find_history_tables(settings: Settings, name: str) -> list[tuple[str, str, str]]:
     """Of each table: its pipeline, what it is called here, and where it lies."""
-    if name in pipeline_names(settings):
-        return [(name, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.tables(settings, name)]
-    pipeline, wanted, path = table(settings, name)
+    if name in list_pipeline_names(settings):
+        return [(name, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(settings, name)]
+    pipeline, wanted, path = resolve_table_name(settings, name)
     return [(pipeline, f"{pipeline}.{wanted}", path)]
 
 
-def _input_path(settings: Settings, pipeline: str, name: str) -> str | None:
+def _find_input_path(settings: Settings, pipeline: str, name: str) -> str | None:
     """Where a table lies that a view reads; None of one that is not there any more."""
-    known = {ledgers.sql_name(row) for row in ledgers.tables(settings, pipeline)}
-    return ledgers.path_of(settings, pipeline, name) if name in known else None
+    known = {ledgers.sql_name(row) for row in ledgers.list_pipeline_tables(settings, pipeline)}
+    return ledgers.find_table_path(settings, pipeline, name) if name in known else None
 
 
-def _commit(shown: str, commit: dict[str, Any], origin: Origin) -> dict[str, Any]:
+def _commit_as_row(shown: str, commit: dict[str, Any], origin: DeliveryOrigin) -> dict[str, Any]:
     """A version as a row. Its parameters stay out: a condition may hold a key's values."""
     metrics, note = commit["metrics"], commit["note"]
     inputs = note.get("inputs", {})
@@ -188,10 +195,10 @@ def _commit(shown: str, commit: dict[str, Any], origin: Origin) -> dict[str, Any
     return {
         "table": shown,
         "version": commit["version"],
-        "at": second(commit["at"]),
+        "at": format_instant(commit["at"]),
         "operation": commit["operation"],
-        "rows_in": _metric(metrics, _ROWS_IN),
-        "rows_out": _metric(metrics, _ROWS_OUT) if merged is None else merged,
+        "rows_in": _read_first_metric(metrics, _ROWS_IN),
+        "rows_out": _read_first_metric(metrics, _ROWS_OUT) if merged is None else merged,
         "run": note.get("run"),
         "mode": note.get("mode"),
         "flow": note.get("flow"),
@@ -200,5 +207,5 @@ def _commit(shown: str, commit: dict[str, Any], origin: Origin) -> dict[str, Any
     }
 
 
-def _metric(metrics: dict[str, Any], names: tuple[str, ...]) -> int | None:
+def _read_first_metric(metrics: dict[str, Any], names: tuple[str, ...]) -> int | None:
     return next((int(metrics[name]) for name in names if name in metrics), None)

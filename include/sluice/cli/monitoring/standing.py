@@ -6,18 +6,18 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sluice.cli.printing import console, print_rows, second, size, span
-from sluice.declare.assembly.loading import load
+from sluice.cli.printing import escaping_console, format_duration, format_instant, format_size, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError
 from sluice.runs import ledger
 from sluice.runs.planning import plan
-from sluice.runs.status import freshness, gaps, lag, reconciliation, rescued_fields, stale
-from sluice.runs.status.books import Books
+from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 
-def of(settings: Settings, pipeline: str) -> dict[str, Any]:
+def compute_standing(settings: Settings, pipeline: str) -> dict[str, Any]:
     """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
     found: dict[str, Any] = {
         "flows": [],
@@ -31,18 +31,18 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
         "problems": [],
     }
     try:
-        books = Books(settings, load(settings, pipeline))
+        books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
     except SluiceError as error:
         return found | {"adds_up": True, "problems": [str(error)]}
     parts = {
-        "flows": _flows,
-        "freshness": _freshness,
-        "stale": _stale,
-        "restored": _restored,
-        "gaps": _gaps,
-        "rescued_fields": lambda books: list(rescued_fields.rescued_fields(books)),
-        "accounts": _accounts,
-        "missed": _missed,
+        "flows": _compute_lag,
+        "freshness": _read_freshness,
+        "stale": _find_stale_tables,
+        "restored": _list_restored_tables,
+        "gaps": _find_schedule_gaps,
+        "rescued_fields": lambda books: list(books.find_rescued_fields(books)),
+        "accounts": _reconcile_records,
+        "missed": _find_missed_files,
     }
     for name, part in parts.items():
         try:
@@ -52,10 +52,10 @@ def of(settings: Settings, pipeline: str) -> dict[str, Any]:
     return found | {"adds_up": all(account["adds_up"] for account in found["accounts"])}
 
 
-def show(state: dict[str, Any]) -> None:
+def print_standing(state: dict[str, Any]) -> None:
     """Print a standing, with the name of its pipeline under `pipeline`. What is as it should be takes no line, but for the accounts."""
-    _show_lag(state["flows"])
-    _show_freshness(state["freshness"])
+    _print_lag(state["flows"])
+    _print_freshness(state["freshness"])
     if state["stale"]:
         rows = [{"table": one["table"], "dates": one["shown"]} for one in state["stale"]]
         print_rows(rows, ("table", "dates"), title="Made by earlier code")
@@ -70,12 +70,12 @@ def show(state: dict[str, Any]) -> None:
         print_rows(
             state["missed"], ("delivery", "source", "file", "reason"), title="Missed: not read, and tried again by every run"
         )
-    _show_accounts(state["accounts"])
+    _print_accounts(state["accounts"])
     for problem in state["problems"]:
-        console().print(problem, soft_wrap=True)
+        escaping_console().print(problem, soft_wrap=True)
 
 
-def _flows(books: Books) -> list[dict[str, Any]]:
+def _compute_lag(books: PipelineBooks) -> list[dict[str, Any]]:
     now = datetime.now(UTC)
     return [
         {
@@ -90,41 +90,50 @@ def _flows(books: Books) -> list[dict[str, Any]]:
             "records": flow.rows,
             "warnings": list(flow.warnings),
         }
-        for flow in lag.of(books)
+        for flow in lag.measure_pipeline_lag(books)
     ]
 
 
-def _freshness(books: Books) -> list[dict[str, Any]]:
+def _read_freshness(books: PipelineBooks) -> list[dict[str, Any]]:
     return [
         {
             "table": found.table,
-            "data_at": second(found.data_at),
+            "data_at": format_instant(found.data_at),
             "age_seconds": int(found.age.total_seconds()) if found.age else None,
             "target_seconds": int(found.target.total_seconds()) if found.target else None,
             "late": found.late,
-            "checked_at": second(found.checked_at),
+            "checked_at": format_instant(found.checked_at),
         }
-        for found in freshness.of(books.settings, books.graph)
+        for found in freshness.measure_freshness(books.settings, books.graph)
     ]
 
 
-def _stale(books: Books) -> list[dict[str, Any]]:
-    found = {name: stale.intervals(books.settings, books.graph, table) for name, table in books.graph.tables.items()}
+def _find_stale_tables(books: PipelineBooks) -> list[dict[str, Any]]:
+    found = {name: stale.find_stale_intervals(books.settings, books.graph, table) for name, table in books.graph.tables.items()}
     return [
-        {"table": name, "intervals": [asdict(one) for one in dates], "shown": ", ".join(map(stale.shown, dates))}
+        {
+            "table": name,
+            "intervals": [asdict(one) for one in dates],
+            "shown": ", ".join(map(stale.describe_stale_interval, dates)),
+        }
         for name, dates in found.items()
         if dates
     ]
 
 
-def _restored(books: Books) -> list[dict[str, Any]]:
+def _list_restored_tables(books: PipelineBooks) -> list[dict[str, Any]]:
     return [
-        {"table": name, "version": mark.version, "at": second(mark.at), "shown": plan.restored_note(books, name, mark)}
-        for name, mark in plan.restored_tables(books).items()
+        {
+            "table": name,
+            "version": mark.version,
+            "at": format_instant(mark.at),
+            "shown": plan.describe_restored_table(books, name, mark),
+        }
+        for name, mark in plan.find_restored_tables(books).items()
     ]
 
 
-def _gaps(books: Books) -> list[dict[str, Any]]:
+def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
     return [
         {
             **asdict(gap.interval),
@@ -132,25 +141,25 @@ def _gaps(books: Books) -> list[dict[str, Any]]:
             "its runs": gap.why,
             "command": gap.command(books.pipeline),
         }
-        for gap in gaps.of(books.settings, books.graph)
+        for gap in gaps.find_schedule_gaps(books.settings, books.graph)
     ]
 
 
-def _accounts(books: Books) -> list[dict[str, Any]]:
+def _reconcile_records(books: PipelineBooks) -> list[dict[str, Any]]:
     return [
         {**asdict(account), "landed": account.landed, "adds_up": account.adds_up}
-        for account in reconciliation.of(books.settings, books.graph)
+        for account in reconciliation.reconcile_deliveries(books.settings, books.graph)
     ]
 
 
-def _missed(books: Books) -> list[dict[str, Any]]:
+def _find_missed_files(books: PipelineBooks) -> list[dict[str, Any]]:
     """Files of which nothing was read. What a topic has lost is gone for good: its source says whether the run goes on without."""
     files = {name for name, source in books.graph.sources.items() if not isinstance(source, KafkaSource)}
-    found = [row for row in ledger.missed(books.deliveries) if row["source"] in files]
+    found = [row for row in ledger.find_missed_files(books.deliveries) if row["source"] in files]
     return [{name: row[name] for name in ("delivery", "source", "file", "reason")} for row in found]
 
 
-def _show_lag(flows: list[dict[str, Any]]) -> None:
+def _print_lag(flows: list[dict[str, Any]]) -> None:
     behind = [flow for flow in flows if flow["deliveries"] or flow["versions"] or flow["stuck"] or flow["warnings"]]
     if not behind:
         return
@@ -160,27 +169,27 @@ def _show_lag(flows: list[dict[str, Any]]) -> None:
             "deliveries": flow["deliveries"] or None,
             "versions": flow["versions"] or None,
             "records": flow["records"] or None,
-            "bytes": size(flow["bytes"]) if flow["bytes"] else None,
-            "behind": _span(flow["seconds_behind"]),
-            "note": _note(flow),
+            "bytes": format_size(flow["bytes"]) if flow["bytes"] else None,
+            "behind": _format_seconds(flow["seconds_behind"]),
+            "note": _lag_note(flow),
         }
         for flow in behind
     ]
     print_rows(rows, ("table", "deliveries", "versions", "records", "bytes", "behind", "note"), title="Waiting")
 
 
-def _note(flow: dict[str, Any]) -> str | None:
+def _lag_note(flow: dict[str, Any]) -> str | None:
     said = flow["stuck"] or (f"starts anew: {flow['starts_anew']}" if flow["starts_anew"] else None)
     return "; ".join([*([said] if said else []), *flow["warnings"]]) or None
 
 
-def _show_freshness(published: list[dict[str, Any]]) -> None:
+def _print_freshness(published: list[dict[str, Any]]) -> None:
     rows = [
         {
             "table": table["table"],
             "latest data": table["data_at"],
-            "age": _span(table["age_seconds"]),
-            "target": _span(table["target_seconds"]),
+            "age": _format_seconds(table["age_seconds"]),
+            "target": _format_seconds(table["target_seconds"]),
             "": "late" if table["late"] else None,
             "last checked": table["checked_at"],
         }
@@ -191,10 +200,10 @@ def _show_freshness(published: list[dict[str, Any]]) -> None:
         print_rows(rows, ("table", "latest data", "age", "target", "", "last checked"), title="Freshness (UTC)")
 
 
-def _show_accounts(accounts: list[dict[str, Any]]) -> None:
+def _print_accounts(accounts: list[dict[str, Any]]) -> None:
     if not accounts:
         return
-    rows = [{**account, "": "OK" if account["adds_up"] else _off(account)} for account in accounts]
+    rows = [{**account, "": "OK" if account["adds_up"] else _describe_imbalance(account)} for account in accounts]
     columns = ("source", "landed", "bronze", "marked", "aside", "suppressed", "discarded", "erased", "")
     shown = [{**row, "erased": row["erased"] + row["erased_aside"], "marked": row["marked"] or None} for row in rows]
     print_rows(shown, columns, title="Records")
@@ -203,12 +212,12 @@ def _show_accounts(accounts: list[dict[str, Any]]) -> None:
         print_rows(differing[:20], ("table", "delivery", "counted", "there"), title="Deliveries that differ")
 
 
-def _off(account: dict[str, Any]) -> str:
+def _describe_imbalance(account: dict[str, Any]) -> str:
     said = [f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in account["off"].items()]
     if account["hidden"]:
         said.append(f"{account['hidden']:,} rows are marked as those of erased people, and nobody was erased: no table sees them")
     return ", ".join(said)
 
 
-def _span(seconds: int | None) -> str | None:
-    return None if seconds is None else span(timedelta(seconds=seconds))
+def _format_seconds(seconds: int | None) -> str | None:
+    return None if seconds is None else format_duration(timedelta(seconds=seconds))

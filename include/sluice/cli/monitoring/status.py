@@ -9,8 +9,8 @@ import typer
 
 from sluice.cli.erasure import people
 from sluice.cli.monitoring import standing
-from sluice.cli.places import chosen, replacing
-from sluice.cli.printing import AsJson, console, print_json, print_rows, second
+from sluice.cli.places import find_replacing_sources, select_pipelines
+from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json, print_rows
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
@@ -25,52 +25,52 @@ def status(
 ) -> None:
     """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
     settings = Settings.current()
-    found = [_of(settings, name) for name in chosen(settings, pipeline)]
+    found = [_compute_status(settings, name) for name in select_pipelines(settings, pipeline)]
     if as_json:
         print_json({"lake": settings.lake, "pipelines": found})
     else:
-        console().print(f"Lake {settings.lake}", soft_wrap=True)
+        escaping_console().print(f"Lake {settings.lake}", soft_wrap=True)
         for state in found:
-            _print(state)
+            _print_status(state)
     if check and not all(state["adds_up"] and not state["missed"] for state in found):
         raise typer.Exit(1)
 
 
-def _of(settings: Settings, pipeline: str) -> dict[str, Any]:
-    writing = holder.of(settings, pipeline)
-    deliveries = ledger.deliveries(settings, pipeline, replacing=replacing(settings, pipeline))
+def _compute_status(settings: Settings, pipeline: str) -> dict[str, Any]:
+    writing = holder.find_lease_holder(settings, pipeline)
+    deliveries = ledger.read_delivery_ledger(settings, pipeline, replacing=find_replacing_sources(settings, pipeline))
     return {
         "pipeline": pipeline,
-        "tables": ledger.tables(settings, pipeline),
+        "tables": ledger.list_pipeline_tables(settings, pipeline),
         "deliveries": dict(Counter(row["state"] for row in deliveries)),
-        "runs": _last_runs(settings, pipeline),
+        "runs": _find_last_runs(settings, pipeline),
         "lease": vars(writing) if writing else None,
-        "erasure_requests_waiting": people.waiting(settings, pipeline),
-        **standing.of(settings, pipeline),
+        "erasure_requests_waiting": people.count_waiting_requests(settings, pipeline),
+        **standing.compute_standing(settings, pipeline),
     }
 
 
-def _last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+def _find_last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
     """The last run of each stage, in the order in which they were recorded."""
     last: dict[str, dict[str, Any]] = {}
-    for row in ledger.runs(settings, pipeline):
+    for row in ledger.read_run_ledger(settings, pipeline):
         known = last.pop(row["stage"], None)
         # A process that is kept running is one run of many rounds.
-        same = known is not None and (known["run"], known["started_at"]) == (row["run"], second(row["started_at"]))
+        same = known is not None and (known["run"], known["started_at"]) == (row["run"], format_instant(row["started_at"]))
         failed = row["state"] == "failed" or (same and known is not None and known["state"] == "failed")
         last[row["stage"]] = {
             "stage": row["stage"],
             "run": row["run"],
             "mode": row["mode"],
             "state": "failed" if failed else "done",
-            "started_at": second(row["started_at"]),
-            "ended_at": second(row["ended_at"]),
+            "started_at": format_instant(row["started_at"]),
+            "ended_at": format_instant(row["ended_at"]),
         }
     return list(last.values())
 
 
-def _print(state: dict[str, Any]) -> None:
-    printed = console()
+def _print_status(state: dict[str, Any]) -> None:
+    printed = escaping_console()
     name = state["pipeline"]
     if not (state["tables"] or state["runs"] or state["deliveries"]):
         printed.print(f"\n{name}", style="bold")
@@ -82,7 +82,7 @@ def _print(state: dict[str, Any]) -> None:
     if state["deliveries"]:
         counts = ", ".join(f"{count:,} {of}" for of, count in sorted(state["deliveries"].items()))
         printed.print(f"\nDeliveries: {counts}", soft_wrap=True)
-    standing.show(state)
+    standing.print_standing(state)
     if state["lease"]:
         lease = state["lease"]
         doing = "Kept running by" if lease["kept_running"] else "Writing now:"

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import chosen
-from sluice.cli.printing import AsJson, console, print_json, print_rows, size, span
+from sluice.cli.places import select_pipelines
+from sluice.cli.printing import AsJson, escaping_console, format_duration, format_size, print_json, print_rows
 from sluice.cli.repair import own_lease
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
@@ -21,8 +21,8 @@ from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints
 from sluice.lake import log
 from sluice.runs.status import lag, positions
-from sluice.runs.status.books import Books
-from sluice.runs.status.positions import Progress
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.positions import FlowProgress
 from sluice.settings import Settings
 
 app = typer.Typer(help="How far each flow has come; making one start anew.", no_args_is_help=True)
@@ -36,12 +36,16 @@ def show(
     """Show the flows' checkpoints. Age, last batch, batches that were begun and not finished, positions in the inputs."""
     settings = Settings.current()
     pipeline, _, table = (name or "").partition(".")
-    rows = [row for found in chosen(settings, pipeline or None) for row in _of(settings, load(settings, found), table)]
+    rows = [
+        row
+        for found in select_pipelines(settings, pipeline or None)
+        for row in _load_flow_checkpoints(settings, load_declaration_graph(settings, found), table)
+    ]
     if as_json:
         print_json({"checkpoints": rows})
         return
     columns = ("flow", "checkpoint", "age", "last batch", "unfinished", "positions", "made for", "next run")
-    print_rows([_row(row) for row in rows], columns)
+    print_rows([_checkpoint_as_row(row) for row in rows], columns)
 
 
 @app.command()
@@ -55,25 +59,27 @@ def reset(
     pipeline, dot, table = name.partition(".")
     if not dot or not table:
         raise UsageError(f"'{name[:80]}' is no table's name: write it as <pipeline>.<table>.")
-    books = Books(settings, load(settings, pipeline))
+    books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
     declared = books.graph[table]
-    _refuse_state(pipeline, declared)
+    _refuse_stateful_stream(pipeline, declared)
     flow, folder = books.checkpoints(declared)
-    memory = checkpoints.remembered(folder, flow)
+    memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None:
-        _say({"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run starts with everything anyway.", as_json)
+        _print_reset_outcome(
+            {"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run starts with everything anyway.", as_json
+        )
         return
-    consequence = _consequence(books, declared.name)
+    consequence = _describe_reset_consequence(books, declared.name)
     if not as_json:
-        console().print(consequence, soft_wrap=True)
-    _confirm(flow, yes)
-    with own_lease.held(settings, pipeline, "reset", "Reset when it has ended."):
-        checkpoints.reset(folder, flow)
+        escaping_console().print(consequence, soft_wrap=True)
+    _confirm_reset(flow, yes)
+    with own_lease.hold_lease_without_spark(settings, pipeline, "reset", "Reset when it has ended."):
+        checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
-    _say(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
+    _print_reset_outcome(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
 
 
-def _refuse_state(pipeline: str, declared: Source | Dataset[Any]) -> None:
+def _refuse_stateful_stream(pipeline: str, declared: Source | Dataset[Any]) -> None:
     """Raises UsageError for a stream with state."""
     if isinstance(declared, Windowed):
         name = declared.name
@@ -83,8 +89,8 @@ def _refuse_state(pipeline: str, declared: Source | Dataset[Any]) -> None:
         )
 
 
-def _of(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
-    books = Books(settings, graph)
+def _load_flow_checkpoints(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
+    books = PipelineBooks(settings, graph)
     wanted = [graph[table]] if table else list(graph)
     now = datetime.now(UTC)
     rows = []
@@ -92,17 +98,21 @@ def _of(settings: Settings, graph: Graph, table: str) -> list[dict[str, Any]]:
         flow, folder = books.checkpoints(declared)
         row: dict[str, Any] = {"pipeline": books.pipeline, "table": declared.name, "flow": flow}
         try:
-            progress = positions.read(folder, flow)
-            standing = lag.of_stream(books, declared) if isinstance(declared, Windowed) else lag.standing(books, declared)
+            progress = positions.read_flow_progress(folder, flow)
+            standing = (
+                lag.measure_stream_lag(books, declared)
+                if isinstance(declared, Windowed)
+                else lag.read_flow_standing(books, declared)
+            )
             row |= {"problem": None, "next": standing.anew, "stuck": standing.stuck}
         except UsageError as error:
             progress = None
             row |= {"problem": str(error), "next": None, "stuck": None}
-        rows.append(row | _told(books, declared.name, progress, now))
+        rows.append(row | _describe_progress(books, declared.name, progress, now))
     return rows
 
 
-def _told(books: Books, table: str, progress: Progress | None, now: datetime) -> dict[str, Any]:
+def _describe_progress(books: PipelineBooks, table: str, progress: FlowProgress | None, now: datetime) -> dict[str, Any]:
     if progress is None:
         return {"identity": None}
     return {
@@ -114,34 +124,34 @@ def _told(books: Books, table: str, progress: Progress | None, now: datetime) ->
         "finished_at": progress.finished_at,
         "unfinished": list(progress.unfinished),
         "positions": {
-            name: {**(asdict(at) if at else {"version": None}), "latest": log.version(_path(books, name))}
+            name: {**(asdict(at) if at else {"version": None}), "latest": log.latest_table_version(_locate_input(books, name))}
             for name in progress.tables
             for at in [progress.positions.get(name)]
         },
     }
 
 
-def _path(books: Books, name: str) -> str:
+def _locate_input(books: PipelineBooks, name: str) -> str:
     """Where an input lies: a declared table, or one of the pipeline's own."""
     return books.path(name) if name in {declared.name for declared in books.graph} else books.bookkeeping(name)
 
 
-def _row(found: dict[str, Any]) -> dict[str, Any]:
+def _checkpoint_as_row(found: dict[str, Any]) -> dict[str, Any]:
     finished = found.get("finished_at")
     now = datetime.now(UTC)
     return {
         "flow": f"{found['pipeline']}.{found['flow']}",
         "checkpoint": found["identity"],
-        "age": span(now - found["made_at"]) if found.get("made_at") else None,
-        "last batch": f"{found['last_batch']}, {span(now - finished)} ago" if finished else None,
+        "age": format_duration(now - found["made_at"]) if found.get("made_at") else None,
+        "last batch": f"{found['last_batch']}, {format_duration(now - finished)} ago" if finished else None,
         "unfinished": ", ".join(str(batch) for batch in found.get("unfinished", [])) or None,
-        "positions": ", ".join(_position(name, at) for name, at in found.get("positions", {}).items()),
+        "positions": ", ".join(_describe_position(name, at) for name, at in found.get("positions", {}).items()),
         "made for": found.get("reason"),
         "next run": found["problem"] or found["stuck"] or (f"starts anew: {found['next']}" if found["next"] else "goes on"),
     }
 
 
-def _position(name: str, at: dict[str, Any]) -> str:
+def _describe_position(name: str, at: dict[str, Any]) -> str:
     """Up to which version an input was taken, of how many."""
     if at["version"] is None:
         return f"{name} not read yet"
@@ -149,10 +159,10 @@ def _position(name: str, at: dict[str, Any]) -> str:
     return f"{name} {taken} of {at['latest']}"
 
 
-def _consequence(books: Books, table: str) -> str:
+def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
     """What the next run will do after a reset."""
     declared = books.graph[table]
-    flow, name = lag.whole(books, lag.standing(books, declared)), f"{books.pipeline}.{table}"
+    flow, name = lag.measure_lag_from_start(books, lag.read_flow_standing(books, declared)), f"{books.pipeline}.{table}"
     if isinstance(declared, Source):
         known = [row for row in books.deliveries if row["source"] == table]
         with_outcome = sum(row["state"] != "waiting" for row in known)
@@ -165,10 +175,10 @@ def _consequence(books: Books, table: str) -> str:
             f"The next run folds {name} anew from all deliveries that count: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
             "Only what differs is written."
         )
-    return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({size(flow.bytes)}). Only what differs is written."
+    return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({format_size(flow.bytes)}). Only what differs is written."
 
 
-def _confirm(flow: str, yes: bool) -> None:
+def _confirm_reset(flow: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
@@ -177,8 +187,8 @@ def _confirm(flow: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def _say(found: dict[str, Any], text: str, as_json: bool) -> None:
+def _print_reset_outcome(found: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        console().print(text, soft_wrap=True)
+        escaping_console().print(text, soft_wrap=True)

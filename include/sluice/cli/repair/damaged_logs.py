@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, console, print_json
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.cli.repair import own_lease
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.runs.repair import lost_commits
 from sluice.runs.repair.lost_commits import LogRepair
@@ -24,33 +24,33 @@ def repair(
 ) -> None:
     """Put damaged logs right: set aside what was lost of a table's log, and let the flows that write or read the table start anew."""
     settings = Settings.current()
-    graph = load(settings, pipeline)
-    found = lost_commits.find_repairs(settings, graph, table)
+    graph = load_declaration_graph(settings, pipeline)
+    found = lost_commits.find_log_repairs(settings, graph, table)
     if as_json and not (found and yes):
-        print_json({"pipeline": pipeline, "repaired": False, "tables": [_as_object(one) for one in found]})
+        print_json({"pipeline": pipeline, "repaired": False, "tables": [_log_repair_as_object(one) for one in found]})
         return
     if not found:
-        console().print(f"No log of '{pipeline}' is damaged.")
+        escaping_console().print(f"No log of '{pipeline}' is damaged.")
         return
     if not as_json:
         for one in found:
-            console().print(_told(pipeline, one), soft_wrap=True)
+            escaping_console().print(_describe_log_repair(pipeline, one), soft_wrap=True)
     able = [one for one in found if not one.refused]
     if able:
-        _confirm(pipeline, yes)
-        with own_lease.held(settings, pipeline, "repair", "Repair when it has ended."):
+        _confirm_log_repair(pipeline, yes)
+        with own_lease.hold_lease_without_spark(settings, pipeline, "repair", "Repair when it has ended."):
             for one in able:
-                lost_commits.perform_repair(settings, graph, one)
+                lost_commits.repair_table_log(settings, graph, one)
     if as_json:
-        print_json({"pipeline": pipeline, "repaired": bool(able), "tables": [_as_object(one) for one in found]})
+        print_json({"pipeline": pipeline, "repaired": bool(able), "tables": [_log_repair_as_object(one) for one in found]})
     refused = [one.refused for one in found if one.refused]
     if refused:
         raise SluiceError(" ".join(refused))
     if not as_json:
-        console().print(f"Done. Run: sluice run {pipeline}", soft_wrap=True)
+        escaping_console().print(f"Done. Run: sluice run {pipeline}", soft_wrap=True)
 
 
-def _told(pipeline: str, found: LogRepair) -> str:
+def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
     """What is damaged, what will be done about it, and what is left to do."""
     since = f" What was committed after {found.since:%Y-%m-%d %H:%M:%S} UTC is lost from it." if found.since else ""
     lines = [f"{pipeline}.{found.table}: {', '.join(map(str, found.damage))}.{since}"]
@@ -71,7 +71,7 @@ def _told(pipeline: str, found: LogRepair) -> str:
     return "\n".join(lines)
 
 
-def _as_object(found: LogRepair) -> dict[str, Any]:
+def _log_repair_as_object(found: LogRepair) -> dict[str, Any]:
     return {
         "table": found.table,
         "damaged": [str(one) for one in found.damage],
@@ -83,7 +83,7 @@ def _as_object(found: LogRepair) -> dict[str, Any]:
     }
 
 
-def _confirm(pipeline: str, yes: bool) -> None:
+def _confirm_log_repair(pipeline: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():

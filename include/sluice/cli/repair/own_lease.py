@@ -12,32 +12,32 @@ from typing import IO
 
 from sluice.errors import LeaseHeld
 from sluice.runs.lease import holder
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 
 @contextmanager
-def held(settings: Settings, pipeline: str, what: str, remedy: str) -> Iterator[None]:
+def hold_lease_without_spark(settings: Settings, pipeline: str, what: str, remedy: str) -> Iterator[None]:
     """Hold it: the same lock of the operating system as a job's JVM takes. what: in the name of the run that others see.
 
     Raises LeaseHeld, with the remedy.
     """
-    folder = Path(settings.bookkeeping(known_pipeline(settings, pipeline)))
+    folder = Path(settings.bookkeeping(require_known_pipeline(settings, pipeline)))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lease.lock").open("a+b") as file:
         try:
-            _lock(file)
+            _lock_whole_file(file)
         except OSError:
-            found = holder.of(settings, pipeline)
+            found = holder.find_lease_holder(settings, pipeline)
             told = found.held(f"Pipeline '{pipeline}'") if found else f"Pipeline '{pipeline}' is being written by another job."
             raise LeaseHeld(f"{told} {remedy}") from None
-        mine = holder.describe(folder, f"{what}-{uuid.uuid4().hex[:8]}")
+        mine = holder.write_lease_description(folder, f"{what}-{uuid.uuid4().hex[:8]}")
         try:
             yield
         finally:
-            holder.ends(folder, mine)
+            holder.write_lease_end(folder, mine)
 
 
-def _lock(file: IO[bytes]) -> None:
+def _lock_whole_file(file: IO[bytes]) -> None:
     """Lock the whole file for as long as it is open. Raises OSError where another process has it.
 
     Where the system has locks of an open file, one of these: a lock of the process would go when the scan reads this very file and closes it.

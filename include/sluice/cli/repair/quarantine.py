@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import table
-from sluice.cli.printing import AsJson, Limit, PipelineName, console, print_json, print_rows
-from sluice.cli.tables.read import query
-from sluice.declare.assembly.loading import load
+from sluice.cli.places import resolve_table_name
+from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.tables.read import query_delta_table
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 app = typer.Typer(help="What was set aside, why, and what becomes of it.", no_args_is_help=True)
 
@@ -44,8 +44,8 @@ def list_reasons(
 ) -> None:
     """Say by table and reason how many rows were set aside. A row with several reasons counts for each."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
-    rows = _of_each(settings, pipeline, _BY_DELIVERY) if ids else by_reason(settings, pipeline)
+    require_known_pipeline(settings, pipeline)
+    rows = _query_each_quarantine(settings, pipeline, _BY_DELIVERY) if ids else count_quarantined_by_reason(settings, pipeline)
     if ids:
         rows = [
             {
@@ -61,7 +61,7 @@ def list_reasons(
     elif rows:
         print_rows(rows, ("id", "file", "what", "rows") if ids else ("table", "reason", "rows", "deliveries"))
     else:
-        console().print(f"Nothing of '{pipeline}' is in quarantine.")
+        escaping_console().print(f"Nothing of '{pipeline}' is in quarantine.")
 
 
 @app.command()
@@ -74,23 +74,25 @@ def show(
 ) -> None:
     """Show rows in quarantine: where they came from and why they are there."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
-    named, (delivery, row) = readmission.entry_of(name) if "/" in name else (name, (None, None))
+    require_known_pipeline(settings, pipeline)
+    named, (delivery, row) = readmission.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
     named = named.removesuffix("_quarantine")
-    _, _, path = table(settings, f"{pipeline}.{named}_quarantine")
+    _, _, path = resolve_table_name(settings, f"{pipeline}.{named}_quarantine")
     # Quarantines of before lack some, until their flow runs again.
-    present = log.columns(path)
+    present = log.read_column_names(path)
     columns = [column for column in ((*PLAIN, *RAW) if raw else PLAIN) if column in present]
     limits = {"_delivery": delivery, "_row": row}
     where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
-    rows = query(path, f"SELECT {', '.join(columns)} FROM t WHERE {where} ORDER BY _delivery DESC, _row LIMIT {limit}")
-    rows = [{"id": _id(named, found), **found} for found in rows]
+    rows = query_delta_table(
+        path, f"SELECT {', '.join(columns)} FROM t WHERE {where} ORDER BY _delivery DESC, _row LIMIT {limit}"
+    )
+    rows = [{"id": _format_quarantine_id(named, found), **found} for found in rows]
     if as_json:
         print_json({"pipeline": pipeline, "table": named, "rows": rows})
     elif rows:
         print_rows(rows, ("id", *columns[1:2], *columns[3:]))
     else:
-        console().print(f"Nothing of '{pipeline}.{name}' is in quarantine.")
+        escaping_console().print(f"Nothing of '{pipeline}.{name}' is in quarantine.")
 
 
 @app.command()
@@ -103,9 +105,11 @@ def replay(
 ) -> None:
     """Judge rows and files again by today's declaration: what fits goes where it belongs, once; the rest stays in quarantine."""
     settings = Settings.current()
-    graph = load(settings, pipeline)
-    report = readmission.replay(settings, graph, readmission.chosen(graph, ids or [], all_of), wait)
-    _print(pipeline, report, as_json)
+    graph = load_declaration_graph(settings, pipeline)
+    report = readmission.run_quarantine_replay(
+        settings, graph, readmission.parse_quarantine_selection(graph, ids or [], all_of), wait
+    )
+    _print_readmission_report(pipeline, report, as_json)
 
 
 @app.command()
@@ -120,35 +124,37 @@ def discard(
     if not reason.strip():
         raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
     settings = Settings.current()
-    graph = load(settings, pipeline)
-    report = readmission.discard(settings, graph, readmission.chosen(graph, ids or []), reason, wait)
-    _print(pipeline, report, as_json)
+    graph = load_declaration_graph(settings, pipeline)
+    report = readmission.run_quarantine_discard(
+        settings, graph, readmission.parse_quarantine_selection(graph, ids or []), reason, wait
+    )
+    _print_readmission_report(pipeline, report, as_json)
 
 
-def by_reason(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+def count_quarantined_by_reason(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
     """How many rows of how many deliveries are in quarantine, by table and reason. A row with several reasons counts for each."""
-    return _of_each(settings, pipeline, _BY_REASON)
+    return _query_each_quarantine(settings, pipeline, _BY_REASON)
 
 
-def _print(pipeline: str, report: dict[str, Any], as_json: bool) -> None:
+def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
     for flow in report["flows"]:
-        console().print(f"{pipeline}.{flow['flow']}: {flow['note']}", soft_wrap=True)
+        escaping_console().print(f"{pipeline}.{flow['flow']}: {flow['note']}", soft_wrap=True)
     if report["committed"]:
-        console().print(f"What reads these tables follows in the next run: sluice run {pipeline}", soft_wrap=True)
+        escaping_console().print(f"What reads these tables follows in the next run: sluice run {pipeline}", soft_wrap=True)
 
 
-def _of_each(settings: Settings, pipeline: str, text: str) -> list[dict[str, Any]]:
+def _query_each_quarantine(settings: Settings, pipeline: str, text: str) -> list[dict[str, Any]]:
     """What a query says of each quarantine."""
     found: list[dict[str, Any]] = []
-    for one in ledger.tables(settings, pipeline):
+    for one in ledger.list_pipeline_tables(settings, pipeline):
         if one["layer"] == "quarantine":
-            found += [{"table": one["table"], **row} for row in query(one["path"], text)]
+            found += [{"table": one["table"], **row} for row in query_delta_table(one["path"], text)]
     return found
 
 
-def _id(name: str, row: dict[str, Any]) -> str:
+def _format_quarantine_id(name: str, row: dict[str, Any]) -> str:
     parts: Sequence[object] = [part for part in (name, row["_delivery"], row["_row"]) if part is not None]
     return "/".join(str(part) for part in parts)

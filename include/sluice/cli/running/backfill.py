@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from orchestration.backfill import through_airflow as backfills
-from orchestration.backfill.through_airflow import Asked, Run
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
-from sluice.declare.assembly.loading import load
+from orchestration.backfill.through_airflow import BackfillRequest, BackfillRun
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 INTERRUPTED = 130
 UPKEEP = ("optimize", "vacuum", "verify")
@@ -23,7 +23,7 @@ SHOWN = 31
 
 
 @dataclass(frozen=True)
-class _How:
+class _BackfillOptions:
     """How a backfill is done, as the options say."""
 
     per_interval: bool
@@ -45,27 +45,33 @@ def backfill(
 ) -> None:
     """Replay days: what they touch becomes what today's code makes of them. Exit code 1 where a run failed."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
+    require_known_pipeline(settings, pipeline)
     if cancel:
-        ended = backfills.cancel(settings, backfills.airflow_of(settings, pipeline), pipeline)
-        console().print(f"Ended {_runs(ended)} of '{pipeline}'; what they committed stays." if ended else "Nothing to end.")
+        ended = backfills.cancel_backfills(settings, backfills.find_airflow_with_dag(settings, pipeline), pipeline)
+        escaping_console().print(
+            f"Ended {_format_run_count(ended)} of '{pipeline}'; what they committed stays." if ended else "Nothing to end."
+        )
         return
-    how = _How(per_interval, local, wait)
-    asked = _asked(settings, pipeline, start, end, tuple(table or ()), how)
-    _announce(settings, asked, how, listing=dry_run)
-    found = [] if dry_run else _done(settings, asked, how)
+    how = _BackfillOptions(per_interval, local, wait)
+    asked = _plan_backfill(settings, pipeline, start, end, tuple(table or ()), how)
+    _announce_backfill(settings, asked, how, listing=dry_run)
+    found = [] if dry_run else _run_backfill(settings, asked, how)
     if as_json:
-        _print_as_json(asked, how, found)
+        _print_backfill_json(asked, how, found)
     failed = [run for run in found if run.state != "success"]
     if failed and wait:
         first = failed[0]
         where = f", task '{first.task}': {first.reason}" if first.task else f": {first.reason or first.state}"
-        raise SluiceError(f"{len(failed)} of {_runs(len(found))} failed; the first is that of {first.interval}{where}")
+        raise SluiceError(
+            f"{len(failed)} of {_format_run_count(len(found))} failed; the first is that of {first.interval}{where}"
+        )
 
 
-def _asked(settings: Settings, pipeline: str, start: str | None, end: str | None, tables: tuple[str, ...], how: _How) -> Asked:
+def _plan_backfill(
+    settings: Settings, pipeline: str, start: str | None, end: str | None, tables: tuple[str, ...], how: _BackfillOptions
+) -> BackfillRequest:
     """The backfill that the arguments mean. Raises UsageError for wrong names and dates."""
-    graph = load(settings, pipeline)
+    graph = load_declaration_graph(settings, pipeline)
     for name in tables:
         graph[name]  # refuses an unknown one, with the nearest
     if not (start and end):
@@ -77,8 +83,8 @@ def _asked(settings: Settings, pipeline: str, start: str | None, end: str | None
     if days.start >= now:
         raise UsageError(f"{days} lies in the future. Today is {now.date()} (UTC).")
     if not how.per_interval:
-        return Asked(pipeline, days, tables, (days,))
-    every = backfills.starting_in(graph.pipeline.schedule, days)
+        return BackfillRequest(pipeline, days, tables, (days,))
+    every = backfills.data_intervals_starting_within(graph.pipeline.schedule, days)
     if not every:
         raise UsageError(
             f"No run of the schedule '{graph.pipeline.schedule}' is for {days}. One run over the range: leave --per-interval out."
@@ -87,51 +93,56 @@ def _asked(settings: Settings, pipeline: str, start: str | None, end: str | None
     if len(runs) < len(every):
         first = every[len(runs)]
         over = f"{first.end:%Y-%m-%d %H:%M} UTC"
-        console().print(
-            f"Left out, since not over yet: {_runs(len(every) - len(runs))}; the first, {backfills.replayed(first)}, is at {over}."
+        escaping_console().print(
+            f"Left out, since not over yet: {_format_run_count(len(every) - len(runs))}; "
+            f"the first, {backfills.whole_days_replayed(first)}, is at {over}."
         )
     if not runs:
         raise UsageError(
             f"No interval in {days} is over yet. One run over the range takes what is there: leave --per-interval out."
         )
-    return Asked(pipeline, days, tables, runs)
+    return BackfillRequest(pipeline, days, tables, runs)
 
 
-def _announce(settings: Settings, asked: Asked, how: _How, *, listing: bool) -> None:
-    printed = console()
+def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions, *, listing: bool) -> None:
+    printed = escaping_console()
     tables = f"tables {', '.join(asked.tables)}, and what they are made from" if asked.tables else "all tables"
     by = "by spark-submit" if how.local else "by Airflow"
     form = "one an interval, one after the other" if how.per_interval else "over the whole range at once"
-    printed.print(f"{_runs(len(asked.runs)).capitalize()} of '{asked.pipeline}' {by}, {form}: replay of {asked.days}, {tables}.")
+    printed.print(
+        f"{_format_run_count(len(asked.runs)).capitalize()} of '{asked.pipeline}' {by}, {form}: replay of {asked.days}, {tables}."
+    )
     if asked.days.end > datetime.now(UTC) and not how.per_interval:
         printed.print("The last day is not over; what was delivered of it so far is taken.")
     if listing:
         for one in asked.runs[:SHOWN]:
-            printed.print(f"  {backfills.replayed(one)}")
+            printed.print(f"  {backfills.whole_days_replayed(one)}")
         if len(asked.runs) > SHOWN:
             printed.print(f"  ... and {len(asked.runs) - SHOWN} more")
         printed.print("Nothing was started.")
 
 
-def _done(settings: Settings, asked: Asked, how: _How) -> list[Run]:
+def _run_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions) -> list[BackfillRun]:
     if how.local:
-        found = _by_spark_submit(settings, asked)
+        found = _run_by_spark_submit(settings, asked)
     else:
-        client = backfills.airflow_of(settings, asked.pipeline)
+        client = backfills.find_airflow_with_dag(settings, asked.pipeline)
         start = (
-            backfills.start_per_interval(settings, client, asked) if how.per_interval else backfills.start_range(client, asked)
+            backfills.start_backfill_per_interval(settings, client, asked)
+            if how.per_interval
+            else backfills.start_replay_of_range(client, asked)
         )
-        found = _followed(start) if how.wait else []
+        found = _follow_airflow_runs(start) if how.wait else []
         if not how.wait:
-            console().print(f"Started. Look: sluice runs {asked.pipeline}, or {client.address}")
-            console().print(f"End it: {backfills.cancel_command(asked.pipeline)}")
+            escaping_console().print(f"Started. Look: sluice runs {asked.pipeline}, or {client.address}")
+            escaping_console().print(f"End it: {backfills.backfill_cancel_command(asked.pipeline)}")
     if found:
         rows = [
             {
                 "run": run.run,
                 "interval": str(run.interval),
                 "state": run.state,
-                "seconds": _rounded(run.seconds),
+                "seconds": _round_seconds(run.seconds),
                 "rows": run.rows,
             }
             for run in found
@@ -140,41 +151,41 @@ def _done(settings: Settings, asked: Asked, how: _How) -> list[Run]:
     return found
 
 
-def _followed(started: backfills.Started) -> list[Run]:
-    found: list[Run] = []
-    printed = console()
+def _follow_airflow_runs(started: backfills.StartedBackfill) -> list[BackfillRun]:
+    found: list[BackfillRun] = []
+    printed = escaping_console()
     try:
         with printed.status("Waiting for Airflow ...") as status:
-            for event in backfills.follow(started):
+            for event in backfills.follow_backfill_runs(started):
                 if isinstance(event, str):
                     status.update(event)
                     continue
                 found.append(event)
-                printed.print(_line(event), soft_wrap=True)
+                printed.print(_describe_run(event), soft_wrap=True)
     except KeyboardInterrupt:
-        printed.print(f"\nThe runs go on by themselves. To end them: {backfills.cancel_command(started.dag)}")
+        printed.print(f"\nThe runs go on by themselves. To end them: {backfills.backfill_cancel_command(started.dag)}")
         raise typer.Exit(INTERRUPTED) from None
     return found
 
 
-def _by_spark_submit(settings: Settings, asked: Asked) -> list[Run]:
-    from sluice.runs.modes import names
+def _run_by_spark_submit(settings: Settings, asked: BackfillRequest) -> list[BackfillRun]:
+    from sluice.runs.modes import list_stage_names
 
-    stages = names(load(settings, asked.pipeline))
-    found: list[Run] = []
+    stages = list_stage_names(load_declaration_graph(settings, asked.pipeline))
+    found: list[BackfillRun] = []
     for one in asked.runs:
         last = one == asked.runs[-1]
         # As in Airflow: file layout once, at the end.
         wanted = [stage for stage in stages if last or stage not in UPKEEP]
-        run = _submitted(settings, asked, wanted, backfills.replayed(one))
-        console().print(_line(run), soft_wrap=True)
+        run = _submit_interval(settings, asked, wanted, backfills.whole_days_replayed(one))
+        escaping_console().print(_describe_run(run), soft_wrap=True)
         found.append(run)
     return found
 
 
-def _submitted(settings: Settings, asked: Asked, stages: list[str], interval: Interval) -> Run:
+def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[str], interval: Interval) -> BackfillRun:
     run, rows, seconds = f"local-{uuid.uuid4().hex[:12]}", 0, 0.0
-    printed = console()
+    printed = escaping_console()
     done: list[str] = []
     try:
         with printed.status(f"{stages[0]} of {interval} ...") as status:
@@ -192,27 +203,27 @@ def _submitted(settings: Settings, asked: Asked, stages: list[str], interval: In
     except UsageError:
         raise
     except SluiceError as error:
-        return Run(run, interval, "failed", seconds, rows, stages[len(done)], str(error))
-    return Run(run, interval, "success", seconds, rows)
+        return BackfillRun(run, interval, "failed", seconds, rows, stages[len(done)], str(error))
+    return BackfillRun(run, interval, "success", seconds, rows)
 
 
-def _line(run: Run) -> str:
+def _describe_run(run: BackfillRun) -> str:
     told = f"{run.rows:,} rows" if run.state == "success" and run.rows is not None else run.reason
     task = f"task '{run.task}': " if run.task else ""
     seconds = f"{run.seconds:.0f} s" if run.seconds is not None else ""
     return f"  {run.interval!s:<24}  {run.state:<8} {seconds:>6}   {task}{told}".rstrip()
 
 
-def _print_as_json(asked: Asked, how: _How, found: list[Run]) -> None:
+def _print_backfill_json(asked: BackfillRequest, how: _BackfillOptions, found: list[BackfillRun]) -> None:
     runs = [{**asdict(run), "interval": str(run.interval)} for run in found]
-    planned = [str(backfills.replayed(one)) for one in asked.runs]
+    planned = [str(backfills.whole_days_replayed(one)) for one in asked.runs]
     told: dict[str, Any] = {"pipeline": asked.pipeline, "days": str(asked.days), "tables": list(asked.tables)}
     print_json({**told, "per_interval": how.per_interval, "planned": planned, "runs": runs})
 
 
-def _runs(count: int) -> str:
+def _format_run_count(count: int) -> str:
     return f"{count:,} run{'' if count == 1 else 's'}"
 
 
-def _rounded(seconds: float | None) -> float | None:
+def _round_seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import chosen
-from sluice.cli.printing import AsJson, console, print_json, print_rows
+from sluice.cli.places import select_pipelines
+from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import prevention
 from sluice.errors import SluiceError
 from sluice.settings import Settings
@@ -30,27 +30,27 @@ def check(
     settings = Settings.current()
     graphs: dict[str, Graph] = {}
     mistakes: list[str] = []
-    names = chosen(settings, pipeline)
+    names = select_pipelines(settings, pipeline)
     for name in names:
         try:
-            graphs[name] = load(settings, name)
+            graphs[name] = load_declaration_graph(settings, name)
         except SluiceError as error:
             mistakes += str(error).splitlines()
         except Exception as error:
-            mistakes.append(f"Pipeline '{name}': {_raised(error, name)}")
-    found = _planned(settings, graphs) if plans and graphs else []
+            mistakes.append(f"Pipeline '{name}': {_describe_load_error(error, name)}")
+    found = _examine_plans(settings, graphs) if plans and graphs else []
     mistakes += [mistake for plan in found for mistake in plan["mistakes"]]
     wrong = {plan["pipeline"] for plan in found if plan["mistakes"]}
-    unsafe = {name: prevention.of_lake(settings, graph) for name, graph in graphs.items()} if tables else {}
+    unsafe = {name: prevention.inspect_lake_logs(settings, graph) for name, graph in graphs.items()} if tables else {}
     mistakes += [f"{name}: {finding}" for name, findings in unsafe.items() for finding in findings]
     wrong |= {name for name, findings in unsafe.items() if findings}
-    rows = [_row(name, graphs.get(name), name not in wrong) for name in names]
-    _print(rows, found, mistakes, as_json)
+    rows = [_count_declarations(name, graphs.get(name), name not in wrong) for name in names]
+    _print_check_results(rows, found, mistakes, as_json)
     if mistakes:
         raise typer.Exit(2)
 
 
-def _row(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
+def _count_declarations(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
     if graph is None:
         return {"pipeline": name, "ok": False}
     # As declared: an `auto_cdc` is one table, whatever is kept for it.
@@ -64,20 +64,20 @@ def _row(name: str, graph: Graph | None, fits: bool) -> dict[str, Any]:
     return {"pipeline": name, **counts, "ok": fits}
 
 
-def _planned(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
+def _examine_plans(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
     from sluice.cli import spark
     from sluice.runs.planning import transforms as plans
 
-    session = spark.session(settings, "sluice check")
-    return [{"pipeline": name, **vars(plans.examine(session, settings, graph))} for name, graph in graphs.items()]
+    session = spark.start_command_session(settings, "sluice check")
+    return [{"pipeline": name, **vars(plans.examine_transforms(session, settings, graph))} for name, graph in graphs.items()]
 
 
-def _print(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: list[str], as_json: bool) -> None:
+def _print_check_results(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: list[str], as_json: bool) -> None:
     if not as_json:
         shown = [{**row, "ok": "ok" if row["ok"] else "wrong"} for row in rows]
         print_rows(shown, ("pipeline", "sources", "tables", "views", "ok"))
         for plan in found:
-            _print_plan(plan)
+            _print_plan_bounds(plan)
         sys.stdout.flush()
     for mistake in mistakes:
         print(f"sluice: {mistake}", file=sys.stderr, flush=True)
@@ -85,31 +85,35 @@ def _print(rows: list[dict[str, Any]], found: list[dict[str, Any]], mistakes: li
         print_json({"ok": not mistakes, "pipelines": rows, "plans": found, "mistakes": mistakes})
 
 
-def _print_plan(plan: dict[str, Any]) -> None:
+def _print_plan_bounds(plan: dict[str, Any]) -> None:
     bounds = [
-        {"view": bound["view"], "changes of": bound["input"], "recompute": ", ".join(_bound(bound["columns"], bound["reach"]))}
+        {
+            "view": bound["view"],
+            "changes of": bound["input"],
+            "recompute": ", ".join(_describe_bound(bound["columns"], bound["reach"])),
+        }
         for bound in plan["bounds"]
     ]
     if bounds:
         print_rows(bounds, ("view", "changes of", "recompute"), title=f"{plan['pipeline']}: what a change makes anew")
     for note in plan["notes"]:
-        console().print(f"{plan['pipeline']}: {note}")
+        escaping_console().print(f"{plan['pipeline']}: {note}")
 
 
-def _bound(columns: dict[str, str], reach: dict[str, str] | None) -> list[str]:
+def _describe_bound(columns: dict[str, str], reach: dict[str, str] | None) -> list[str]:
     same = {column: expression.strip("`") == column for column, expression in columns.items()}
     found = [column if same[column] else f"{column} = {columns[column]}" for column in columns]
-    return [*found, *([_in_time(**reach)] if reach else [])] or ["full recompute"]
+    return [*found, *([_describe_time_reach(**reach)] if reach else [])] or ["full recompute"]
 
 
-def _in_time(column: str, before: str, after: str, input: str) -> str:
+def _describe_time_reach(column: str, before: str, after: str, input: str) -> str:
     """As in "day from d to d + 6 days"."""
     at = input.strip("`")
     ends = [at if end.startswith("0 ") else f"{at} {sign} {end}" for sign, end in (("-", before), ("+", after))]
     return f"{column} = {at}" if ends == [at, at] else f"{column} from {ends[0]} to {ends[1]}"
 
 
-def _raised(error: Exception, name: str) -> str:
+def _describe_load_error(error: Exception, name: str) -> str:
     """What a pipeline's own code raised while it was loaded, and where."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"pipelines/{name}/" in frame.filename]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import PipelineName, console
+from sluice.cli.printing import PipelineName, escaping_console
 from sluice.declare import Landed
 from sluice.declare.assembly import loading
 from sluice.errors import SluiceError, UsageError
@@ -25,19 +25,21 @@ def land(
 ) -> None:
     """Put deliveries into the landing folder. Made up or real: which options count is the affair of the pipeline's maker."""
     settings = Settings.current()
-    maker = loading.maker(loading.pipeline(settings, pipeline))
+    maker = loading.load_delivery_maker(loading.load_pipeline_declaration(settings, pipeline))
     options = {"days": days, "seed": seed, "scale": scale, "from_path": from_path, "until": until}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     taken = [name for name, p in inspect.signature(maker.land).parameters.items() if p.kind is p.KEYWORD_ONLY]
     for name in given:
         if name not in taken:
-            raise UsageError(f"The maker of '{pipeline}' takes no {_option(name)}. It takes: {', '.join(map(_option, taken))}.")
+            raise UsageError(
+                f"The maker of '{pipeline}' takes no {_option_flag(name)}. It takes: {', '.join(map(_option_flag, taken))}."
+            )
     landed = maker.land(settings.landing / pipeline, settings.truth / pipeline, **given)
     if not isinstance(landed, Landed):
         raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
     gone = f", {landed.deleted:,} taken away" if landed.deleted else ""
-    console().print(f"Landed {landed.files:,} files{gone}, up to {landed.until}: {settings.landing / pipeline}")
+    escaping_console().print(f"Landed {landed.files:,} files{gone}, up to {landed.until}: {settings.landing / pipeline}")
 
 
-def _option(name: str) -> str:
+def _option_flag(name: str) -> str:
     return f"--{name.removesuffix('_path')}"

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.erasure import people
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows, size
-from sluice.declare.assembly.loading import load
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.runs.planning import plan as plans
-from sluice.runs.planning.plan import Plan, Staleness
-from sluice.runs.planning.steps import Step
+from sluice.runs.planning.plan import RunPlan, Staleness
+from sluice.runs.planning.steps import PlannedStep
 from sluice.runs.status import gaps, stale
 from sluice.runs.status.gaps import Gap
 from sluice.settings import Settings
@@ -32,41 +32,44 @@ def plan(
 ) -> None:
     """Say what a run would do. With --from and --to a backfill, with --mode refresh --table a refresh. Starts no Spark."""
     settings = Settings.current()
-    graph = load(settings, pipeline)
-    interval = _interval(start, end)
+    graph = load_declaration_graph(settings, pipeline)
+    interval = _parse_backfill_interval(start, end)
     chosen = mode or ("replay" if interval else "increment")
     if interval and chosen != "replay":
         raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
-    found = plans.of(settings, graph, chosen, interval, tuple(table or ()))
-    open_ones = gaps.of(settings, graph)
-    requests = people.waiting(settings, pipeline)
+    found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
+    open_ones = gaps.find_schedule_gaps(settings, graph)
+    requests = people.count_waiting_requests(settings, pipeline)
     if as_json:
-        print_json(_json(pipeline, found, open_ones, requests))
+        print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return
-    _print_steps(pipeline, found)
-    print_stale(pipeline, found.stale, afterwards=chosen != "increment")
-    print_gaps(pipeline, open_ones)
+    _print_plan_steps(pipeline, found)
+    print_stale_dates(pipeline, found.stale, afterwards=chosen != "increment")
+    print_schedule_gaps(pipeline, open_ones)
     notes = [*found.notes, *([f"Erasure requests that it would carry out: {requests}."] if requests else [])]
     for note in notes:
-        console().print(f"\n{note}", soft_wrap=True)
+        escaping_console().print(f"\n{note}", soft_wrap=True)
 
 
-def print_stale(pipeline: str, found: list[Staleness], afterwards: bool = False) -> None:
+def print_stale_dates(pipeline: str, found: list[Staleness], afterwards: bool = False) -> None:
     """The dates with rows by earlier code, and what would renew them."""
     if not found:
         return
-    rows = [{"table": one.table, "dates": _dates(one.now), "after this": _dates(one.afterwards) or "none"} for one in found]
+    rows = [
+        {"table": one.table, "dates": _format_intervals(one.now), "after this": _format_intervals(one.afterwards) or "none"}
+        for one in found
+    ]
     print_rows(rows, ("table", "dates", "after this") if afterwards else ("table", "dates"), title="Made by earlier code")
     if not afterwards:
         name = found[0].table
-        console().print(
+        escaping_console().print(
             f"sluice backfill {pipeline} --from DAY --to DAY renews days; "
             f"sluice run {pipeline} --mode refresh --table {name} the whole table.",
             soft_wrap=True,
         )
 
 
-def print_gaps(pipeline: str, found: list[Gap]) -> None:
+def print_schedule_gaps(pipeline: str, found: list[Gap]) -> None:
     """Scheduled time without a run that succeeded, and what closes it."""
     if found:
         rows = [{"scheduled": str(gap.interval), "its runs": gap.why, "closed by": gap.command(pipeline)} for gap in found]
@@ -84,13 +87,13 @@ def stale_as_json(found: Staleness) -> dict[str, Any]:
     return {"table": found.table, "now": now, "afterwards": afterwards}
 
 
-def _interval(start: str | None, end: str | None) -> Interval | None:
+def _parse_backfill_interval(start: str | None, end: str | None) -> Interval | None:
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: a backfill has a first and a last day.")
     return Interval.of(start, end) if start and end else None
 
 
-def _json(pipeline: str, found: Plan, open_ones: list[Gap], requests: int) -> dict[str, Any]:
+def _plan_as_json(pipeline: str, found: RunPlan, open_ones: list[Gap], requests: int) -> dict[str, Any]:
     return {
         "pipeline": pipeline,
         "mode": found.mode,
@@ -104,24 +107,24 @@ def _json(pipeline: str, found: Plan, open_ones: list[Gap], requests: int) -> di
     }
 
 
-def _print_steps(pipeline: str, found: Plan) -> None:
+def _print_plan_steps(pipeline: str, found: RunPlan) -> None:
     what = {"increment": "the next run", "refresh": "a refresh"}.get(found.mode, f"a backfill of {found.interval}")
     columns = ("layer", "table", "would", "deliveries", "versions", "rows", "bytes", "why")
-    print_rows([_row(step) for step in found.steps], columns, title=f"{pipeline}: {what}")
+    print_rows([_step_as_row(step) for step in found.steps], columns, title=f"{pipeline}: {what}")
     if not any(step.moves for step in found.steps):
-        console().print("Nothing would change.")
+        escaping_console().print("Nothing would change.")
     for step in found.steps:
         if step.files:
             print_rows(step.files[:_LISTED], ("file", "state", "delivery"), title=f"{step.table}: would take")
             if len(step.files) > _LISTED:
-                console().print(f"... and {len(step.files) - _LISTED:,} more; --json lists them")
+                escaping_console().print(f"... and {len(step.files) - _LISTED:,} more; --json lists them")
 
 
-def _row(step: Step) -> dict[str, Any]:
+def _step_as_row(step: PlannedStep) -> dict[str, Any]:
     counts = {name: getattr(step, name) or None for name in ("deliveries", "versions", "rows")}
     shown = {"layer": step.layer, "table": step.table, "would": step.does, "why": step.why}
-    return {**shown, **counts, "bytes": size(step.bytes) if step.bytes else None}
+    return {**shown, **counts, "bytes": format_size(step.bytes) if step.bytes else None}
 
 
-def _dates(intervals: list[Interval]) -> str:
-    return ", ".join(stale.shown(one) for one in intervals)
+def _format_intervals(intervals: list[Interval]) -> str:
+    return ", ".join(stale.describe_stale_interval(one) for one in intervals)

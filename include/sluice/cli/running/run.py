@@ -1,23 +1,35 @@
-"""`sluice run`: stages of a pipeline, one after the other, in one Spark session, without Airflow."""
+"""`sluice run`: stages of a pipeline, one after the other, in one Spark session, without Airflow.
+
+Ctrl-C and SIGTERM as requests to stop: the first ends a run at the next batch's boundary, the second at once.
+
+`sluice run --keep-running`: what is said of a process that keeps a pipeline running, a line for each look that did something.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sluice.cli.printing import AsJson, PipelineName, print_json
-from sluice.cli.running import kept
-from sluice.cli.running.interrupts import as_stop_requests
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested, UsageError
-from sluice.runs.keep_running.triggers import trigger
-from sluice.settings import Settings, known_pipeline
+from sluice.runs.keep_running.triggers import parse_trigger
+from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
+    from sluice.declare.assembly.graph import Graph
     from sluice.runs import job
+    from sluice.runs.keep_running.keeping import LookReport
 
 _FROM = "For --mode replay: the first day, or an instant (UTC)."
 _TO = "For --mode replay: the last day, or an instant that is not included (UTC)."
@@ -38,51 +50,146 @@ def run(
 ) -> None:
     """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it at the next batch's boundary."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
-    interval, looks = _interval(mode, start, end), trigger(when, keep_running)
+    require_known_pipeline(settings, pipeline)
+    interval, looks = _parse_replay_interval(mode, start, end), parse_trigger(when, keep_running)
     # Spark's modules only now: a wrong name is answered at once.
-    from sluice.declare.assembly.loading import load
+    from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job, modes
 
-    graph = load(settings, pipeline)
-    wanted = [stage] if stage else modes.names(graph)
+    graph = load_declaration_graph(settings, pipeline)
+    wanted = [stage] if stage else modes.list_stage_names(graph)
     for name in wanted:
-        modes.check(graph, name, mode, table or (), interval)
+        modes.check_run_mode(graph, name, mode, table or (), interval)
     if looks.every is not None:
-        kept.check(graph, stage, mode, bool(table))
-    asked = job.Request(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
+        check_keep_running_options(graph, stage, mode, bool(table))
+    asked = job.JobRequest(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
-    with as_stop_requests(settings, asked, f"sluice {pipeline} run"):
+    with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run"):
         if looks.every is not None:
-            kept.run(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
+            keep_running_and_report(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
         else:
             _run_once(settings, wanted, asked, as_json)
 
 
-def _run_once(settings: Settings, wanted: list[str], asked: job.Request, as_json: bool) -> None:
+def _run_once(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> None:
     reports: list[dict[str, Any]] = []
     try:
-        _perform(settings, wanted, asked, reports)
+        _run_stages(settings, wanted, asked, reports)
     finally:
         if as_json:
             print_json({"pipeline": asked.pipeline, "done": len(reports) == len(wanted), "reports": reports})
 
 
-def _perform(settings: Settings, wanted: list[str], asked: job.Request, reports: list[dict[str, Any]]) -> None:
+def _run_stages(settings: Settings, wanted: list[str], asked: job.JobRequest, reports: list[dict[str, Any]]) -> None:
     """Run the stages under one run id, so that one request stops them all; add each report as it comes."""
     from sluice.runs import job, summary
 
     for stage in wanted:
         if settings.stop_request(asked.pipeline, asked.run).exists():
             raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
-        reports.append(job.perform(settings, replace(asked, stage=stage)))
-        print(summary.shown(reports[-1]) + "\n", flush=True)
+        reports.append(job.run_recorded_stage(settings, replace(asked, stage=stage)))
+        print(summary.format_run_summary(reports[-1]) + "\n", flush=True)
 
 
-def _interval(mode: str, start: str | None, end: str | None) -> Interval | None:
+def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Interval | None:
     if mode != "replay" and (start or end):
         raise UsageError(f"--from and --to belong to --mode replay; mode '{mode}' takes no interval.")
     if mode == "replay" and not (start and end):
         raise UsageError("--mode replay needs --from and --to: which days to take again.")
     return Interval.of(start, end) if start and end else None
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: str) -> Iterator[None]:
+    """Start the process's Spark session and take both signals as requests to stop this run, as `sluice stop` writes them.
+
+    A request is taken away when the run has ended.
+    """
+    from sluice import session
+    from sluice.runs.lease import lake_format
+
+    request = settings.stop_request(asked.pipeline, asked.run)
+
+    def heard(number: int, frame: Any) -> None:
+        if request.exists():
+            # Not an exception: it would wait for the flows' threads. Whatever a killed run leaves, the next one goes on from.
+            os._exit(128 + number)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
+        print("Stopping at the next batch's boundary. Once more ends it at once.", file=sys.stderr, flush=True)
+
+    lake_format.check_lake_format(settings, asked.pipeline)
+    session.start_spark_session(settings, name)  # it has a handler of its own, which is replaced here
+    ours = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, heard) for number in _SIGNALS} if ours else {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        request.unlink(missing_ok=True)
+
+
+def check_keep_running_options(graph: Graph, stage: str | None, mode: str, tables: bool) -> None:
+    """Raises UsageError for what a process that is kept running does not do."""
+    from sluice.runs import modes
+
+    if mode != "increment" or tables:
+        raise UsageError(
+            f"What is kept running takes what is new; --mode {mode if mode != 'increment' else 'refresh'} is run once, "
+            "without --keep-running and processing-time."
+        )
+    layers = modes.list_stage_names(graph)[: len(graph.pipeline.layers)]
+    if stage and stage not in layers:
+        raise UsageError(f"Stage '{stage}' is not kept running; layers are: {', '.join(layers)}.")
+
+
+def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequest, every: float, as_json: bool) -> None:
+    """Keep a pipeline running until somebody asks it to stop. Raises SluiceError as `keep` does."""
+    from sluice.runs.keep_running import keeping
+
+    def begun() -> None:
+        what = f"{asked.pipeline} {asked.stage}".strip()
+        if not as_json:
+            ending = f"Ctrl-C ends it, or: sluice stop {asked.pipeline}"
+            print(f"{what} is kept running: it looks every {every:g} s, run {asked.run}. {ending}", flush=True)
+
+    def heard(round_: LookReport) -> None:
+        if as_json:
+            print_json({**vars(round_), "at": datetime.now(UTC).isoformat(timespec="seconds")})
+        else:
+            _print_round(round_)
+
+    did = keeping.run_until_stopped(settings, graph, asked, every, heard, begun)
+    if as_json:
+        print_json({"pipeline": asked.pipeline, "run": asked.run, "stopped": True, "rounds": did})
+    else:
+        print(f"{asked.pipeline} was stopped on request; {did} looks did something. The next run goes on from there.", flush=True)
+
+
+def _print_round(round_: LookReport) -> None:
+    at = f"{datetime.now(UTC):%H:%M:%S}"
+    if said := list(_describe_flow_changes(round_.reports)):
+        print(f"{at}  {', '.join(said)}; {round_.seconds:.1f} s", flush=True)
+    for name, why in round_.errors.items():
+        again = f"failed {round_.failures} times in a row, again in {max(round_.again, 0):.0f} s"
+        print(f"{at}  {name} {again}: {why}", file=sys.stderr, flush=True)
+    for name, why in round_.differing.items():
+        print(f"{at}  {name} differs: {why}", file=sys.stderr, flush=True)
+
+
+def _describe_flow_changes(reports: list[dict[str, Any]]) -> Iterator[str]:
+    """What each table got, as "readings +120 (2 deliveries)" or "device_day +3 ~2 -1"."""
+    for report in reports:
+        for flow in report["flows"]:
+            rows = [f"{sign}{flow[of]}" for sign, of in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if flow[of]]
+            if not rows and flow["rows_out"]:
+                rows = [f"+{flow['rows_out']}"]
+            aside = [f"{flow[of]} {of}" for of in ("quarantined", "suppressed") if flow[of]]
+            aside += [f"{flow['deliveries']} deliveries"] if flow["deliveries"] and report["stage"] == "bronze" else []
+            told = " ".join([*rows, *([f"({', '.join(aside)})"] if aside else [])])
+            yield f"{flow['flow']} {told or report['stage']}"

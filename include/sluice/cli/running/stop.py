@@ -8,12 +8,12 @@ from typing import Annotated
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import typer
 
-from orchestration.stopping import end_process, is_alive
-from sluice.cli.printing import PipelineName, console
+from orchestration.stopping import end_process_and_jvm, is_process_alive
+from sluice.cli.printing import PipelineName, escaping_console
 from sluice.errors import SluiceError
 from sluice.runs.lease import holder
-from sluice.runs.lease.holder import Holder
-from sluice.settings import Settings, known_pipeline
+from sluice.runs.lease.holder import LeaseHolder
+from sluice.settings import Settings, require_known_pipeline
 
 WITHIN = 60.0
 _LOOK_AGAIN = 0.2
@@ -33,26 +33,26 @@ def stop(
 ) -> None:
     """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
-    found = holder.of(settings, pipeline)
+    require_known_pipeline(settings, pipeline)
+    found = holder.find_lease_holder(settings, pipeline)
     if found is None:  # between two stages of a run nobody holds the lease for a moment
         time.sleep(_BETWEEN_STAGES)
-        found = holder.of(settings, pipeline)
+        found = holder.find_lease_holder(settings, pipeline)
     if found is None:
-        console().print(f"Nothing runs on '{pipeline}'.")
+        escaping_console().print(f"Nothing runs on '{pipeline}'.")
         return
-    process = _process(found)
+    process = _find_run_process(found)
     request = settings.stop_request(pipeline, found.run)
     request.parent.mkdir(parents=True, exist_ok=True)
     request.touch()
-    console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
+    escaping_console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
     started = time.monotonic()
-    while not _ended(settings, pipeline, found) and time.monotonic() - started < within:
+    while not _has_run_ended(settings, pipeline, found) and time.monotonic() - started < within:
         time.sleep(_LOOK_AGAIN)
-    if _ended(settings, pipeline, found):
-        console().print(f"It has ended, after {time.monotonic() - started:.0f} s. The next run goes on from there.")
+    if _has_run_ended(settings, pipeline, found):
+        escaping_console().print(f"It has ended, after {time.monotonic() - started:.0f} s. The next run goes on from there.")
     elif force:
-        _end(found, process, within)
+        _force_run_end(found, process, within)
     elif within:
         raise SluiceError(
             f"It has not ended within {within:g} s, since its batch has not; the request stands. Wait longer with --within, or end it "
@@ -60,7 +60,7 @@ def stop(
         )
 
 
-def _process(found: Holder) -> psutil.Process | None:
+def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
     """The process, remembered before it is waited for: its number may be another's afterwards. None where it is on another host."""
     for number in (found.pid, found.jvm) if found.here else ():
         if number is not None and psutil.pid_exists(number):
@@ -68,14 +68,14 @@ def _process(found: Holder) -> psutil.Process | None:
     return None
 
 
-def _ended(settings: Settings, pipeline: str, found: Holder) -> bool:
+def _has_run_ended(settings: Settings, pipeline: str, found: LeaseHolder) -> bool:
     """Whether it has given the lease up, or is gone. A run that has been asked takes no other."""
-    now = holder.of(settings, pipeline)
+    now = holder.find_lease_holder(settings, pipeline)
     return now is None or now.run != found.run
 
 
-def _end(found: Holder, process: psutil.Process | None, within: float) -> None:
-    if process is None or not is_alive(process):
+def _force_run_end(found: LeaseHolder, process: psutil.Process | None, within: float) -> None:
+    if process is None or not is_process_alive(process):
         raise SluiceError(f"It has not ended within {within:g} s, and it is on {found.host}: there it can be ended with --force.")
-    end_process(process, _PATIENCE)
-    console().print("It was ended. What it had begun and not committed, the next run does again.")
+    end_process_and_jvm(process, _PATIENCE)
+    escaping_console().print("It was ended. What it had begun and not committed, the next run does again.")

@@ -1,4 +1,7 @@
-"""Commands about this machine and this checkout: doctor, new pipeline, and the local Airflow."""
+"""Commands about this machine and this checkout: doctor, new pipeline, and the local Airflow.
+
+`sluice up` and `sluice down`: the local Airflow with its UI, in the background.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,21 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from sluice.cli.printing import AsJson, PipelineName, console
-from sluice.settings import Settings
+from orchestration.local import DAG_ID as ERASURES
+from orchestration.local import (
+    LOGIN,
+    LocalAirflow,
+    airflow_line,
+    find_running_airflow,
+    local_airflow_address,
+    local_airflow_home,
+    local_airflow_password,
+    stop_running_airflow,
+)
+from sluice.cli.printing import AsJson, PipelineName, escaping_console
+from sluice.settings import Settings, list_pipeline_names
 
 new = typer.Typer(help="Write a new pipeline.", no_args_is_help=True)
 
@@ -36,11 +51,11 @@ def new_pipeline(
     from sluice.cli.setup import new_pipeline as writing
 
     settings = Settings.current()
-    *files, landing = writing.new_pipeline(settings, name, from_folder)
-    printed = console()
+    *files, landing = writing.write_new_pipeline(settings, name, from_folder)
+    printed = escaping_console()
     for path in files:
-        printed.print(f"wrote   {_short(path, settings.root)}", soft_wrap=True)
-    printed.print(f"copied  {from_folder} to {_short(landing, settings.root)}", soft_wrap=True)
+        printed.print(f"wrote   {_shorten_path(path, settings.root)}", soft_wrap=True)
+    printed.print(f"copied  {from_folder} to {_shorten_path(landing, settings.root)}", soft_wrap=True)
     printed.print(f"Read them: what was guessed is guessed. Then: sluice check {name} --plans", soft_wrap=True)
 
 
@@ -51,29 +66,58 @@ def tour(
     """Run the DAG through a real Airflow. Lands deliveries first, and says what each run did."""
     from sluice.cli.tour import command as touring
 
-    touring.tour(Settings.current(), console(), pipeline, from_path)
+    touring.run_tour(Settings.current(), escaping_console(), pipeline, from_path)
 
 
 def demo_erasure() -> None:
     """Erase one member of a made-up gym, within minutes, and show the proof. In a lake of its own, without Airflow."""
     from sluice.cli.erasure import demo
 
-    demo.demo(Settings.current(), console())
+    demo.demonstrate_erasure(Settings.current(), escaping_console())
 
 
 def up() -> None:
     """Start Airflow with its UI on 127.0.0.1. It is left running."""
-    from sluice.cli.setup import airflow_home
+    pass
 
-    airflow_home.up(Settings.current(), console())
+    start_local_airflow(Settings.current(), escaping_console())
 
 
 def down() -> None:
     """Stop what `up` started."""
-    from sluice.cli.setup import airflow_home
+    pass
 
-    airflow_home.down(Settings.current(), console())
+    stop_local_airflow(Settings.current(), escaping_console())
 
 
-def _short(path: Path, root: Path) -> Path:
+def _shorten_path(path: Path, root: Path) -> Path:
     return path.relative_to(root) if path.is_relative_to(root) else path
+
+
+def start_local_airflow(settings: Settings, console: Console) -> None:
+    """Start Airflow and leave it running; where it runs already, say where.
+
+    Raises SluiceError where it does not start.
+    """
+    running = find_running_airflow(settings)
+    if running:
+        console.print(
+            f"Airflow runs already at {local_airflow_address(running[1])}, log in as {LOGIN} / {local_airflow_password(settings)}",
+            soft_wrap=True,
+        )
+        return
+    with console.status("Starting Airflow ..."):
+        client = LocalAirflow(settings, with_parent=False).start()
+    console.print(f"Airflow is at {client.address}", highlight=False)
+    console.print(f"  log in as  {LOGIN} / {local_airflow_password(settings)}", highlight=False)
+    console.print(f"  log files  {local_airflow_home(settings) / 'logs'}", highlight=False)
+    # Both lines may be set up; each command says which it means.
+    before, after = ("AIRFLOW=2 ", " AIRFLOW=2") if airflow_line() == 2 else ("", "")
+    for name in (*list_pipeline_names(settings), ERASURES):
+        console.print(f"  schedule   {before}./airflow dags unpause {name}", highlight=False)
+    console.print(f"  stop       make down{after}", highlight=False)
+
+
+def stop_local_airflow(settings: Settings, console: Console) -> None:
+    """Stop the Airflow that `start_local_airflow` started, with whatever it runs."""
+    console.print("Airflow has stopped." if stop_running_airflow(settings) else "Airflow does not run.")

@@ -13,9 +13,9 @@ import unicodedata
 from pathlib import Path
 
 from sluice.cli.setup import templates
-from sluice.cli.setup.sample import Sample, look
+from sluice.cli.setup.sample import FolderSample, sample_folder
 from sluice.errors import SluiceError, UsageError
-from sluice.settings import Settings, is_name
+from sluice.settings import Settings, is_valid_name
 
 KEY_COLUMNS = 8
 """How many of the first columns are tried as keys."""
@@ -24,25 +24,27 @@ LONGEST_NAME = 50
 _TAKEN = {"table", "expect_or_quarantine", "materialized_view", "files"}
 
 
-def new_pipeline(settings: Settings, name: str, from_folder: Path) -> list[Path]:
+def write_new_pipeline(settings: Settings, name: str, from_folder: Path) -> list[Path]:
     """Write a pipeline and its DAG for the files of a folder, and copy the files into its landing folder.
 
     Returns the files written and, last, the landing folder. Raises UsageError, and writes nothing, where the
     name is taken or unfit, or the files cannot be read or are not of one kind.
     """
     package, dag = settings.root / "include" / "pipelines" / name, settings.root / "dags" / f"{name}.py"
-    _check_name(name, package, dag)
+    _check_pipeline_name(name, package, dag)
     folder = from_folder.expanduser()
-    sample = look(folder)
-    draft = _draft(name, folder, sample)
-    texts = {package / file: text for file, text in templates.package(draft).items()} | {dag: templates.dag(draft)}
+    sample = sample_folder(folder)
+    draft = _draft_pipeline(name, folder, sample)
+    texts = {package / file: text for file, text in templates.render_pipeline_package(draft).items()} | {
+        dag: templates.render_dag_file(draft)
+    }
     landing = settings.landing / name / draft.source
     try:
-        _copy(sample.files, folder, landing)
+        _copy_sample_files(sample.files, folder, landing)
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        _format(list(texts))
+        _format_python_files(list(texts))
     except OSError as error:
         shutil.rmtree(package, ignore_errors=True)
         dag.unlink(missing_ok=True)
@@ -50,31 +52,31 @@ def new_pipeline(settings: Settings, name: str, from_folder: Path) -> list[Path]
     return [*texts, landing]
 
 
-def _check_name(name: str, package: Path, dag: Path) -> None:
-    if not is_name(name) or keyword.iskeyword(name):
-        hint = _snake(name)
-        instead = f" How about '{hint}'?" if is_name(hint) and hint != name else ""
+def _check_pipeline_name(name: str, package: Path, dag: Path) -> None:
+    if not is_valid_name(name) or keyword.iskeyword(name):
+        hint = _to_snake_case(name)
+        instead = f" How about '{hint}'?" if is_valid_name(hint) and hint != name else ""
         raise UsageError(f"A pipeline cannot be called '{name}': a name is lower-case snake case.{instead}")
     for path in (package, dag):
         if path.exists():
             raise UsageError(f"There is a pipeline '{name}' already: {path} exists. Choose another name, or remove it.")
 
 
-def _draft(name: str, folder: Path, sample: Sample) -> templates.Draft:
-    stem = _snake(folder.resolve().name)
-    if not is_name(stem) or keyword.iskeyword(stem) or stem in _TAKEN:
+def _draft_pipeline(name: str, folder: Path, sample: FolderSample) -> templates.PipelineDraft:
+    stem = _to_snake_case(folder.resolve().name)
+    if not is_valid_name(stem) or keyword.iskeyword(stem) or stem in _TAKEN:
         stem = f"{name}_rows" if name in _TAKEN else name
-    columns = _columns(sample)
-    keys, unique = _keys(sample, [column for column in columns if column.type != "DOUBLE"] or columns)
-    group = _group(sample, columns, keys)
+    columns = _name_silver_columns(sample)
+    keys, unique = _guess_keys(sample, [column for column in columns if column.type != "DOUBLE"] or columns)
+    group = _choose_group_column(sample, columns, keys)
     by = "day" if group.type == "TIMESTAMP" else group.name
-    return templates.Draft(
+    return templates.PipelineDraft(
         pipeline=name,
         source=f"{stem}_files",
         table=stem,
         view=f"{stem}_by_{by}",
         format=sample.format,
-        pattern=_pattern(sample.files),
+        pattern=_choose_file_pattern(sample.files),
         delimiter=sample.delimiter,
         encoding=sample.encoding,
         columns=tuple(columns),
@@ -85,28 +87,28 @@ def _draft(name: str, folder: Path, sample: Sample) -> templates.Draft:
     )
 
 
-def _columns(sample: Sample) -> list[templates.Column]:
+def _name_silver_columns(sample: FolderSample) -> list[templates.DraftColumn]:
     """The silver columns: what bronze calls them, and a name that needs no quotes anywhere."""
     types, taken, columns = sample.types(), set[str](), []
     for position, bronze in enumerate(sample.columns, start=1):
-        name = _snake(bronze) or f"column_{position}"
+        name = _to_snake_case(bronze) or f"column_{position}"
         name = f"column_{name}" if name[0].isdigit() else name
         fresh = next(n for n in itertools.chain([name], (f"{name}_{i}" for i in itertools.count(2))) if n not in taken)
         taken.add(fresh)
-        columns.append(templates.Column(bronze=bronze, name=fresh, type=types[bronze]))
+        columns.append(templates.DraftColumn(bronze=bronze, name=fresh, type=types[bronze]))
     if not columns:
         raise UsageError("The files' columns have no names: the first line of each must hold them.")
     return columns
 
 
-def _snake(text: str) -> str:
+def _to_snake_case(text: str) -> str:
     """Lower snake case in ASCII, not too long: "Größe (cm)" becomes grosse_cm, "OrderID" order_id."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     plain = unicodedata.normalize("NFKD", words.casefold()).encode("ascii", "ignore").decode()
     return re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:LONGEST_NAME].strip("_")
 
 
-def _keys(sample: Sample, columns: list[templates.Column]) -> tuple[list[templates.Column], bool]:
+def _guess_keys(sample: FolderSample, columns: list[templates.DraftColumn]) -> tuple[list[templates.DraftColumn], bool]:
     """The leftmost columns, three at most, that are never empty and together never the same.
 
     And whether there are such; otherwise all columns that are never empty.
@@ -120,7 +122,9 @@ def _keys(sample: Sample, columns: list[templates.Column]) -> tuple[list[templat
     return full or columns[:1], False
 
 
-def _group(sample: Sample, columns: list[templates.Column], keys: list[templates.Column]) -> templates.Column:
+def _choose_group_column(
+    sample: FolderSample, columns: list[templates.DraftColumn], keys: list[templates.DraftColumn]
+) -> templates.DraftColumn:
     """What to count by: a day if there is one, else the column of the fewest values; rather keys: never NULL."""
     ordered = [*keys, *(column for column in columns if column not in keys)]
     for column in ordered:
@@ -131,12 +135,12 @@ def _group(sample: Sample, columns: list[templates.Column], keys: list[templates
     return min(few, key=lambda column: values[column]) if few else ordered[0]
 
 
-def _pattern(files: tuple[Path, ...]) -> str:
+def _choose_file_pattern(files: tuple[Path, ...]) -> str:
     suffixes = {path.suffix for path in files}
     return f"*{suffixes.pop()}" if len(suffixes) == 1 else "*"
 
 
-def _copy(files: tuple[Path, ...], folder: Path, landing: Path) -> None:
+def _copy_sample_files(files: tuple[Path, ...], folder: Path, landing: Path) -> None:
     """Copy the files with their sub-folders and modification times; each appears whole, by a renaming."""
     for path in files:
         target = landing / path.relative_to(folder)
@@ -148,7 +152,7 @@ def _copy(files: tuple[Path, ...], folder: Path, landing: Path) -> None:
         partial.replace(target)
 
 
-def _format(paths: list[Path]) -> None:
+def _format_python_files(paths: list[Path]) -> None:
     """Lay the files out as the rest of the project. Without ruff they work too, with longer lines."""
     if importlib.util.find_spec("ruff") is not None:
         subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *map(str, paths)], check=False, capture_output=True)

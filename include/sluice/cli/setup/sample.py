@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from sluice.declare.ingest.field_names import is_own
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import UsageError
 from sluice.ingest.values.columns import column_names
 
@@ -31,7 +31,7 @@ Row = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class FolderSample:
     """What a folder's files are.
 
     files: all of them. columns: as bronze names them, in their order. rows: some of them, each once.
@@ -46,11 +46,11 @@ class Sample:
 
     def types(self) -> dict[str, str]:
         """The type that fits all sampled values, by column: BIGINT, DOUBLE, DATE, TIMESTAMP or STRING."""
-        return {column: _type(row[column] for row in self.rows if column in row) for column in self.columns}
+        return {column: _infer_column_type(row[column] for row in self.rows if column in row) for column in self.columns}
 
 
 @dataclass(frozen=True)
-class _Look:
+class _FileSample:
     """One file. records: the header's or the objects' names with their values, as delivered."""
 
     path: Path
@@ -61,26 +61,26 @@ class _Look:
     records: list[list[str]]
 
 
-def look(folder: Path) -> Sample:
+def sample_folder(folder: Path) -> FolderSample:
     """Look into the files of a folder and its sub-folders.
 
     Raises UsageError where there are none, where one cannot be read, or where they differ in format.
     """
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.")
-    files = tuple(path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder))
+    files = tuple(path for path in sorted(folder.rglob("*")) if path.is_file() and not _is_hidden(path, folder))
     files = tuple(path for path in files if path.suffix.lower() in SUFFIXES)
     step = max(1, len(files) // MOST_FILES)
-    looks = [seen for path in files[::step] if (seen := _look(path)) is not None]
+    looks = [seen for path in files[::step] if (seen := _sample_file(path)) is not None]
     if not looks:
         raise UsageError(f"{folder} has no files with records. Expected are names that end in {', '.join(SUFFIXES)}.")
     first = looks[0]
-    _same(looks, lambda seen: _NAMED[seen.format])
-    _same(looks, lambda seen: f"separated by {DELIMITERS[seen.delimiter]}")
-    _same([seen for seen in looks if seen.encoding], lambda seen: f"encoded as {seen.encoding}")
-    columns, rows = _together(looks)
+    _refuse_mixed_kinds(looks, lambda seen: _NAMED[seen.format])
+    _refuse_mixed_kinds(looks, lambda seen: f"separated by {DELIMITERS[seen.delimiter]}")
+    _refuse_mixed_kinds([seen for seen in looks if seen.encoding], lambda seen: f"encoded as {seen.encoding}")
+    columns, rows = _combine_file_samples(looks)
     encoding = next((seen.encoding for seen in looks if seen.encoding), "utf-8")
-    return Sample(
+    return FolderSample(
         files=files,
         format=first.format,
         delimiter=first.delimiter,
@@ -90,11 +90,11 @@ def look(folder: Path) -> Sample:
     )
 
 
-def _hidden(path: Path, folder: Path) -> bool:
+def _is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
-def _same(looks: list[_Look], what: Callable[[_Look], str]) -> None:
+def _refuse_mixed_kinds(looks: list[_FileSample], what: Callable[[_FileSample], str]) -> None:
     for other in looks[1:]:
         if what(other) != what(looks[0]):
             raise UsageError(
@@ -103,9 +103,9 @@ def _same(looks: list[_Look], what: Callable[[_Look], str]) -> None:
             )
 
 
-def _look(path: Path) -> _Look | None:
+def _sample_file(path: Path) -> _FileSample | None:
     """A look into one file; None where it holds nothing. Raises UsageError where it holds no records."""
-    encoding = _encoding(path)
+    encoding = _detect_encoding(path)
     with path.open("rb") as file:
         start, whole = file.read(_START), not file.read(1)
     text = codecs.getincrementaldecoder(encoding or "utf-8")().decode(start).lstrip("\ufeff")
@@ -116,13 +116,13 @@ def _look(path: Path) -> _Look | None:
     if path.suffix.lower() in JSON_SUFFIXES or (path.suffix.lower() == ".txt" and text.lstrip()[0] == "{"):
         if encoding == "windows-1252":
             raise UsageError(f"{path.name} is not encoded as UTF-8, as JSON must be.")
-        return _Look(path, "json", ",", encoding, *_objects(path, text))
-    delimiter, table = _vote(text)
+        return _FileSample(path, "json", ",", encoding, *_parse_json_lines(path, text))
+    delimiter, table = _detect_delimiter(text)
     _check_header(path, table)
-    return _Look(path, "csv", delimiter, encoding, table[0], [row for row in table[1:] if len(row) == len(table[0])])
+    return _FileSample(path, "csv", delimiter, encoding, table[0], [row for row in table[1:] if len(row) == len(table[0])])
 
 
-def _encoding(path: Path) -> str:
+def _detect_encoding(path: Path) -> str:
     """Either utf-8 or windows-1252; "" where both read the same. Raises UsageError for what is no text."""
     for encoding in ("ascii", "utf-8", "windows-1252"):
         try:
@@ -138,9 +138,9 @@ def _encoding(path: Path) -> str:
     raise UsageError(f"{path.name} is no text in UTF-8 or Windows-1252.")
 
 
-def _vote(text: str) -> tuple[str, list[list[str]]]:
+def _detect_delimiter(text: str) -> tuple[str, list[list[str]]]:
     """The delimiter under which the most rows are as wide as the header, and the rows read so."""
-    tables = {delimiter: _rows(text, delimiter) for delimiter in DELIMITERS}
+    tables = {delimiter: _parse_csv_rows(text, delimiter) for delimiter in DELIMITERS}
 
     def score(delimiter: str) -> tuple[bool, float, int]:
         rows = tables[delimiter]
@@ -151,7 +151,7 @@ def _vote(text: str) -> tuple[str, list[list[str]]]:
     return best, tables[best]
 
 
-def _rows(text: str, delimiter: str) -> list[list[str]]:
+def _parse_csv_rows(text: str, delimiter: str) -> list[list[str]]:
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         return list(itertools.islice((row for row in rows if row), MOST_ROWS + 1))
@@ -162,12 +162,12 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
 def _check_header(path: Path, table: list[list[str]]) -> None:
     """Raises UsageError where more of the first line are numbers and dates than names. Years may be names."""
     cells = [cell.strip() for cell in table[0] if cell.strip()] if table else []
-    values = [cell for cell in cells if _type([cell]) != "STRING" and not re.fullmatch(r"(19|20)[0-9][0-9]", cell)]
+    values = [cell for cell in cells if _infer_column_type([cell]) != "STRING" and not re.fullmatch(r"(19|20)[0-9][0-9]", cell)]
     if not cells or 2 * len(values) > len(cells):
         raise UsageError(f"{path.name} has no header: its first line must hold the columns' names.")
 
 
-def _objects(path: Path, text: str) -> tuple[list[str], list[list[str]]]:
+def _parse_json_lines(path: Path, text: str) -> tuple[list[str], list[list[str]]]:
     """Names and values of JSON lines. Lines that are cut off are left out, as bronze sets them aside."""
     objects = []
     for line in text.splitlines()[:MOST_ROWS]:
@@ -180,22 +180,22 @@ def _objects(path: Path, text: str) -> tuple[list[str], list[list[str]]]:
     if not objects:
         raise UsageError(f"{path.name} is not JSON lines, which have one object on each line.")
     names = list(dict.fromkeys(name for found in objects for name in found))
-    return names, [[_text(found.get(name)) for name in names] for found in objects]
+    return names, [[_json_value_text(found.get(name)) for name in names] for found in objects]
 
 
-def _text(value: object) -> str:
+def _json_value_text(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _together(looks: list[_Look]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+def _combine_file_samples(looks: list[_FileSample]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """The columns of all looks, and their rows, each once: a file that came twice says nothing about keys."""
     spelling: dict[str, str] = {}
     rows: dict[frozenset[tuple[str, str]], Row] = {}
     share = max(1, MOST_ROWS // len(looks))
     for seen in looks:
-        fit = ["" if is_own(name) else name for name in column_names(seen.names)]
+        fit = ["" if is_reserved_column(name) else name for name in column_names(seen.names)]
         names = [name and spelling.setdefault(name.lower(), name) for name in fit]
         for record in seen.records[:share]:
             row = {name: value.strip() for name, value in zip(names, record, strict=True) if name and value.strip()}
@@ -203,8 +203,8 @@ def _together(looks: list[_Look]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     return tuple(spelling.values()), tuple(rows.values())
 
 
-def _type(values: Iterable[str]) -> str:
-    found = {_type_of(value) for value in values}
+def _infer_column_type(values: Iterable[str]) -> str:
+    found = {_infer_value_type(value) for value in values}
     if found == {"BIGINT", "DOUBLE"}:
         return "DOUBLE"
     if found == {"DATE", "TIMESTAMP"}:
@@ -212,7 +212,7 @@ def _type(values: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else "STRING"
 
 
-def _type_of(value: str) -> str:
+def _infer_value_type(value: str) -> str:
     """The type of one value. A number with leading zeros is a code: as a number it would lose them."""
     if re.fullmatch(r"(?a)[+-]?(0|[1-9]\d{0,17})", value):
         return "BIGINT"

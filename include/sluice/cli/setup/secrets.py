@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from sluice.cli.printing import AsJson, console, print_json, print_rows
+from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
 from sluice.declare.assembly import needed_secrets
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.privacy import secrets as files
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 app = typer.Typer(help="The secret files: keys of pseudonyms, passwords of brokers.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name, as declarations say it.")]
@@ -24,9 +24,9 @@ def init() -> None:
     """Make the keys that every pipeline may need, by chance. Keep a copy of them elsewhere: what is lost with them does not come back."""
     settings = Settings.current()
     for name in files.MADE:
-        there = files.find(settings, name) is not None
-        path = files.ensure(settings, name)
-        console().print(f"{'Is there already' if there else 'Made'}: {path}", soft_wrap=True)
+        there = files.find_secret(settings, name) is not None
+        path = files.ensure_secret(settings, name)
+        escaping_console().print(f"{'Is there already' if there else 'Made'}: {path}", soft_wrap=True)
 
 
 @app.command("set")
@@ -35,16 +35,18 @@ def set_secret(
     replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one that is there.")] = False,
 ) -> None:
     """Keep a secret, read from standard input: openssl rand -hex 32 | sluice secrets set research.key."""
-    path = files.keep(Settings.current(), name, _from_input(name), replace)
-    console().print(f"Kept: {path}", soft_wrap=True)
+    path = files.store_secret(Settings.current(), name, _read_secret_from_stdin(name), replace)
+    escaping_console().print(f"Kept: {path}", soft_wrap=True)
 
 
 @app.command("list")
 def list_secrets(as_json: AsJson = False) -> None:
     """List the secrets by name, with the pipelines that use them. No value is shown."""
     settings = Settings.current()
-    uses = _uses(settings)
-    rows = {row["name"]: {**row, "there": True, "used_by": uses.get(row["name"], [])} for row in files.listed(settings)}
+    uses = _find_secret_uses(settings)
+    rows = {
+        row["name"]: {**row, "there": True, "used_by": uses.get(row["name"], [])} for row in files.inspect_secret_files(settings)
+    }
     for name, pipelines in uses.items():
         rows.setdefault(
             name, {"name": name, "changed_at": None, "private": None, "problem": None, "there": False, "used_by": pipelines}
@@ -53,12 +55,12 @@ def list_secrets(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"folder": str(settings.secrets), "secrets": found})
         return
-    console().print(f"Folder {settings.secrets}", soft_wrap=True)
-    shown = [{**row, "state": _state(row["there"], row["private"], row["name"])} for row in found]
+    escaping_console().print(f"Folder {settings.secrets}", soft_wrap=True)
+    shown = [{**row, "state": _describe_secret_state(row["there"], row["private"], row["name"])} for row in found]
     print_rows(shown, ("name", "state", "changed_at", "used_by"))
     for row in found:
         if row["problem"]:
-            console().print(row["problem"], soft_wrap=True)
+            escaping_console().print(row["problem"], soft_wrap=True)
 
 
 @app.command()
@@ -68,35 +70,37 @@ def delete(
 ) -> None:
     """Remove a secret. It says what is lost, and does it with --yes only."""
     settings = Settings.current()
-    path = files.known(settings, name)
-    used = _uses(settings).get(name, [])
+    path = files.require_known_secret(settings, name)
+    used = _find_secret_uses(settings).get(name, [])
     by = f" It is used by {', '.join(used)}." if used else ""
     if not yes:
-        raise UsageError(f"Nothing was removed. {files.lost(name)}{by} To remove {path}: sluice secrets delete {name} --yes")
-    files.remove(settings, name)
-    console().print(f"Removed: {path}", soft_wrap=True)
+        raise UsageError(
+            f"Nothing was removed. {files.secret_loss_consequence(name)}{by} To remove {path}: sluice secrets delete {name} --yes"
+        )
+    files.delete_secret(settings, name)
+    escaping_console().print(f"Removed: {path}", soft_wrap=True)
 
 
-def _state(there: bool, private: bool | None, name: str) -> str:
+def _describe_secret_state(there: bool, private: bool | None, name: str) -> str:
     if not there:
         return "made when first needed" if name in files.MADE else "missing"
     return "kept" if private else "REFUSED: see below"
 
 
-def _uses(settings: Settings) -> dict[str, list[str]]:
+def _find_secret_uses(settings: Settings) -> dict[str, list[str]]:
     """By the name of a secret, the pipelines that need it. A pipeline whose declarations are wrong is left out."""
     found: dict[str, list[str]] = {}
-    for pipeline in pipeline_names(settings):
+    for pipeline in list_pipeline_names(settings):
         try:
-            graph = load(settings, pipeline)
+            graph = load_declaration_graph(settings, pipeline)
         except SluiceError:
             continue
-        for name in needed_secrets.of(graph):
+        for name in needed_secrets.find_needed_secrets(graph):
             found.setdefault(name, []).append(pipeline)
     return found
 
 
-def _from_input(name: str) -> bytes:
+def _read_secret_from_stdin(name: str) -> bytes:
     if sys.stdin.isatty():
         return getpass.getpass(f"Value of '{name}' (it is not shown): ").encode()
     value = sys.stdin.buffer.read()

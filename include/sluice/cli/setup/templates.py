@@ -11,7 +11,7 @@ MORE_ON_KEYS = """\
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class DraftColumn:
     """A silver column. bronze: its name in the bronze table."""
 
     bronze: str
@@ -20,7 +20,7 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class PipelineDraft:
     """What was found out about a folder of files, and the names that were chosen for it.
 
     unique: the keys are unique in the `sampled` rows. group: what the view counts by.
@@ -34,25 +34,25 @@ class Draft:
     pattern: str
     delimiter: str
     encoding: str
-    columns: tuple[Column, ...]
+    columns: tuple[DraftColumn, ...]
     keys: tuple[str, ...]
     unique: bool
     sampled: int
-    group: Column
+    group: DraftColumn
 
 
-def package(draft: Draft) -> dict[str, str]:
+def render_pipeline_package(draft: PipelineDraft) -> dict[str, str]:
     """The files of include/pipelines/<pipeline>, by name."""
     return {
         "__init__.py": f'"""Say here what the pipeline {draft.pipeline} is about, and whose data these are."""\n',
-        "pipeline.py": _pipeline(draft),
-        "bronze.py": _bronze(draft),
-        "silver.py": _silver(draft),
-        "gold.py": _gold(draft),
+        "pipeline.py": _render_pipeline_file(draft),
+        "bronze.py": _render_bronze_file(draft),
+        "silver.py": _render_silver_file(draft),
+        "gold.py": _render_gold_file(draft),
     }
 
 
-def dag(draft: Draft) -> str:
+def render_dag_file(draft: PipelineDraft) -> str:
     """The file dags/<pipeline>.py."""
     name = draft.pipeline
     return f'''"""The pipeline {name} as a DAG. It is declared in include/pipelines/{name}."""
@@ -64,7 +64,7 @@ dag = medallion_dag(PIPELINE)
 '''
 
 
-def _pipeline(draft: Draft) -> str:
+def _render_pipeline_file(draft: PipelineDraft) -> str:
     name = draft.pipeline
     return f'''"""What Airflow needs to know of the pipeline `{name}`."""
 
@@ -74,7 +74,7 @@ from sluice.declare import Pipeline
 
 PIPELINE = Pipeline(
     name="{name}",
-    description="{_sentence(draft)}",
+    description="{_describe_source_files(draft)}",
     owner="sluice",
     schedule="{SCHEDULE}",
     publishes=("{draft.view}",),
@@ -83,7 +83,7 @@ PIPELINE = Pipeline(
 '''
 
 
-def _bronze(draft: Draft) -> str:
+def _render_bronze_file(draft: PipelineDraft) -> str:
     options = {"name": draft.source, "format": draft.format, "path": draft.source, "pattern": draft.pattern}
     if draft.format == "csv" and draft.delimiter != ",":
         options["delimiter"] = draft.delimiter
@@ -93,7 +93,7 @@ def _bronze(draft: Draft) -> str:
     hints = ", ".join(f"{column.bronze} STRING" for column in draft.columns if column.bronze.startswith("_"))
     if hints:
         options["schema_hints"] = hints
-    lines = "\n".join(f"    {option}={_quoted(value)}," for option, value in options.items())
+    lines = "\n".join(f"    {option}={_quote_literal(value)}," for option, value in options.items())
     return f'''"""What is delivered: files put into <landing>/{draft.pipeline}/{draft.source}."""
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ from sluice.declare import Source
 {draft.source} = Source(
 {lines}
     infer_types=False,  # text, as delivered: silver gives the types
-    comment="{_sentence(draft)}",
+    comment="{_describe_source_files(draft)}",
 )
 '''
 
 
-def _silver(draft: Draft) -> str:
+def _render_silver_file(draft: PipelineDraft) -> str:
     known = "\n".join(f'@expect_or_quarantine("known_{key}", "{key} IS NOT NULL")' for key in draft.keys)
-    columns = "\n".join(f"        {_column(column)}," for column in draft.columns)
+    columns = "\n".join(f"        {_render_column(column)}," for column in draft.columns)
     return f'''"""The delivered records, one row per key, with types. It was guessed from a sample: edit it."""
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-{_comment_on_keys(draft)}
-@table(reads="{draft.source}", keys={_tuple(draft.keys)})
+{_render_key_comment(draft)}
+@table(reads="{draft.source}", keys={_render_name_tuple(draft.keys)})
 {known}
 def {draft.table}(files: DataFrame) -> DataFrame:
     """Say here what a row is, and the units of its columns."""
@@ -143,7 +143,7 @@ def _text(files: DataFrame, name: str) -> Column:
 '''
 
 
-def _comment_on_keys(draft: Draft) -> str:
+def _render_key_comment(draft: PipelineDraft) -> str:
     if draft.unique:
         guess = f"# The keys are a guess: never empty, and never the same, in {draft.sampled:,} sampled rows."
     else:
@@ -151,13 +151,13 @@ def _comment_on_keys(draft: Draft) -> str:
     return f"{guess}\n{MORE_ON_KEYS}"
 
 
-def _column(column: Column) -> str:
-    text = f"_text(files, {_quoted(column.bronze)})"
+def _render_column(column: DraftColumn) -> str:
+    text = f"_text(files, {_quote_literal(column.bronze)})"
     cast = "" if column.type == "STRING" else f'.try_cast("{column.type.lower()}")'
     return f'{text}{cast}.alias("{column.name}")'
 
 
-def _gold(draft: Draft) -> str:
+def _render_gold_file(draft: PipelineDraft) -> str:
     by = "day" if draft.group.type == "TIMESTAMP" else draft.group.name
     column = f'F.to_date("{draft.group.name}").alias("day")' if draft.group.type == "TIMESTAMP" else f'"{by}"'
     count = "row_count" if by == "rows" else "rows"
@@ -180,14 +180,14 @@ def {draft.view}({draft.table}: DataFrame) -> DataFrame:
 '''
 
 
-def _sentence(draft: Draft) -> str:
+def _describe_source_files(draft: PipelineDraft) -> str:
     return f"{'CSV' if draft.format == 'csv' else 'JSON'} files, first taken from a folder of {draft.table}."
 
 
-def _tuple(names: tuple[str, ...]) -> str:
+def _render_name_tuple(names: tuple[str, ...]) -> str:
     return f'"{names[0]}"' if len(names) == 1 else "(" + ", ".join(f'"{name}"' for name in names) + ")"
 
 
-def _quoted(text: str) -> str:
+def _quote_literal(text: str) -> str:
     """A Python literal in double quotes."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '"'

@@ -11,11 +11,11 @@ import typer
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from sluice.cli.places import table
-from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows, second
-from sluice.cli.tables.read import shown
-from sluice.declare.assembly.loading import load
-from sluice.delta_log import opened_table
+from sluice.cli.places import resolve_table_name
+from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
+from sluice.cli.tables.read import select_printable_columns
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.delta_log import open_checked_table
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import log
 from sluice.settings import Settings
@@ -43,12 +43,12 @@ def changes(
 ) -> None:
     """List the rows that each version inserted, updated or deleted, oldest version first. An update is two rows: before and after."""
     settings = Settings.current()
-    pipeline, wanted, path = table(settings, name)
-    last = _last(name, path, from_version, to_version)
-    found = _changes(name, path, range(from_version, last + 1), _keys(settings, pipeline, wanted), limit + 1)
-    columns = _columns(path, wanted)
+    pipeline, wanted, path = resolve_table_name(settings, name)
+    last = _resolve_last_version(name, path, from_version, to_version)
+    found = _read_changes(name, path, range(from_version, last + 1), _find_declared_keys(settings, pipeline, wanted), limit + 1)
+    columns = _list_change_columns(path, wanted)
     # A version has the columns that the table had then.
-    rows = [{column: row.get(column) for column in columns} | {AT: second(row[AT])} for row in found[:limit]]
+    rows = [{column: row.get(column) for column in columns} | {AT: format_instant(row[AT])} for row in found[:limit]]
     if as_json:
         print_json({
             "table": name,
@@ -61,15 +61,15 @@ def changes(
     elif rows:
         print_rows(rows, columns)
         if len(found) > limit:
-            console().print(f"... and more; --limit {limit * 10} shows them")
+            escaping_console().print(f"... and more; --limit {limit * 10} shows them")
     else:
         versions = f"version {last}" if last == from_version else f"versions {from_version} to {last}"
-        console().print(f"No row of '{name}' changed in {versions}.")
+        escaping_console().print(f"No row of '{name}' changed in {versions}.")
 
 
-def _last(name: str, path: str, first: int, last: int | None) -> int:
+def _resolve_last_version(name: str, path: str, first: int, last: int | None) -> int:
     """The last version to show. Raises UsageError unless the table has that version and the first."""
-    versions = [int(commit["version"]) for commit in log.commits(path)]
+    versions = [int(commit["version"]) for commit in log.read_commit_history(path)]
     oldest, latest = min(versions), max(versions)
     for option, version in (("from", first), ("to", latest if last is None else last)):
         if not oldest <= version <= latest:
@@ -79,34 +79,34 @@ def _last(name: str, path: str, first: int, last: int | None) -> int:
     return latest if last is None else last
 
 
-def _changes(name: str, path: str, versions: range, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
+def _read_changes(name: str, path: str, versions: range, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
     """The first changes of these versions, so many at most."""
-    if log.properties(path).get(_FEED) != "true":
-        raise _unreadable(name, versions[0], _FEED)
-    delta = opened_table(path)
+    if log.read_table_properties(path).get(_FEED) != "true":
+        raise _unreadable_version_error(name, versions[0], _FEED)
+    delta = open_checked_table(path)
     found: list[dict[str, Any]] = []
     for version in versions:
         if len(found) >= most:
             break
         try:
-            found += _of_version(delta, version, keys, most - len(found))
+            found += _read_version_changes(delta, version, keys, most - len(found))
         except (DeltaError, pa.ArrowException, OSError) as error:
-            raise _unreadable(name, version, str(error)) from None
+            raise _unreadable_version_error(name, version, str(error)) from None
     return found
 
 
-def _of_version(delta: DeltaTable, version: int, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
+def _read_version_changes(delta: DeltaTable, version: int, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
     """The version's first changes by key. No more of them are kept in memory than are asked for, and one batch."""
     first: pa.Table | None = None
     for batch in pa.RecordBatchReader.from_stream(delta.load_cdf(version, version)):
-        part = _plain(pa.Table.from_batches([batch]))
+        part = _make_sortable(pa.Table.from_batches([batch]))
         both = part if first is None else pa.concat_tables([first, part])
-        order = [(key, "ascending") for key in (*keys, _ORDER) if _sortable(both.schema, key)]
+        order = [(key, "ascending") for key in (*keys, _ORDER) if _is_sortable(both.schema, key)]
         first = both.take(pc.sort_indices(both, sort_keys=order)[:most])
     return [] if first is None else first.drop_columns([_ORDER]).to_pylist()
 
 
-def _plain(part: pa.Table) -> pa.Table:
+def _make_sortable(part: pa.Table) -> pa.Table:
     """The part in types that can be sorted, its times with their zone, and the place of each change among those of its key."""
     utc = pa.timestamp("us", tz="UTC")
     fields = [field.with_type(utc if field.name == AT else _PLAIN.get(field.type, field.type)) for field in part.schema]
@@ -114,28 +114,28 @@ def _plain(part: pa.Table) -> pa.Table:
     return part.append_column(_ORDER, pc.index_in(part[CHANGE], value_set=_KINDS))
 
 
-def _sortable(schema: pa.Schema, name: str) -> bool:
+def _is_sortable(schema: pa.Schema, name: str) -> bool:
     # A version may lack a key that is declared now.
     return name in schema.names and not (pa.types.is_nested(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
 
 
-def _columns(path: str, wanted: str) -> list[str]:
+def _list_change_columns(path: str, wanted: str) -> list[str]:
     """The table's own columns, then those that Sluice adds, then what the change was."""
-    columns = shown([field.name for field in opened_table(path).schema().fields], wanted)
+    columns = select_printable_columns([field.name for field in open_checked_table(path).schema().fields], wanted)
     return [*sorted(columns, key=lambda column: column in ("_delivery", "_row")), CHANGE, VERSION, AT]
 
 
-def _keys(settings: Settings, pipeline: str, wanted: str) -> tuple[str, ...]:
+def _find_declared_keys(settings: Settings, pipeline: str, wanted: str) -> tuple[str, ...]:
     """The keys of a declared table; of any other, changes come in the order of its files."""
     try:
-        graph = load(settings, pipeline)
+        graph = load_declaration_graph(settings, pipeline)
     except DeclarationError:
         return ()
     declared = graph.tables.get(wanted) or graph.views.get(wanted)
     return declared.keys if declared else ()
 
 
-def _unreadable(name: str, version: int, why: str) -> SluiceError:
+def _unreadable_version_error(name: str, version: int, why: str) -> SluiceError:
     if any(words in why for words in _NO_FEED):
         return UsageError(
             f"Table '{name}' kept no change feed at version {version}. "

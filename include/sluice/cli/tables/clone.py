@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
-from sluice.declare.assembly.loading import load
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.runs.copies import cloning
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 
 def clone(
@@ -25,15 +25,15 @@ def clone(
 ) -> None:
     """Clone a pipeline's tables into another lake, by default without personal data. Keys become random stand-ins that still join."""
     settings = Settings.current()
-    graph = load(settings, known_pipeline(settings, pipeline))
-    report, made = cloning.clone(settings, graph, to, SHALLOW if shallow else COPY, table or (), wait)
+    graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
+    report, made = cloning.clone_tables(settings, graph, to, SHALLOW if shallow else COPY, table or (), wait)
     if as_json:
         print_json({**report, "clone": made})
         return
-    _print(pipeline, to, report, made)
+    _print_clone_report(pipeline, to, report, made)
 
 
-def _print(pipeline: str, to: str, report: dict[str, Any], made: dict[str, Any]) -> None:
+def _print_clone_report(pipeline: str, to: str, report: dict[str, Any], made: dict[str, Any]) -> None:
     rows = [
         {"table": flow["flow"], "of version": made["tables"][flow["flow"]]["version"], "rows": flow["rows_out"] or None}
         | {"without": ", ".join(one["left_out"]), "stand-ins": ", ".join(one["stand_ins"])}
@@ -45,9 +45,9 @@ def _print(pipeline: str, to: str, report: dict[str, Any], made: dict[str, Any])
         missing = [{"table": name, "why": why} for name, why in made["not_cloned"].items()]
         print_rows(missing, ("table", "why"), title="Not cloned")
     if made["kind"] == SHALLOW:
-        console().print(
+        escaping_console().print(
             f"\nThe files stay in {made['from']}: personal data is read through the clone, people who are erased are in it until it is removed, "
             "and it breaks when VACUUM removes those files there.",
             soft_wrap=True,
         )
-    console().print(f"\nTo work in it: export SLUICE_LAKE={to}", soft_wrap=True)
+    escaping_console().print(f"\nTo work in it: export SLUICE_LAKE={to}", soft_wrap=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.places import table
-from sluice.cli.printing import AsJson, console, print_json, print_rows
+from sluice.cli.places import resolve_table_name
+from sluice.cli.printing import AsJson, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, UsageError
@@ -28,7 +28,7 @@ _RECORDS = frozenset({"record", "made", "content", "_subject"})
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedSide:
     """A state of a table. version: None: as it is now."""
 
     called: str
@@ -46,48 +46,48 @@ def diff(
 ) -> None:
     """Compare a table with what it was, or with another lake. Exit code 1 where they differ. Values are not printed."""
     settings = Settings.current()
-    pipeline, wanted, path = table(settings, name)
-    graph = load(settings, pipeline)
-    there = _other(settings, pipeline, name, path, against)
-    keys, private = _columns(graph, wanted)
+    pipeline, wanted, path = resolve_table_name(settings, name)
+    graph = load_declaration_graph(settings, pipeline)
+    there = _find_other_side(settings, pipeline, name, path, against)
+    keys, private = _find_comparison_columns(graph, wanted)
     from sluice.cli import spark
     from sluice.lake import evaluation
     from sluice.runs.copies import comparison
 
-    session = spark.session(settings, "sluice diff")
-    evaluation.suit(session, [path, there.path])
+    session = spark.start_command_session(settings, "sluice diff")
+    evaluation.choose_evaluation_settings(session, [path, there.path])
     frames = []
-    for side in (Side("here", path), there):
+    for side in (ComparedSide("here", path), there):
         reader = session.read.format("delta")
         frames.append((reader if side.version is None else reader.option("versionAsOf", side.version)).load(side.path))
-    found = comparison.compare(frames[0], frames[1], keys, private, examples)
-    notes = _notes(settings, pipeline, wanted, against, keys)
+    found = comparison.compare_table_states(frames[0], frames[1], keys, private, examples)
+    notes = _list_stand_in_notes(settings, pipeline, wanted, against, keys)
     if as_json:
-        print_json({"table": name, "against": there.called, "equal": found.same, **_plain(found), "notes": notes})
+        print_json({"table": name, "against": there.called, "equal": found.same, **_comparison_as_json(found), "notes": notes})
     else:
-        _print(name, there, found, notes)
+        _print_comparison(name, there, found, notes)
     if not found.same:
         raise typer.Exit(1)
 
 
-def _other(settings: Settings, pipeline: str, name: str, path: str, against: str) -> Side:
+def _find_other_side(settings: Settings, pipeline: str, name: str, path: str, against: str) -> ComparedSide:
     """The state to compare with. Raises UsageError for what is neither a version nor a lake with the table."""
     if not Path(against).is_dir():
         try:
-            version = versions.meant(name, path, against)
+            version = versions.resolve_version(name, path, against)
         except UsageError as error:
             raise UsageError(f"{error} Nor is there a folder '{against}', to be a lake.") from None
-        versions.check_readable(name, path, version)
-        return Side(f"version {version}", path, version)
+        versions.check_version_readable(name, path, version)
+        return ComparedSide(f"version {version}", path, version)
     if path.startswith(f"{settings.restricted}/"):
         raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
     other = str(Path(against).absolute()) + path.removeprefix(settings.lake)
-    if not log.exists(other):
+    if not log.is_delta_table(other):
         raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
-    return Side(against, other)
+    return ComparedSide(against, other)
 
 
-def _columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
+def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """The columns that rows are matched by, and those of which no value is shown."""
     declared = next((one for one in graph if one.name == wanted.removesuffix(_QUARANTINE)), None)
     if isinstance(declared, Dataset) and declared.name == wanted:
@@ -95,10 +95,14 @@ def _columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]
     return ("_delivery", "_row"), _RECORDS | (declared.private if isinstance(declared, Source | Dataset) else frozenset())
 
 
-def _notes(settings: Settings, pipeline: str, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:
+def _list_stand_in_notes(settings: Settings, pipeline: str, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:
     notes = []
     for lake in (settings.lake, against):
-        clone = clones.of(replace(settings, lake=str(Path(lake).absolute())), pipeline) if Path(lake).is_dir() else None
+        clone = (
+            clones.read_clone_description(replace(settings, lake=str(Path(lake).absolute())), pipeline)
+            if Path(lake).is_dir()
+            else None
+        )
         made = (clone or {"tables": {}})["tables"].get(wanted, {})
         standing = [key for key in keys if key in made.get("stand_ins", [])]
         if standing:
@@ -106,12 +110,12 @@ def _notes(settings: Settings, pipeline: str, wanted: str, against: str, keys: t
     return notes
 
 
-def _plain(found: Comparison) -> dict[str, Any]:
+def _comparison_as_json(found: Comparison) -> dict[str, Any]:
     return {("same" if name == "equal" else name): value for name, value in asdict(found).items()}
 
 
-def _print(name: str, there: Side, found: Comparison, notes: list[str]) -> None:
-    printed = console()
+def _print_comparison(name: str, there: ComparedSide, found: Comparison, notes: list[str]) -> None:
+    printed = escaping_console()
     verdict = "equal" if found.same else "different"
     printed.print(f"{name} here and {there.called} there: {verdict}; by {', '.join(found.keys)}.", soft_wrap=True)
     rows = [{"rows": kind, "number": number} for kind, number in (*found.rows.items(), ("equal", found.equal))]

@@ -1,4 +1,7 @@
-"""`sluice sql` and `sluice show`: rows of tables."""
+"""`sluice sql` and `sluice show`: rows of tables.
+
+`sluice sql --role`: a query of what a role may see, its views alone.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import pyarrow as pa
 import typer
 from deltalake import QueryBuilder
 
-from sluice.cli.places import readable, table, view
-from sluice.cli.printing import AsJson, Limit, console, print_json, print_rows
-from sluice.cli.tables import as_role
+from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
+from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.runs import ledger
-from sluice.settings import Settings, pipeline_names
+from sluice.settings import Settings, list_pipeline_names
 
 _HELD_BACK = ("record", "made", "content", "_subject")
 
@@ -30,40 +33,42 @@ def sql(
     """Ask the tables and views in SQL, through Spark. A table is <pipeline>.<table>, its quarantine <pipeline>.<table>_quarantine."""
     settings = Settings.current()
     if role is not None:
-        _print_query(*as_role.asked(settings, role, text, as_of, limit), limit, as_json)
+        _print_query_result(*query_as_role(settings, role, text, as_of, limit), limit, as_json)
         return
     from sluice.cli import spark
-    from sluice.lake import computed, register
-    from sluice.lake.sql_judgement import check_relations, frame_of_query, parse_query
+    from sluice.lake import register
+    from sluice.lake.sql_judgement import analyse_query, check_query_relations, parse_allowed_query
 
-    session = spark.session(settings, "sluice sql")
-    query = parse_query(session, text)
-    tables = {name: path for pipeline in pipeline_names(settings) for name, path in _paths(settings, pipeline).items()}
+    session = spark.start_command_session(settings, "sluice sql")
+    query = parse_allowed_query(session, text)
+    tables = {
+        name: path for pipeline in list_pipeline_names(settings) for name, path in _find_table_paths(settings, pipeline).items()
+    }
     named = {name.lower().partition(".")[0] for name in query.relations}
-    wanted = [pipeline for pipeline in pipeline_names(settings) if query.lists or pipeline in named]
-    graphs = [graph for pipeline in wanted if (graph := readable(settings, pipeline)) is not None]
+    wanted = [pipeline for pipeline in list_pipeline_names(settings) if query.lists or pipeline in named]
+    graphs = [graph for pipeline in wanted if (graph := load_graph_if_readable(settings, pipeline)) is not None]
     views = [f"{graph.pipeline.name}.{view}" for graph in graphs for view in graph.computed]
-    reads = check_relations(query, [*tables, *views])
-    register.register(session, {name: path for name, path in tables.items() if name in reads}, as_of)
+    reads = check_query_relations(query, [*tables, *views])
+    register.register_tables(session, {name: path for name, path in tables.items() if name in reads}, as_of)
     for graph in graphs:
-        computed.register_views(session, settings, graph, reads, as_of, query.lists)
-    frame = frame_of_query(session, query, reads)
+        register.register_computed_views(session, settings, graph, reads, as_of, query.lists)
+    frame = analyse_query(session, query, reads)
     found = frame.limit(limit + 1).collect()
-    _print_query(frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in found], limit, as_json)
+    _print_query_result(frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in found], limit, as_json)
 
 
-def _print_query(columns: list[str], found: list[dict[str, Any]], limit: int, as_json: bool) -> None:
+def _print_query_result(columns: list[str], found: list[dict[str, Any]], limit: int, as_json: bool) -> None:
     """found: a row more than is printed where there are more."""
     if as_json:
         print_json({"columns": columns, "rows": found[:limit], "more": len(found) > limit})
         return
     if columns == ["plan"]:  # what EXPLAIN gives: one text of many lines
         for row in found:
-            console().print(str(row["plan"]), soft_wrap=True)
+            escaping_console().print(str(row["plan"]), soft_wrap=True)
         return
     print_rows(found[:limit], columns)
     if len(found) > limit:
-        console().print(f"... and more; --limit {limit * 10} shows them")
+        escaping_console().print(f"... and more; --limit {limit * 10} shows them")
 
 
 def show(
@@ -73,47 +78,85 @@ def show(
 ) -> None:
     """Show some rows of a table, without Spark, or of a @view, for which Spark is started."""
     settings = Settings.current()
-    if (found := view(settings, name)) is not None:
-        _show_view(settings, name, found, limit, as_json)
+    if (found := find_computed_view_graph(settings, name)) is not None:
+        _print_view_rows(settings, name, found, limit, as_json)
         return
-    _, wanted, path = table(settings, name)
-    columns = shown([field.name for field in opened_table(path).schema().fields], wanted)
+    _, wanted, path = resolve_table_name(settings, name)
+    columns = select_printable_columns([field.name for field in open_checked_table(path).schema().fields], wanted)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
-    rows = query(path, f"SELECT {quoted} FROM t LIMIT {limit}")
-    _print(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
+    rows = query_delta_table(path, f"SELECT {quoted} FROM t LIMIT {limit}")
+    _print_table_rows(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
 
 
-def _show_view(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
+def _print_view_rows(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
     from sluice.cli import spark
-    from sluice.lake import computed
+    from sluice.lake import register
 
     own = name.partition(".")[2]
-    frame = computed.frames(spark.session(settings, "sluice show"), settings, graph, [own])[own]
+    frame = register.compute_view_frames(spark.start_command_session(settings, "sluice show"), settings, graph, [own])[own]
     rows = [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit).collect()]
-    _print(name, frame.columns, rows, as_json, f"View '{name}' has no rows now.")
+    _print_table_rows(name, frame.columns, rows, as_json, f"View '{name}' has no rows now.")
 
 
-def _print(name: str, columns: list[str], rows: list[dict[str, Any]], as_json: bool, none: str) -> None:
+def _print_table_rows(name: str, columns: list[str], rows: list[dict[str, Any]], as_json: bool, none: str) -> None:
     if as_json:
         print_json({"table": name, "columns": columns, "rows": rows})
     elif rows:
         print_rows(rows, columns)
     else:
-        console().print(none)
+        escaping_console().print(none)
 
 
-def shown(columns: Sequence[str], wanted: str) -> list[str]:
+def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
     """Of a table's columns those that may be printed: of a quarantine nothing of a record."""
     return [column for column in columns if not (wanted.endswith("_quarantine") and column in _HELD_BACK)]
 
 
-def query(path: str, text: str) -> list[dict[str, Any]]:
+def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
     """Rows of a query over one table, in the query called t, without a JVM."""
     # Not to_pyarrow_table: see sluice.runs.ledger.
-    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text)).to_pylist()
+    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text)).to_pylist()
     return found
 
 
-def _paths(settings: Settings, pipeline: str) -> dict[str, str]:
+def _find_table_paths(settings: Settings, pipeline: str) -> dict[str, str]:
     """Every table of a pipeline that is there, by its name in SQL."""
-    return {f"{pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.tables(settings, pipeline)}
+    return {f"{pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.list_pipeline_tables(settings, pipeline)}
+
+
+def query_as_role(
+    settings: Settings, role: str, text: str, as_of: str | None, limit: int
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Columns and rows of a query, one row more than the limit where there are more.
+
+    Raises UsageError for a role that no pipeline names, a query of anything but its views, and for earlier versions: an erased person is in them.
+    """
+    graphs = {
+        name: graph for name in list_pipeline_names(settings) if (graph := load_graph_if_readable(settings, name)) is not None
+    }
+    views = list_role_views(graphs, role)
+    if as_of is not None:
+        raise UsageError("A role reads what is there now: --as-of and --role exclude each other.")
+    from sluice.cli import spark
+    from sluice.lake import register
+    from sluice.lake.sql_judgement import analyse_query, check_query_relations, parse_allowed_query
+
+    session = spark.start_command_session(settings, "sluice sql")
+    query = parse_allowed_query(session, text)
+    reads = check_query_relations(query, views, role)
+    for graph in graphs.values():
+        register.register_computed_views(session, settings, graph, reads)
+    frame = analyse_query(session, query, reads)
+    return frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit + 1).collect()]
+
+
+def list_role_views(graphs: dict[str, Graph], role: str) -> list[str]:
+    """The views of a role, as <pipeline>.<view>. Raises UsageError for one that no pipeline names."""
+    known = {name for graph in graphs.values() for name in graph.pipeline.roles}
+    if role not in known:
+        raise UsageError(
+            f"No pipeline names a role '{role}'.{nearest_name_hint(role, known)} Roles are named in Pipeline(roles=...)."
+        )
+    return [
+        f"{name}.{view}" for name, graph in graphs.items() for view, declared in graph.computed.items() if declared.role == role
+    ]

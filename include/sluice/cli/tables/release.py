@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, console, print_json, print_rows
-from sluice.declare.assembly.loading import load
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import releases
 from sluice.lake.releases import Release
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 app = typer.Typer(help="De-identified copies of tables, with numbers, for those who may not read the lake.", no_args_is_help=True)
 
@@ -26,24 +26,26 @@ def make(
     from sluice.runs.copies import releasing
 
     settings = Settings.current()
-    made = releasing.release(settings, load(settings, known_pipeline(settings, pipeline)), table, wait)
+    made = releasing.release_tables(
+        settings, load_declaration_graph(settings, require_known_pipeline(settings, pipeline)), table, wait
+    )
     if as_json:
-        print_json(_told(made))
+        print_json(_release_as_json(made))
         return
-    _print([made], f"Release {made.number} of {pipeline}: {made.folder}")
+    _print_releases([made], f"Release {made.number} of {pipeline}: {made.folder}")
 
 
 @app.command("list")
 def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's releases, their tables, and what was erased from them since."""
     settings = Settings.current()
-    found = releases.of(settings, known_pipeline(settings, pipeline))
+    found = releases.read_pipeline_releases(settings, require_known_pipeline(settings, pipeline))
     if as_json:
-        print_json({"pipeline": pipeline, "releases": [_told(release) for release in found]})
+        print_json({"pipeline": pipeline, "releases": [_release_as_json(release) for release in found]})
     elif found:
-        _print(found, f"Releases of {pipeline} in {releases.folder(settings, pipeline)}")
+        _print_releases(found, f"Releases of {pipeline} in {releases.releases_folder(settings, pipeline)}")
     else:
-        console().print(f"Nothing of '{pipeline}' was released yet.")
+        escaping_console().print(f"Nothing of '{pipeline}' was released yet.")
 
 
 @app.command()
@@ -54,20 +56,20 @@ def remove(
 ) -> None:
     """Remove a release. Its number is not given again."""
     settings = Settings.current()
-    release = releases.one(settings, known_pipeline(settings, pipeline), number)
+    release = releases.find_release(settings, require_known_pipeline(settings, pipeline), number)
     if yes:
-        releases.remove(release)
+        releases.remove_release(release)
     names = ", ".join(release.tables)
-    console().print(
+    escaping_console().print(
         f"Release {number} of {pipeline} ({names}) {'is removed' if yes else 'would be removed: add --yes'}.", soft_wrap=True
     )
 
 
-def _told(release: Release) -> dict[str, Any]:
+def _release_as_json(release: Release) -> dict[str, Any]:
     return {**release.said, "release": release.number, "folder": str(release.folder)}
 
 
-def _print(found: list[Release], title: str) -> None:
+def _print_releases(found: list[Release], title: str) -> None:
     rows = [
         {
             "release": release.number,

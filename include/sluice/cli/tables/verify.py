@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.printing import AsJson, PipelineName, print_json, print_rows
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
-    from sluice.verification.verify import Finding
+    from sluice.verification.verify import VerificationFinding
 
 _WORDS = {True: "equal", False: "differs", None: "see note"}
 
@@ -24,43 +24,43 @@ def verify(
 ) -> None:
     """Recompute tables from bronze by plain batch code, and compare them row for row. Writes nothing. Exit code 1 where one differs."""
     settings = Settings.current()
-    known_pipeline(settings, pipeline)
+    require_known_pipeline(settings, pipeline)
     # Spark's modules only now: a wrong name is answered at once.
-    from sluice.declare.assembly.loading import load
+    from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job
     from sluice.runs.execution import clones, verifying
-    from sluice.runs.execution.stages import Failed
-    from sluice.verification.verify import known
+    from sluice.runs.execution.stages import FlowsFailed
+    from sluice.verification.verify import check_verifiable_table
 
-    graph = load(settings, pipeline)
-    clones.check(settings, graph, verifying.STAGE)
+    graph = load_declaration_graph(settings, pipeline)
+    clones.check_stage_in_clone(settings, graph, verifying.STAGE)
     for name in table or ():
-        known(graph, name)
-    findings: list[Finding] = []
+        check_verifiable_table(graph, name)
+    findings: list[VerificationFinding] = []
 
     def compare(workspace: Any) -> Any:
-        reports, differing = verifying.run(workspace, tuple(table or ()), findings.append)
+        reports, differing = verifying.run_verify_stage(workspace, tuple(table or ()), findings.append)
         if differing:
-            raise Failed(reports, differing)
+            raise FlowsFailed(reports, differing)
         return reports
 
     try:
         # Under the lease, as every run: nothing moves while tables are read one after the other.
-        job.under_lease(settings, graph, job.Request(pipeline, verifying.STAGE, wait=wait), compare)
+        job.run_under_lease(settings, graph, job.JobRequest(pipeline, verifying.STAGE, wait=wait), compare)
     finally:
-        _print(pipeline, findings, as_json)
+        _print_findings(pipeline, findings, as_json)
 
 
-def _print(pipeline: str, findings: list[Finding], as_json: bool) -> None:
+def _print_findings(pipeline: str, findings: list[VerificationFinding], as_json: bool) -> None:
     if as_json:
-        print_json({"pipeline": pipeline, "equal": _equal(findings), "tables": [asdict(one) for one in findings]})
+        print_json({"pipeline": pipeline, "equal": _judge_findings(findings), "tables": [asdict(one) for one in findings]})
         return
-    rows = [_row(one) for one in findings]
+    rows = [_finding_as_row(one) for one in findings]
     if rows:
         print_rows(rows, list(rows[0]), "Against a full recompute from bronze")
 
 
-def _equal(findings: list[Finding]) -> bool | None:
+def _judge_findings(findings: list[VerificationFinding]) -> bool | None:
     """Whether all that can be compared are equal; None where none differs but some do for a reason that is known, as after a restore."""
     if not findings or any(one.equal is False for one in findings):
         return False
@@ -68,7 +68,7 @@ def _equal(findings: list[Finding]) -> bool | None:
     return None if differ else True
 
 
-def _row(one: Finding) -> dict[str, Any]:
+def _finding_as_row(one: VerificationFinding) -> dict[str, Any]:
     counts = {"missing": one.missing, "too many": one.surplus, "different": one.different}
     return {
         "table": one.table,

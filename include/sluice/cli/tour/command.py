@@ -1,8 +1,13 @@
-"""`sluice tour`: runs of a DAG through a real Airflow, what each did, and whether the tables are right."""
+"""`sluice tour`: runs of a DAG through a real Airflow, what each did, and whether the tables are right.
+
+Which folders a tour fills, and whether those that are there are a tour's alone: only these it may empty.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -11,21 +16,20 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, password
-from sluice.cli.repair.quarantine import by_reason
-from sluice.cli.tables.read import query
-from sluice.cli.tour.folders import leave_marker, starts_afresh
+from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
+from sluice.cli.repair.quarantine import count_quarantined_by_reason
+from sluice.cli.tables.read import query_delta_table
 from sluice.cli.tour.report import (
-    Run,
-    print_quarantine,
-    print_recomputes,
-    print_rules,
-    print_runs,
-    print_shown,
-    print_tables,
-    print_verdicts,
+    TourRun,
+    print_quarantine_reasons,
+    print_recompute_verdicts,
+    print_rule_failures,
+    print_sample_rows,
+    print_table_versions,
+    print_tour_runs,
+    print_truth_verdicts,
 )
-from sluice.cli.tour.truth import compare
+from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.errors import SluiceError, UsageError
@@ -48,33 +52,33 @@ VERIFY_ALL = "all tables"
 """What the trigger form is told for the last run."""
 
 
-def tour(settings: Settings, console: Console, name: str, from_path: Path | None) -> None:
+def run_tour(settings: Settings, console: Console, name: str, from_path: Path | None) -> None:
     """Land deliveries and run the DAG, leg by leg; print what happened.
 
     from_path: where a maker takes real deliveries from. Raises SluiceError where a run fails or the tables
     are not what the maker says. Airflow is stopped either way.
     """
-    pipeline = loading.pipeline(settings, name)
-    maker = loading.maker(pipeline)
+    pipeline = loading.load_pipeline_declaration(settings, name)
+    maker = loading.load_delivery_maker(pipeline)
     by_day = "days" in inspect.signature(maker.land).parameters
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
     tasks = len(pipeline.layer_names) + len(AFTER_LAYERS)
     minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
     console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
     console.print(f"On two cores this takes about {minutes} minutes.")
-    own = starts_afresh(settings, console, name)
+    own = clear_tour_folders(settings, console, name)
     try:
-        runs = _runs(settings, console, pipeline, maker, legs, from_path)
+        runs = _run_legs(settings, console, pipeline, maker, legs, from_path)
     finally:
-        leave_marker(settings, name, own=own)
-    print_runs(console, runs)
-    print_rules(console, runs)
-    print_quarantine(console, by_reason(settings, name))
-    print_tables(console, ledger.tables(settings, name))
-    _show(settings, console, name, maker)
-    differs = _against_truth(settings, console, name, maker)
-    print_recomputes(console, runs[-1].compared())
-    _print_next(settings, console, pipeline)
+        write_tour_marker(settings, name, own=own)
+    print_tour_runs(console, runs)
+    print_rule_failures(console, runs)
+    print_quarantine_reasons(console, count_quarantined_by_reason(settings, name))
+    print_table_versions(console, ledger.list_pipeline_tables(settings, name))
+    _print_maker_rows(settings, console, name, maker)
+    differs = _print_truth_comparison(settings, console, name, maker)
+    print_recompute_verdicts(console, runs[-1].compared())
+    _print_next_commands(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
         if landing is None and (changed := run.changed(*run.layers)):
             raise SluiceError(f"The run '{title}' had nothing to read and changed {', '.join(changed)}.")
@@ -82,22 +86,22 @@ def tour(settings: Settings, console: Console, name: str, from_path: Path | None
         raise SluiceError(f"Not what the maker of the deliveries says they must be: {', '.join(differs)}.")
 
 
-def _runs(
+def _run_legs(
     settings: Settings,
     console: Console,
     pipeline: Pipeline,
     maker: ModuleType,
     legs: tuple[Leg, ...],
     from_path: Path | None,
-) -> list[Run]:
+) -> list[TourRun]:
     _land_leg(settings, console, pipeline, maker, legs[0], from_path)  # wrong use shows before Airflow starts
     with console.status("Starting Airflow ..."):
         airflow = LocalAirflow(settings, idle_schedule=True)
         client = airflow.start()
     try:
-        login = f"log in as {LOGIN} / {password(settings)}"
+        login = f"log in as {LOGIN} / {local_airflow_password(settings)}"
         console.print(f"\nAirflow is at {client.address}, {login}", highlight=False)
-        _unpause(client, pipeline.name)
+        _unpause_dag(client, pipeline.name)
         started, runs = int(time.time()), []
         for number, leg in enumerate(legs, start=1):
             if number > 1:
@@ -106,7 +110,7 @@ def _runs(
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
             last = {"verify": VERIFY_ALL} if number == len(legs) else {}
             client.trigger(pipeline.name, run, {"mode": "increment", **last})
-            runs.append(_follow(client, console, pipeline, run, leg[0]))
+            runs.append(_follow_dag_run(client, console, pipeline, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
         return runs
     finally:
@@ -133,7 +137,7 @@ def _land_leg(
     console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} taken away, up to {landed.until}.")
 
 
-def _unpause(client: Client, dag: str) -> None:
+def _unpause_dag(client: Client, dag: str) -> None:
     deadline = time.monotonic() + 60
     while not client.has_dag(dag):
         if time.monotonic() > deadline:
@@ -143,16 +147,16 @@ def _unpause(client: Client, dag: str) -> None:
     client.pause(dag, False)
 
 
-def _follow(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> Run:
+def _follow_dag_run(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> TourRun:
     """Print each task as it ends; return when the run has. Raises SluiceError at the first failure."""
-    result, dag, stages = Run(title), pipeline.name, (*pipeline.layer_names, *AFTER_LAYERS)
+    result, dag, stages = TourRun(title), pipeline.name, (*pipeline.layer_names, *AFTER_LAYERS)
     with console.status("  waiting for Airflow ...") as status:
         while True:
             state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have
             tasks = client.tasks(dag, run)
             for name, task in tasks.items():
                 if task["state"] in ("failed", "up_for_retry"):
-                    raise _failure(client, dag, run, name, task)
+                    raise _task_failure(client, dag, run, name, task)
             for stage in stages:
                 task = tasks.get(stage, {})
                 if task.get("state") == "running":
@@ -168,36 +172,39 @@ def _follow(client: Client, console: Console, pipeline: Pipeline, run: str, titl
             time.sleep(0.5)
 
 
-def _failure(client: Client, dag: str, run: str, name: str, task: dict[str, Any]) -> SluiceError:
+def _task_failure(client: Client, dag: str, run: str, name: str, task: dict[str, Any]) -> SluiceError:
     log = client.log(dag, run, name, max(1, task.get("try_number") or 1))
     lines = [line for line in log if not line.startswith("::")]  # marks of groups that the UI folds
     tail = "\n".join(f"  {line}" for line in lines[-LOG_LINES:])
     return SluiceError(f"Task '{name}' of '{dag}' failed. The end of its log:\n{tail}")
 
 
-def _against_truth(settings: Settings, console: Console, name: str, maker: ModuleType) -> list[str]:
+def _print_truth_comparison(settings: Settings, console: Console, name: str, maker: ModuleType) -> list[str]:
     """Print the comparison with what the maker knows, and return the tables that differ."""
     if not hasattr(maker, "expected"):
         console.print("\nThe maker of these deliveries does not know what the tables must hold.")
         return []
     truth = maker.expected(settings.truth / name)
-    present = {found["table"] for found in ledger.tables(settings, name)}
+    present = {found["table"] for found in ledger.list_pipeline_tables(settings, name)}
     verdicts = [
-        compare(table, rows, ledger.rows(settings, name, table) if table in present else []) for table, rows in truth.items()
+        compare_with_truth(table, rows, ledger.read_table_rows(settings, name, table) if table in present else [])
+        for table, rows in truth.items()
     ]
-    print_verdicts(console, verdicts)
+    print_truth_verdicts(console, verdicts)
     return [verdict.table for verdict in verdicts if not verdict.equal]
 
 
-def _show(settings: Settings, console: Console, name: str, maker: ModuleType) -> None:
+def _print_maker_rows(settings: Settings, console: Console, name: str, maker: ModuleType) -> None:
     """Print the rows that the maker wants to be seen. TO_SHOW: a title, a table, and a query over it, in which it is called t."""
     if hasattr(maker, "TO_SHOW"):
         title, table, text = maker.TO_SHOW
-        present = {found["table"] for found in ledger.tables(settings, name)}
-        print_shown(console, title, query(ledger.path_of(settings, name, table), text) if table in present else [])
+        present = {found["table"] for found in ledger.list_pipeline_tables(settings, name)}
+        print_sample_rows(
+            console, title, query_delta_table(ledger.find_table_path(settings, name, table), text) if table in present else []
+        )
 
 
-def _print_next(settings: Settings, console: Console, pipeline: Pipeline) -> None:
+def _print_next_commands(settings: Settings, console: Console, pipeline: Pipeline) -> None:
     shown = pipeline.publishes[0] if pipeline.publishes else "..."
     console.print("\nAirflow has stopped. Next:")
     sluice = f"{Path(sys.prefix).name}/bin/sluice"
@@ -205,6 +212,53 @@ def _print_next(settings: Settings, console: Console, pipeline: Pipeline) -> Non
     for command, what in (
         (f'{sluice} sql "SELECT * FROM {pipeline.name}.{shown} LIMIT 5"', ""),
         (f"{sluice} history {pipeline.name}", ""),
-        (up, f"   # Airflow's UI; log in as {LOGIN} / {password(settings)}"),
+        (up, f"   # Airflow's UI; log in as {LOGIN} / {local_airflow_password(settings)}"),
     ):
         console.print(f"  {command}{what}", highlight=False, soft_wrap=True)
+
+
+def clear_tour_folders(settings: Settings, console: Console, name: str) -> bool:
+    """Whether the pipeline's folders are empty, after emptying those that an earlier tour filled alone."""
+    folders = _tour_folders(settings, name)
+    if not any(folder.exists() and any(folder.iterdir()) for folder in folders):
+        return True
+    marker = _tour_marker_path(settings, name)
+    names = ", ".join(str(folder) for folder in folders)
+    if marker.exists() and json.loads(marker.read_text()) == _fingerprint_tour_folders(settings, name):
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        console.print(f"Emptied what the last tour left: {names}", highlight=False, soft_wrap=True)
+        return True
+    console.print(f"Not a tour's alone, so it goes on from what is there: {names}", highlight=False, soft_wrap=True)
+    console.print("Remove them all for a tour from the start.")
+    return False
+
+
+def write_tour_marker(settings: Settings, name: str, *, own: bool) -> None:
+    """Note what the tour leaves if all of it is its own; the next one sees by it whether it was used."""
+    marker = _tour_marker_path(settings, name)
+    if not own:
+        marker.unlink(missing_ok=True)
+        return
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.write_text(json.dumps(_fingerprint_tour_folders(settings, name)))
+
+
+def _tour_folders(settings: Settings, name: str) -> list[Path]:
+    lake = [] if "://" in settings.lake else [Path(settings.lake) / name]
+    return [*lake, settings.restricted / name, settings.landing / name, settings.truth / name]
+
+
+def _tour_marker_path(settings: Settings, name: str) -> Path:
+    return settings.state / "tours" / f"{name}.json"
+
+
+def _fingerprint_tour_folders(settings: Settings, name: str) -> dict[str, object]:
+    """Which folders, and how much is in them; every use of a lake or landing folder changes that."""
+    folders = _tour_folders(settings, name)
+    files = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {
+        "folders": [str(folder) for folder in folders],
+        "files": len(files),
+        "newest": max((file.st_ctime_ns for file in files), default=0),
+    }

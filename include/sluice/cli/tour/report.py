@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.cli.tour.truth import Verdict
+from sluice.cli.tour.truth import TruthVerdict
 from sluice.runs.modes import AFTER_LAYERS
 
 
 @dataclass
-class Run:
+class TourRun:
     """What became of one run: the reports of its jobs and the seconds of its tasks, by stage."""
 
     title: str
@@ -79,10 +79,10 @@ class Run:
         return [flow for stage in stages for flow in self.reports.get(stage, {}).get("flows", [])]
 
 
-def print_runs(console: Console, runs: list[Run]) -> None:
+def print_tour_runs(console: Console, runs: list[TourRun]) -> None:
     """Print what each run did, how long its tasks took, and why rows were quarantined."""
-    _heading(console, "What each run did")
-    table = _table("run", "deliveries", "rows", "quarantined", "seconds", text_columns=1)
+    _print_heading(console, "What each run did")
+    table = _make_table("run", "deliveries", "rows", "quarantined", "seconds", text_columns=1)
     for run in runs:
         table.add_row(
             run.title,
@@ -95,20 +95,20 @@ def print_runs(console: Console, runs: list[Run]) -> None:
     reasons: Counter[str] = sum((run.reasons() for run in runs), Counter())
     for reason, rows in reasons.most_common():
         console.print(f"  quarantined: {rows:,} x {reason}", highlight=False)
-    _heading(console, "Seconds a task")
+    _print_heading(console, "Seconds a task")
     stages = list(dict.fromkeys(stage for run in runs for stage in run.seconds))
-    table = _table("run", *stages, text_columns=1)
+    table = _make_table("run", *stages, text_columns=1)
     for run in runs:
         table.add_row(run.title, *(f"{run.seconds[stage]:.1f}" for stage in stages))
     console.print(table)
 
 
-def print_rules(console: Console, runs: list[Run]) -> None:
+def print_rule_failures(console: Console, runs: list[TourRun]) -> None:
     """Print how many rows did not meet a rule, by table, rule and run, and which tables as a whole do not meet one after the last run."""
     counts = [run.rules() for run in runs]
     nulls: Counter[tuple[str, str]] = sum((run.rules("null_rules") for run in runs), Counter())
-    _heading(console, "Rows that did not meet a rule")
-    table = _table("table", "rule", *(run.title for run in runs), "of all, NULL", text_columns=2)
+    _print_heading(console, "Rows that did not meet a rule")
+    table = _make_table("table", "rule", *(run.title for run in runs), "of all, NULL", text_columns=2)
     found = sorted(set().union(*counts))
     for name, rule in found:
         table.add_row(name, rule, *(f"{count[name, rule]:,}" for count in counts), f"{nulls[name, rule]:,}")
@@ -117,49 +117,49 @@ def print_rules(console: Console, runs: list[Run]) -> None:
         console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
-def print_quarantine(console: Console, reasons: list[dict[str, Any]]) -> None:
+def print_quarantine_reasons(console: Console, reasons: list[dict[str, Any]]) -> None:
     """Print what is in quarantine now, by table and reason. reasons: with table, reason, rows and deliveries."""
-    _heading(console, "In quarantine")
-    table = _table("table", "reason", "rows", "deliveries", text_columns=2)
+    _print_heading(console, "In quarantine")
+    table = _make_table("table", "reason", "rows", "deliveries", text_columns=2)
     for found in reasons:
         table.add_row(found["table"], found["reason"], f"{found['rows']:,}", f"{found['deliveries']:,}")
     console.print(table if reasons else "nothing")
 
 
-def print_shown(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+def print_sample_rows(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows of a table as they are, NULL as nothing. title: what they are."""
-    _heading(console, title)
+    _print_heading(console, title)
     columns = list(rows[0]) if rows else []
-    table = _table(*columns, text_columns=len(columns))
+    table = _make_table(*columns, text_columns=len(columns))
     for row in rows:
         table.add_row(*(Text("" if row[column] is None else str(row[column])) for column in columns))
     console.print(table if rows else "nothing")
 
 
-def print_tables(console: Console, tables: list[dict[str, Any]]) -> None:
+def print_table_versions(console: Console, tables: list[dict[str, Any]]) -> None:
     """Print every table with its rows and its version."""
-    _heading(console, "The tables")
-    table = _table("layer", "table", "rows", "version", text_columns=2)
+    _print_heading(console, "The tables")
+    table = _make_table("layer", "table", "rows", "version", text_columns=2)
     for found in tables:
         rows = "unknown" if found["rows"] is None else f"{found['rows']:,}"
         table.add_row(found["layer"], found["table"], rows, str(found["version"]))
     console.print(table)
 
 
-def print_verdicts(console: Console, verdicts: list[Verdict]) -> None:
+def print_truth_verdicts(console: Console, verdicts: list[TruthVerdict]) -> None:
     """Print how each table compares with the truth."""
-    _heading(console, "Against the truth")
-    table = _table("table", "rows expected", "rows found", "verdict", text_columns=1)
+    _print_heading(console, "Against the truth")
+    table = _make_table("table", "rows expected", "rows found", "verdict", text_columns=1)
     for verdict in verdicts:
         words = "equal" if verdict.equal else f"{verdict.missing:,} missing, {verdict.surplus:,} too many"
         table.add_row(verdict.table, f"{verdict.expected:,}", f"{verdict.found:,}", words)
     console.print(table)
 
 
-def print_recomputes(console: Console, compared: list[dict[str, Any]]) -> None:
+def print_recompute_verdicts(console: Console, compared: list[dict[str, Any]]) -> None:
     """Print how each table compares with what a batch over all of bronze gives."""
-    _heading(console, "Against a full recompute from bronze")
-    table = _table("table", "rows", "seconds", "verdict", text_columns=1)
+    _print_heading(console, "Against a full recompute from bronze")
+    table = _make_table("table", "rows", "seconds", "verdict", text_columns=1)
     for found in compared:
         table.add_row(
             found["flow"], f"{found.get('rows_in') or 0:,}", f"{found.get('seconds') or 0:.1f}", Text(found.get("note") or "")
@@ -167,11 +167,11 @@ def print_recomputes(console: Console, compared: list[dict[str, Any]]) -> None:
     console.print(table if compared else "nothing was compared")
 
 
-def _heading(console: Console, text: str) -> None:
+def _print_heading(console: Console, text: str) -> None:
     console.print(f"\n{text}", style="bold")
 
 
-def _table(*columns: str, text_columns: int) -> Table:
+def _make_table(*columns: str, text_columns: int) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position < text_columns else "right", no_wrap=True)

@@ -14,7 +14,7 @@ Row: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TruthVerdict:
     """How a table compares with the truth. Counts of rows; never a value, which may be personal."""
 
     table: str
@@ -29,43 +29,43 @@ class Verdict:
         return not self.missing and not self.surplus
 
 
-def compare(table: str, expected: Sequence[Row], found: Sequence[Row]) -> Verdict:
+def compare_with_truth(table: str, expected: Sequence[Row], found: Sequence[Row]) -> TruthVerdict:
     """Compare two multisets of rows on the columns that the expected rows have.
 
     Numbers with fractions are equal when close (1e-9, relative), instants when they are the same in UTC.
     """
     columns = sorted({column for row in expected for column in row})
-    fractions = [column for column in columns if _any(float | Decimal, column, expected, found)]
-    instants = {column for column in columns if _any(datetime, column, expected, found)}
+    fractions = [column for column in columns if _has_value_of_type(float | Decimal, column, expected, found)]
+    instants = {column for column in columns if _has_value_of_type(datetime, column, expected, found)}
     exact = [column for column in columns if column not in fractions]
-    sides = [_grouped(rows, exact, fractions, instants) for rows in (expected, found)]
+    sides = [_group_rows(rows, exact, fractions, instants) for rows in (expected, found)]
     missing = surplus = 0
     for group in sides[0].keys() | sides[1].keys():
-        lacking, left = _unmatched(sides[0].get(group, []), sides[1].get(group, []))
+        lacking, left = _count_unmatched(sides[0].get(group, []), sides[1].get(group, []))
         missing, surplus = missing + lacking, surplus + left
-    return Verdict(table=table, expected=len(expected), found=len(found), missing=missing, surplus=surplus)
+    return TruthVerdict(table=table, expected=len(expected), found=len(found), missing=missing, surplus=surplus)
 
 
 Numbers: TypeAlias = tuple[float, ...]
 
 
-def _any(kind: object, column: str, *sides: Iterable[Row]) -> bool:
+def _has_value_of_type(kind: object, column: str, *sides: Iterable[Row]) -> bool:
     return any(isinstance(row.get(column), kind) for rows in sides for row in rows)  # type: ignore[arg-type]  # the rows are plain mappings of object
 
 
-def _grouped(
+def _group_rows(
     rows: Sequence[Row], exact: list[str], fractions: list[str], instants: set[str]
 ) -> dict[tuple[object, ...], list[Numbers]]:
     groups: dict[tuple[object, ...], list[Numbers]] = defaultdict(list)
     for row in rows:
-        values = [_plain(row.get(column), instant=column in instants) for column in exact]
+        values = [_comparable_value(row.get(column), instant=column in instants) for column in exact]
         absent = [row.get(column) is None for column in fractions]
         numbers = tuple(float(str(row[column])) if row.get(column) is not None else 0.0 for column in fractions)
         groups[*values, *absent].append(numbers)
     return groups
 
 
-def _plain(value: object, *, instant: bool) -> object:
+def _comparable_value(value: object, *, instant: bool) -> object:
     if instant and isinstance(value, str):
         value = datetime.fromisoformat(value)
     if isinstance(value, datetime):
@@ -77,7 +77,7 @@ def _plain(value: object, *, instant: bool) -> object:
     return value
 
 
-def _unmatched(expected: list[Numbers], found: list[Numbers]) -> tuple[int, int]:
+def _count_unmatched(expected: list[Numbers], found: list[Numbers]) -> tuple[int, int]:
     """How many of each side have no close partner on the other. Both are walked in order."""
     left, right = sorted(expected), sorted(found)
     i = j = matched = 0

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import canonical_forms, inputs, into, kept_fields, rule_checks
-from sluice.declare.assembly.inputs import called
+from sluice.declare.assembly import canonical_forms, inputs, kept_fields, rule_checks
+from sluice.declare.assembly.inputs import describe_declaration
 from sluice.declare.datasets import role_views
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, with_private
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, add_personal_columns
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import lifetimes, other_subjects, prevention, subject_checks
+from sluice.declare.erasure import lifetimes, prevention, subject_checks
 from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.stored import Declared, expanded, passing
+from sluice.declare.expansion.stored import Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
-from sluice.errors import DeclarationError, UsageError, nearest
+from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
@@ -63,7 +63,7 @@ class Graph:
                 f"'{name}' of pipeline '{self.pipeline.name}' is a @view: computed when it is read, it has no table."
             )
         known = [declared.name for declared in self]
-        raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest(name, known)}")
+        raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest_name_hint(name, known)}")
 
     def feeding(self, name: str) -> tuple[Source, ...]:
         """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
@@ -144,31 +144,31 @@ class Graph:
         return found
 
 
-def graph(
+def build_declaration_graph(
     pipeline: Pipeline, declared: Iterable[Declared], links: Iterable[Link] = (), asking: Iterable[ErasureRequests] = ()
 ) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
     given = list(declared)
-    _refuse_circle(pipeline, given)
-    everything = expanded(given)
+    _refuse_circular_reads(pipeline, given)
+    everything = expand_declarations(given)
     computed = [item for item in given if isinstance(item, View)]
     sources = {item.name: item for item in everything if isinstance(item, Source)}
-    shared = into.mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
+    shared = inputs.find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
     unstored = [item for item in given if isinstance(item, TemporaryView)]
-    wrong_inputs = inputs.mistakes(everything, given)
+    wrong_inputs = inputs.find_input_mistakes(everything, given)
     mistakes = [
-        *_duplicates([*everything, *unstored, *computed]),
-        *kept_fields.mistakes(sources.values()),
+        *_find_duplicate_names([*everything, *unstored, *computed]),
+        *kept_fields.find_reserved_column_mistakes(sources.values()),
         *shared,
         *wrong_inputs,
-        *_layers(pipeline, [*everything, *computed]),
+        *_find_layer_mistakes(pipeline, [*everything, *computed]),
     ]
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
-    ordered = _ordered(pipeline, everything)
+    ordered = _order_stored_declarations(pipeline, everything)
     complete: dict[str, Source | AnyDataset] = {}
     for item in ordered:
-        complete[item.name] = item if isinstance(item, Source) else _inheriting(item, complete)
+        complete[item.name] = item if isinstance(item, Source) else _add_inherited_personal_columns(item, complete)
     shown = {name for name, item in complete.items() if isinstance(item, Source) or not item.serves}
     unknown = [name for name in pipeline.publishes if name not in shown]
     if unknown and unknown[0] in {view.name for view in computed}:
@@ -177,14 +177,18 @@ def graph(
             "make it a @materialized_view."
         )
     if unknown:
-        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest(unknown[0], shown)}")
+        raise DeclarationError(f"Pipeline '{pipeline.name}': publishes '{unknown[0]}'.{nearest_name_hint(unknown[0], shown)}")
     own = {item.name: item.personal for item in everything}
-    whose = subject_checks.Whose(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
-    seen = _computed(computed, complete)
-    mistakes = [*rule_checks.mistakes(pipeline, complete), *subject_checks.mistakes(whose), *prevention.mistakes(complete)]
-    mistakes += [*_roles(pipeline, given, seen, complete), *lifetimes.mistakes(complete)]
-    mistakes += other_subjects.mistakes(complete)
-    mistakes += canonical_forms.mistakes(pipeline, complete, whose.links)
+    whose = subject_checks.SubjectDeclarations(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
+    seen = _complete_computed_views(computed, complete)
+    mistakes = [
+        *rule_checks.find_rule_mistakes(pipeline, complete),
+        *subject_checks.find_subject_mistakes(whose),
+        *prevention.find_personal_column_mistakes(complete),
+    ]
+    mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *lifetimes.find_lifetime_mistakes(complete)]
+    mistakes += subject_checks.find_other_subject_mistakes(complete)
+    mistakes += canonical_forms.find_canonical_form_mistakes(pipeline, complete, whose.links)
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
@@ -197,42 +201,44 @@ def graph(
         links=whose.links,
         asking=whose.asking,
         unstored=whose.unstored,
-        forms=canonical_forms.forms_by_domain(pipeline, complete, whose.links),
+        forms=canonical_forms.canonical_forms_by_domain(pipeline, complete, whose.links),
     )
 
 
-def _computed(views: Sequence[View[Any]], stored: Mapping[str, Source | AnyDataset]) -> dict[str, View[Any]]:
+def _complete_computed_views(views: Sequence[View[Any]], stored: Mapping[str, Source | AnyDataset]) -> dict[str, View[Any]]:
     """The computed views by name, each after those that it reads, with the personal columns of what they read."""
     by_name = {view.name: view for view in views}
     found: dict[str, View[Any]] = {}
-    for view in passing(by_name, by_name):
-        inherited = _inherited(view, found, stored)
+    for view in resolve_computed_views(by_name, by_name):
+        inherited = _inherited_personal_columns(view, found, stored)
         found[view.name] = replace(view, personal=tuple(sorted({*view.personal, *inherited})))
     return found
 
 
-def _inherited(view: View[Any], computed: Mapping[str, View[Any]], stored: Mapping[str, Source | AnyDataset]) -> frozenset[str]:
+def _inherited_personal_columns(
+    view: View[Any], computed: Mapping[str, View[Any]], stored: Mapping[str, Source | AnyDataset]
+) -> frozenset[str]:
     """The personal columns of what a computed view reads. computed: those that come before it."""
     return frozenset().union(*(computed[name].personal if name in computed else stored[name].private for name in view.reads))
 
 
-def _roles(
+def _find_role_mistakes(
     pipeline: Pipeline, given: Sequence[Declared], computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
 ) -> Iterator[str]:
     """What is wrong with what roles may see, and with what reads that."""
     for view in computed.values():
-        yield from role_views.mistakes(pipeline, view, _inherited(view, computed, stored))
+        yield from role_views.find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
     for item in (one for one in given if isinstance(one, View | Dataset)):
         for name in (name for name in item.reads if name in computed and computed[name].role):
-            yield f"{called(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
+            yield f"{describe_declaration(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
 
 
-def _inheriting(dataset: AnyDataset, stored: Mapping[str, Source | AnyDataset]) -> AnyDataset:
+def _add_inherited_personal_columns(dataset: AnyDataset, stored: Mapping[str, Source | AnyDataset]) -> AnyDataset:
     private = frozenset().union(*(stored[name].private for name in dataset.reads))
-    return with_private(dataset, private)
+    return add_personal_columns(dataset, private)
 
 
-def _duplicates(declared: Sequence[Declared]) -> Iterator[str]:
+def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
     seen: dict[str, Declared] = {}
     for item in declared:
         same = [one for one in (seen.get(item.name), item) if isinstance(one, Dataset) and one.serves]
@@ -246,24 +252,24 @@ def _duplicates(declared: Sequence[Declared]) -> Iterator[str]:
             yield f"'{stream.late}' is where '{stream.name}' keeps what came too late; give the other declaration another name."
 
 
-def _layers(pipeline: Pipeline, declared: Sequence[Source | AnyDataset | View[Any]]) -> Iterator[str]:
+def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[Source | AnyDataset | View[Any]]) -> Iterator[str]:
     for item in declared:
         if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
-            yield f"{called(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+            yield f"{describe_declaration(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
 
 
-def _refuse_circle(pipeline: Pipeline, given: Sequence[Declared]) -> None:
+def _refuse_circular_reads(pipeline: Pipeline, given: Sequence[Declared]) -> None:
     """Computed views are gone from what is ordered below: a circle through one would be told as that of a table with itself."""
-    _order(pipeline, {item.name: item.reads for item in given if isinstance(item, View | Dataset)})
+    _sort_topologically(pipeline, {item.name: item.reads for item in given if isinstance(item, View | Dataset)})
 
 
-def _ordered(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
+def _order_stored_declarations(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
     by_name = {item.name: item for item in declared}
     edges = {item.name: ((item.into,) if item.into else ()) if isinstance(item, Source) else item.reads for item in declared}
-    return [by_name[name] for name in _order(pipeline, edges)]
+    return [by_name[name] for name in _sort_topologically(pipeline, edges)]
 
 
-def _order(pipeline: Pipeline, edges: Mapping[str, tuple[str, ...]]) -> list[str]:
+def _sort_topologically(pipeline: Pipeline, edges: Mapping[str, tuple[str, ...]]) -> list[str]:
     try:
         return list(TopologicalSorter(edges).static_order())
     except CycleError as error:

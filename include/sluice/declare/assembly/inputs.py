@@ -1,99 +1,156 @@
-"""Whether what declarations read is there, and of a kind that they may read."""
+"""Whether what declarations read is there, and of a kind that they may read.
+
+Several sources into one bronze table (`into`): what must be the same of them, for their records to be of one kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sluice.declare.cdc.change_log import of_truncates
+from sluice.declare.cdc.change_log import is_truncate_log
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.expansion.stored import Declared
 from sluice.declare.ingest.source import Source
-from sluice.errors import nearest
+from sluice.declare.sql.schema import parse_column_types
+from sluice.errors import nearest_name_hint
 
 AnyDataset = Dataset[Any]
 
 
-def mistakes(stored: list[Source | AnyDataset], given: Sequence[Declared]) -> list[str]:
+def find_input_mistakes(stored: list[Source | AnyDataset], given: Sequence[Declared]) -> list[str]:
     """All mistakes, one a text. stored: the declarations, expanded; given: as they were declared."""
     unstored = [item for item in given if isinstance(item, TemporaryView)]
     computed = [item for item in given if isinstance(item, View)]
-    return [*_inputs(stored, unstored, given), *_inputs_of_views(stored, unstored, computed)]
+    return [*_find_stored_input_mistakes(stored, unstored, given), *_find_view_input_mistakes(stored, unstored, computed)]
 
 
-def called(item: AnyDataset | View[Any]) -> str:
+def describe_declaration(item: AnyDataset | View[Any]) -> str:
     """How messages call a declaration: a table that Sluice keeps, by what it is kept for."""
     return f"@view '{item.name}'" if isinstance(item, View) else f"table '{item.serves or item.name}'"
 
 
-def _inputs(declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], given: Sequence[Declared]) -> Iterator[str]:
+def _find_stored_input_mistakes(
+    declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], given: Sequence[Declared]
+) -> Iterator[str]:
     """given: as declared; what a view reads through a computed one is looked at there."""
     kinds = {item.name: item for item in declared}
     computed = {item.name for item in given if isinstance(item, View)}
     read_by = {item.name: item.reads for item in given if isinstance(item, MaterializedView)}
-    known = _known(declared, unstored, computed)
+    known = _readable_names(declared, unstored, computed)
     for item in declared:
         if isinstance(item, Source):
             continue
         for name in read_by.get(item.name, item.reads):
             read = kinds.get(name)
             if name in computed and not isinstance(item, MaterializedView):
-                yield f"{called(item)} reads the @view '{name}'; only a @materialized_view or another @view does."
+                yield f"{describe_declaration(item)} reads the @view '{name}'; only a @materialized_view or another @view does."
             elif name not in computed:
-                yield from _input(called(item), name, read, unstored, known)
+                yield from _find_read_mistakes(describe_declaration(item), name, read, unstored, known)
             if isinstance(item, Table) and read is not None and not isinstance(read, Source):
-                yield f"{called(item)} reads '{name}', which is no source; a @materialized_view reads tables and views."
+                yield f"{describe_declaration(item)} reads '{name}', which is no source; a @materialized_view reads tables and views."
             elif isinstance(item, Windowed) and isinstance(read, MaterializedView | Windowed):
-                yield f"{called(item)} reads '{name}'; a @windowed reads sources and tables, whose rows mostly are only added."
+                yield f"{describe_declaration(item)} reads '{name}'; a @windowed reads sources and tables, whose rows mostly are only added."
         if isinstance(item, Table):
-            yield from _of_source(item, kinds)
+            yield from _find_table_source_mistakes(item, kinds)
 
 
-def _inputs_of_views(
+def _find_view_input_mistakes(
     declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], views: Sequence[View[Any]]
 ) -> Iterator[str]:
     kinds = {item.name: item for item in declared}
     names = {view.name for view in views}
-    known = _known(declared, unstored, names)
+    known = _readable_names(declared, unstored, names)
     for view in views:
         for name in view.reads:
             if name not in names:
-                yield from _input(called(view), name, kinds.get(name), unstored, known)
+                yield from _find_read_mistakes(describe_declaration(view), name, kinds.get(name), unstored, known)
 
 
-def _input(
+def _find_read_mistakes(
     called: str, name: str, read: Source | AnyDataset | None, unstored: Sequence[TemporaryView], known: Iterable[str]
 ) -> Iterator[str]:
     """What is wrong with reading this name, whoever does."""
     if read is None and name in {view.name for view in unstored}:
         yield f"{called} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
     elif read is None:
-        yield f"{called} reads '{name}', which is not declared.{nearest(name, known)}"
+        yield f"{called} reads '{name}', which is not declared.{nearest_name_hint(name, known)}"
     elif isinstance(read, Source) and read.into:
         yield f"{called} reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
 
 
-def _known(declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], computed: Iterable[str]) -> list[str]:
+def _readable_names(declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], computed: Iterable[str]) -> list[str]:
     """The names that a declaration may have meant."""
     stored = (item.name for item in declared if isinstance(item, Source) or not item.serves)
     return [*stored, *(view.name for view in unstored), *computed]
 
 
-def _of_source(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
-    source, owner = declared.get(table.reads[0]), called(table)
+def _find_table_source_mistakes(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
+    source, owner = declared.get(table.reads[0]), describe_declaration(table)
     if len(table.reads) != 1:
         yield f"{owner} reads {len(table.reads)} sources; a @table reads one."
-    elif isinstance(source, Source) and source.subject and not table.subject and not of_truncates(table):
+    elif isinstance(source, Source) and source.subject and not table.subject and not is_truncate_log(table):
         yield f"{owner} reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
     elif isinstance(source, Source) and table.subject and not source.subject:
         yield f"{owner} has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
-    elif isinstance(source, Source) and table.key_in_one_file and not _replacing(source, declared):
+    elif isinstance(source, Source) and table.key_in_one_file and not _has_replacing_redelivery(source, declared):
         yield f"{owner} declares key_in_one_file, which needs a source with redelivery='replace'."
 
 
-def _replacing(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
+def _has_replacing_redelivery(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
     """Whether in every source of its table the latest version of a file takes the place of the earlier ones."""
     feeding = [source, *(item for item in declared.values() if isinstance(item, Source) and item.into == source.name)]
     return all(one.redelivery == "replace" for one in feeding)
+
+
+def find_shared_table_mistakes(sources: Mapping[str, Source], others: frozenset[str]) -> Iterator[str]:
+    """What is wrong with the sources that go into the table of another, one a line. others: names that are declared and no sources."""
+    for source in sources.values():
+        if source.into is None:
+            continue
+        main = sources.get(source.into)
+        if main is None and source.into in others:
+            yield f"source '{source.name}' goes into '{source.into}', which is no source."
+        elif main is None:
+            yield f"source '{source.name}' goes into '{source.into}', which is not declared.{nearest_name_hint(source.into, sources)}"
+        elif main.into is not None:
+            yield f"source '{source.name}' goes into '{main.name}', which goes into '{main.into}' itself: write into='{main.into}'."
+        else:
+            yield from _find_source_differences(source, main)
+
+
+def _find_source_differences(source: Source, main: Source) -> Iterator[str]:
+    pair = f"source '{source.name}' goes into '{main.name}', so"
+    if source.subject != main.subject:
+        yield f"{pair} both have the same subject; it says {_quote_or_none(source.subject)}, '{main.name}' {_quote_or_none(main.subject)}."
+    elif source.domain != main.domain:
+        yield f"{pair} both have the same domain; it says {_quote_or_none(source.domain)}, '{main.name}' {_quote_or_none(main.domain)}."
+    if source.subject_in != main.subject_in:
+        yield f"{pair} both have the same subject_in; it says {_quote_or_none(source.subject_in)}, '{main.name}' {_quote_or_none(main.subject_in)}."
+    if source.subject_at != main.subject_at:
+        yield f"{pair} both have the same subject_at; it says {_quote_or_none(source.subject_at)}, '{main.name}' {_quote_or_none(main.subject_at)}."
+    if source.private != main.private:
+        column = min(source.private ^ main.private)
+        yield f"{pair} the same columns are personal of both; '{column}' is of one of them only."
+    if source.dated_by != main.dated_by:
+        yield f"{pair} both are dated_by the same columns; it says {_quote_or_none(source.dated_by)}, '{main.name}' {_quote_or_none(main.dated_by)}."
+    if (source.ddl is None) != (main.ddl is None):
+        yield f"{pair} both have a schema, or of both it is inferred; only '{(source if source.ddl else main).name}' has one."
+    elif source.ddl and main.ddl and _lowercase_column_types(source.ddl) != _lowercase_column_types(main.ddl):
+        names = {
+            name for name, _ in set(_lowercase_column_types(source.ddl).items()) ^ set(_lowercase_column_types(main.ddl).items())
+        }
+        yield f"{pair} both have the same schema; column '{min(names)}' is not the same in both."
+    elif source.infer_types != main.infer_types:
+        yield f"{pair} infer_types is the same of both."
+
+
+def _quote_or_none(value: str | None) -> str:
+    return f"'{value}'" if value else "none"
+
+
+def _lowercase_column_types(ddl: str) -> dict[str, str]:
+    """The columns of DDL text with their types: Delta's names ignore case."""
+    return {name.lower(): kind for name, kind in parse_column_types(ddl).items()}

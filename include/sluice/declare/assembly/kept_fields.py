@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sluice.declare.ingest.field_names import is_own
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
-from sluice.declare.sql.ddl import column_types
+from sluice.declare.sql.schema import parse_column_types
 
 
-def named_columns(source: Source) -> list[str]:
+def columns_named_in_schema(source: Source) -> list[str]:
     """The columns that schema= or schema_hints= names."""
-    return list(column_types(source.ddl or source.schema_hints or ""))
+    return list(parse_column_types(source.ddl or source.schema_hints or ""))
 
 
-def mistakes(sources: Iterable[Source]) -> Iterator[str]:
+def find_reserved_column_mistakes(sources: Iterable[Source]) -> Iterator[str]:
     """What is wrong with the names of columns, one a line."""
     for source in sources:
-        taken = [name for name in named_columns(source) if is_own(name)]
+        taken = [name for name in columns_named_in_schema(source) if is_reserved_column(name)]
         if taken:
             option = "schema" if source.ddl else "schema_hints"
             yield (
@@ -26,24 +26,24 @@ def mistakes(sources: Iterable[Source]) -> Iterator[str]:
             )
 
 
-def line_that_keeps(source: Source, fields: Mapping[str, str], most: int = 10) -> Iterator[str]:
+def suggest_kept_fields(source: Source, fields: Mapping[str, str], most: int = 10) -> Iterator[str]:
     """Of fields that became no columns, with their types, which they are and what of the declaration would keep them, a sentence a reason."""
-    taken = {name for name in fields if is_own(name)}
+    taken = {name for name in fields if is_reserved_column(name)}
     unnamed = {name for name in fields if name.startswith("_")} - taken
     crowded = [name for name in fields if name not in taken | unnamed]
     if unnamed:
         option = "schema" if source.ddl else "schema_hints"
-        columns = ", ".join(f"{_quoted(name)} {fields[name]}" for name in sorted(unnamed)[:most])
-        yield f"{_listed(sorted(unnamed), most)} (to keep: {option}=\"{columns}\" of source '{source.name}')"
+        columns = ", ".join(f"{_quote_if_needed(name)} {fields[name]}" for name in sorted(unnamed)[:most])
+        yield f"{_join_with_limit(sorted(unnamed), most)} (to keep: {option}=\"{columns}\" of source '{source.name}')"
     if taken:
-        yield f"{_listed(sorted(taken), most)} (Sluice, Delta or Spark uses the name itself; they stay in _rescued_data)"
+        yield f"{_join_with_limit(sorted(taken), most)} (Sluice, Delta or Spark uses the name itself; they stay in _rescued_data)"
     if crowded:
-        yield f"{_listed(crowded, most)} (to keep: a higher most_columns of source '{source.name}', which is {source.most_columns})"
+        yield f"{_join_with_limit(crowded, most)} (to keep: a higher most_columns of source '{source.name}', which is {source.most_columns})"
 
 
-def _quoted(name: str) -> str:
+def _quote_if_needed(name: str) -> str:
     return name if name.isascii() and name.isidentifier() else f"`{name}`"
 
 
-def _listed(names: list[str], most: int) -> str:
+def _join_with_limit(names: list[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

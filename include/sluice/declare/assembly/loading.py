@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TypeVar
 
-from sluice.declare.assembly.graph import Graph, graph
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, TemporaryView
@@ -17,15 +17,15 @@ from sluice.declare.expansion.stored import Declared
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError
-from sluice.settings import Settings, known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 Said = TypeVar("Said", Link, ErasureRequests)
 _KINDS = (Source, Dataset, TemporaryView, AutoCdc, View)
 
 
-def pipeline(settings: Settings, name: str) -> Pipeline:
+def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
     """What pipelines/<name>/pipeline.py declares as PIPELINE. Raises UsageError for an unknown name."""
-    module = _module(f"pipelines.{known_pipeline(settings, name)}.pipeline", name)
+    module = _import_pipeline_module(f"pipelines.{require_known_pipeline(settings, name)}.pipeline", name)
     declared = getattr(module, "PIPELINE", None)
     if not isinstance(declared, Pipeline):
         raise DeclarationError(f"Pipeline '{name}': {module.__name__} has no PIPELINE = Pipeline(...).")
@@ -36,53 +36,53 @@ def pipeline(settings: Settings, name: str) -> Pipeline:
     return replace(declared, retain=settings.retain) if settings.retain else declared
 
 
-def load(settings: Settings, name: str) -> Graph:
+def load_declaration_graph(settings: Settings, name: str) -> Graph:
     """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
-    declared = pipeline(settings, name)
-    modules = [_module(layer, name) for layer in declared.layers]
-    return graph(
+    declared = load_pipeline_declaration(settings, name)
+    modules = [_import_pipeline_module(layer, name) for layer in declared.layers]
+    return build_declaration_graph(
         declared,
-        [item for module in modules for item in _declarations(module)],
-        links=[item for module in modules for item in _said(module, Link)],
-        asking=[item for module in modules for item in _said(module, ErasureRequests)],
+        [item for module in modules for item in _collect_declarations(module)],
+        links=[item for module in modules for item in _collect_erasure_declarations(module, Link)],
+        asking=[item for module in modules for item in _collect_erasure_declarations(module, ErasureRequests)],
     )
 
 
-def beside(module: str) -> list[Declared]:
+def find_sibling_declarations(module: str) -> list[Declared]:
     """What is declared in a module that is loaded and, where it is of a pipeline, in the pipeline's other layers."""
     parts = module.split(".")
     names = [module]
     if parts[0] == "pipelines" and len(parts) > 2:
-        names += _module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
-    return [item for name in dict.fromkeys(names) for item in _declarations(_module(name, parts[-1]))]
+        names += _import_pipeline_module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
+    return [item for name in dict.fromkeys(names) for item in _collect_declarations(_import_pipeline_module(name, parts[-1]))]
 
 
-def maker(declared: Pipeline) -> ModuleType:
+def load_delivery_maker(declared: Pipeline) -> ModuleType:
     """The module behind `sluice land`. Raises UsageError where the pipeline names none."""
     if declared.maker is None:
         raise UsageError(f"Pipeline '{declared.name}' names no maker of deliveries; put files into its landing folder yourself.")
-    return _module(declared.maker, declared.name)
+    return _import_pipeline_module(declared.maker, declared.name)
 
 
-def _declarations(module: ModuleType) -> list[Declared]:
+def _collect_declarations(module: ModuleType) -> list[Declared]:
     """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
-    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, _KINDS)}
+    found = {id(item): item for value in vars(module).values() for item in _contained_values(value) if isinstance(item, _KINDS)}
     return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
 
 
-def _said(module: ModuleType, kind: type[Said]) -> list[Said]:
+def _collect_erasure_declarations(module: ModuleType, kind: type[Said]) -> list[Said]:
     """What a module says that is no table, each once."""
-    found = {id(item): item for value in vars(module).values() for item in _items(value) if isinstance(item, kind)}
+    found = {id(item): item for value in vars(module).values() for item in _contained_values(value) if isinstance(item, kind)}
     return [item for item in found.values() if item.module == module.__name__]
 
 
-def _items(value: object) -> Iterable[object]:
+def _contained_values(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _module(name: str, pipeline_name: str) -> ModuleType:
+def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

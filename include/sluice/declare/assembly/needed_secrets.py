@@ -13,7 +13,7 @@ CERTIFICATE_KEY = "certificate.key"
 """The secret that certificates of erasures are sealed with."""
 
 
-def of(graph: Graph) -> tuple[str, ...]:
+def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
     """Their names, sorted."""
     found: set[str] = set()
     for declared in graph:

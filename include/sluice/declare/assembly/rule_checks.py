@@ -9,57 +9,59 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.quality.whole_table import COUNTED, References
-from sluice.errors import nearest
+from sluice.errors import nearest_name_hint
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
 
-def mistakes(pipeline: Pipeline, declared: Declared) -> list[str]:
+def find_rule_mistakes(pipeline: Pipeline, declared: Declared) -> list[str]:
     """All mistakes, one a text."""
-    return [*_alerts(pipeline, declared), *_references(pipeline, declared)]
+    return [*_find_alert_mistakes(pipeline, declared), *_find_reference_mistakes(pipeline, declared)]
 
 
-def _alerts(pipeline: Pipeline, declared: Declared) -> Iterator[str]:
+def _find_alert_mistakes(pipeline: Pipeline, declared: Declared) -> Iterator[str]:
     """An alert on a rule that no table has would never be sent."""
     for place in pipeline.alert_when:
         name, _, rule = place.partition(".")
         if name not in declared:
-            yield f"alert_when names the table '{name}'.{nearest(name, declared)}"
+            yield f"alert_when names the table '{name}'.{nearest_name_hint(name, declared)}"
             continue
-        known = (*_rules(declared[name]), *COUNTED)
+        known = (*_rule_names(declared[name]), *COUNTED)
         log = next((one for one in declared.values() if isinstance(one, Dataset) and one.serves == name), None)
-        if log is not None and rule in (*_rules(log), *COUNTED):
+        if log is not None and rule in (*_rule_names(log), *COUNTED):
             yield f"alert_when names '{place}'; what comes of its feed is judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
-            yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest(rule, known)}"
+            yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"
 
 
-def _rules(item: Source | Dataset[Any]) -> list[str]:
+def _rule_names(item: Source | Dataset[Any]) -> list[str]:
     if isinstance(item, Source):
         return []
     return [rule.name for rule in item.expectations] + [rule.name for rule in item.table_expectations]
 
 
-def _references(pipeline: Pipeline, declared: Declared) -> Iterator[str]:
+def _find_reference_mistakes(pipeline: Pipeline, declared: Declared) -> Iterator[str]:
     for item in declared.values():
         for rule in () if isinstance(item, Source) else item.table_expectations:
             if isinstance(rule, References):
-                yield from _reference(pipeline, declared, item, rule)
+                yield from _find_referenced_table_mistakes(pipeline, declared, item, rule)
 
 
-def _reference(pipeline: Pipeline, declared: Declared, item: Source | Dataset[Any], rule: References) -> Iterator[str]:
+def _find_referenced_table_mistakes(
+    pipeline: Pipeline, declared: Declared, item: Source | Dataset[Any], rule: References
+) -> Iterator[str]:
     owner, other = f"table '{item.name}', expectation '{rule.name}'", declared.get(rule.of)
     if other is None:
-        yield f"{owner} refers to '{rule.of}', which is not declared.{nearest(rule.of, declared)}"
+        yield f"{owner} refers to '{rule.of}', which is not declared.{nearest_name_hint(rule.of, declared)}"
     elif isinstance(other, Source) and other.into:
         yield f"{owner} refers to '{rule.of}', whose records go into '{other.into}': write of='{other.into}'."
-    elif _height(pipeline, other) > _height(pipeline, item):
+    elif _layer_position(pipeline, other) > _layer_position(pipeline, item):
         yield (
             f"{owner} refers to '{rule.of}', which is of a later layer and made only after it. "
             f"Let '{rule.of}' expect what it needs of '{item.name}', or refer to a table that it is made from."
         )
 
 
-def _height(pipeline: Pipeline, item: Source | Dataset[Any]) -> int:
+def _layer_position(pipeline: Pipeline, item: Source | Dataset[Any]) -> int:
     """Which layer it is in, from below. One in no layer is refused elsewhere."""
     return 0 if isinstance(item, Source) or item.module not in pipeline.layers else pipeline.layers.index(item.module)

@@ -16,20 +16,20 @@ from sluice.declare.privacy.treat import Hmac
 
 
 @dataclass(frozen=True)
-class Subjects:
+class TableSubjects:
     """columns: by column of the table, the domain that its values are identifiers of. unknown: domains that no column tells of."""
 
     columns: tuple[tuple[str, str], ...] = ()
     unknown: frozenset[str] = frozenset()
 
 
-def of(graph: Graph, dataset: AnyDataset, columns: list[str]) -> Subjects:
+def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -> TableSubjects:
     """Of a table with these columns."""
-    hashed = _pseudonyms(graph, dataset, columns)
+    hashed = _find_pseudonym_columns(graph, dataset, columns)
     if isinstance(dataset, Table):
         domain = graph.domain(dataset)
-        return Subjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
-    above = list(_above(graph, dataset))
+        return TableSubjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
+    above = list(_walk_all_inputs(graph, dataset))
     treated = {name for one in (dataset, *above) if not isinstance(one, Source) for name in one.treatments}
     told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
     domains = {domain for _, domain in told}
@@ -41,34 +41,36 @@ def of(graph: Graph, dataset: AnyDataset, columns: list[str]) -> Subjects:
     own = dataset.subject
     if own and len(missing) == 1 and own not in treated and own not in {column for column, _ in found}:
         found |= {(own, missing.pop())}
-    return Subjects((*sorted(found), *hashed), frozenset(domains - {domain for _, domain in found}))
+    return TableSubjects((*sorted(found), *hashed), frozenset(domains - {domain for _, domain in found}))
 
 
-def domains_above(graph: Graph, declared: Source | AnyDataset) -> frozenset[str]:
+def find_subject_domains(graph: Graph, declared: Source | AnyDataset) -> frozenset[str]:
     """The domains of the people whose rows a table may have."""
     if isinstance(declared, Source):
         return frozenset({declared.domain} - {""})
-    return frozenset(one.domain for one in _above(graph, declared) if isinstance(one, Source)) - {""}
+    return frozenset(one.domain for one in _walk_all_inputs(graph, declared) if isinstance(one, Source)) - {""}
 
 
-def other_cells(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
+def find_other_subject_columns(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
     """By column, of which domain the other person is that may stand in it: of bronze as declared, else of columns of the same name."""
     if isinstance(declared, Source):
         return {column: domain for one in graph.feeding(declared.table) for column, domain in one.also_subjects}
-    above = list(_above(graph, declared))
+    above = list(_walk_all_inputs(graph, declared))
     treated = {name for one in (declared, *above) if not isinstance(one, Source) for name in one.treatments}
     told = (pair for one in above if isinstance(one, Source) for pair in one.also_subjects)
     return {column: domain for column, domain in told if column not in treated}
 
 
-def free_text(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
+def find_free_text_columns(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
     """The columns of text, in a table or in what it is made from, that may name anybody."""
     if isinstance(declared, Source):
         return tuple(dict.fromkeys(column for one in graph.feeding(declared.table) for column in one.free_text))
-    return tuple(dict.fromkeys(column for one in _above(graph, declared) if isinstance(one, Source) for column in one.free_text))
+    return tuple(
+        dict.fromkeys(column for one in _walk_all_inputs(graph, declared) if isinstance(one, Source) for column in one.free_text)
+    )
 
 
-def expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
+def build_subject_expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
     """Whose a stored row is, as SQL that gives the subject as text, over a table with these columns. None where no column tells.
 
     Of bronze also where the subject did not fit its column and so stands among what was rescued. Of a quarantine it is `_subject`.
@@ -83,19 +85,19 @@ def expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[st
     return f"coalesce({', '.join(told)})" if len(told) > 1 else "".join(told) or None
 
 
-def instant(declared: Source | AnyDataset) -> str | None:
+def subject_time_expression(declared: Source | AnyDataset) -> str | None:
     """Of what time a row tells, as SQL over its columns: decides whose an identifier was that changes hands. None where it is not said."""
     return declared.subject_at
 
 
-def _pseudonyms(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _find_pseudonym_columns(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The columns with pseudonyms, of the table's own making or of that of what it is made from."""
-    made = (one for one in (dataset, *_above(graph, dataset)) if isinstance(one, Dataset))
+    made = (one for one in (dataset, *_walk_all_inputs(graph, dataset)) if isinstance(one, Dataset))
     names = {name for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
     return tuple((name, PSEUDONYM) for name in sorted(names & set(columns)))
 
 
-def _above(graph: Graph, dataset: AnyDataset) -> Iterator[Source | AnyDataset]:
+def _walk_all_inputs(graph: Graph, dataset: AnyDataset) -> Iterator[Source | AnyDataset]:
     """Everything that a table is made from, directly or through others."""
     for name in dataset.reads:
         declared = graph[name]
@@ -103,4 +105,4 @@ def _above(graph: Graph, dataset: AnyDataset) -> Iterator[Source | AnyDataset]:
         if isinstance(declared, Source):
             yield from (one for one in graph.feeding(name) if one is not declared)
         else:
-            yield from _above(graph, declared)
+            yield from _walk_all_inputs(graph, declared)

@@ -6,14 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sluice.declare.datasets.decorators import calling_module
-from sluice.declare.datasets.tables import Names, Personal, treated
-from sluice.declare.names import names, own_name
+from sluice.declare.datasets.decorators import find_calling_module
+from sluice.declare.datasets.tables import Names, Personal, split_personal_treatments
+from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
-from sluice.declare.quality.expectations import Adds, Expectation, flattened, of_rows, of_table
+from sluice.declare.quality.expectations import (
+    Expectation,
+    ExpectationDecorator,
+    flatten_expectations,
+    select_row_expectations,
+    select_table_expectations,
+)
 from sluice.declare.quality.whole_table import TableExpectation
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 
 ScdType = Literal[1, 2]
 _OF_COLUMNS = (
@@ -71,9 +77,9 @@ class AutoCdc:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
-        own_name(self.name, "Table")
+        check_declared_name(self.name, "Table")
         for of in ("reads", *_OF_COLUMNS):
-            object.__setattr__(self, of, names(getattr(self, of), of, self.owner))
+            object.__setattr__(self, of, check_names(getattr(self, of), of, self.owner))
         for mistake in (*self._required(), *self._columns(), *self._history()):
             raise DeclarationError(f"{self.owner}: {mistake}")
 
@@ -108,11 +114,11 @@ class AutoCdc:
                 if name in self.except_column_list:
                     found.append(f"{of} names '{name}', which except_column_list leaves out.")
                 if self.column_list and name not in (*self.column_list, *self.of_intervals):
-                    found.append(f"{of} names '{name}', which is not in column_list.{nearest(name, self.column_list)}")
+                    found.append(f"{of} names '{name}', which is not in column_list.{nearest_name_hint(name, self.column_list)}")
         treated_sequence = [name for name in self.sequence_by if name in self.treatments]
         if treated_sequence:
             found.append(f"sequence_by names '{treated_sequence[0]}', which is treated: the order of changes needs it as it is.")
-        return [*found, *treat.mistakes(self.treatments, self.keys, self.subject)]
+        return [*found, *treat.find_treatment_mistakes(self.treatments, self.keys, self.subject)]
 
     def _history(self) -> list[str]:
         if self.stored_as_scd_type not in (1, 2):
@@ -128,7 +134,7 @@ class AutoCdc:
                 found.append(f"track_history_... names the key '{name}', which never changes.")
             if (self.column_list and name not in self.column_list) or name in self.except_column_list:
                 found.append(
-                    f"track_history_... names '{name}', which is no column of the table.{nearest(name, self.column_list)}"
+                    f"track_history_... names '{name}', which is no column of the table.{nearest_name_hint(name, self.column_list)}"
                 )
         return found
 
@@ -159,11 +165,11 @@ def auto_cdc(
     partition_by: Names = (),
     schema: str | None = None,
     restricted: bool = False,
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",
 ) -> AutoCdc:
     """Declare a target that is kept from the changes of one feed or more. See `AutoCdc`."""
-    return _declared({**locals(), "declared_in": calling_module()})
+    return _build_auto_cdc({**locals(), "declared_in": find_calling_module()})
 
 
 def auto_cdc_from_snapshot(
@@ -184,19 +190,23 @@ def auto_cdc_from_snapshot(
     partition_by: Names = (),
     schema: str | None = None,
     restricted: bool = False,
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",
 ) -> AutoCdc:
     """Declare a target of full extracts that come from time to time. See `AutoCdc`.
 
     snapshot_by: the column that says which extract a row is of; its values put them in order. An extract without any row is not seen.
     """
-    given = {**locals(), "sequence_by": snapshot_by, "from_snapshots": True, "declared_in": calling_module()}
+    given = {**locals(), "sequence_by": snapshot_by, "from_snapshots": True, "declared_in": find_calling_module()}
     del given["snapshot_by"]
-    return _declared(given)
+    return _build_auto_cdc(given)
 
 
-def _declared(given: dict[str, Any]) -> AutoCdc:
-    found = flattened(given.pop("expectations"))
-    rows = of_rows(found, f"Table '{given['name']}'")
-    return AutoCdc(**{**given, **treated(given["personal"])}, expectations=rows, table_expectations=of_table(found))
+def _build_auto_cdc(given: dict[str, Any]) -> AutoCdc:
+    found = flatten_expectations(given.pop("expectations"))
+    rows = select_row_expectations(found, f"Table '{given['name']}'")
+    return AutoCdc(
+        **{**given, **split_personal_treatments(given["personal"])},
+        expectations=rows,
+        table_expectations=select_table_expectations(found),
+    )

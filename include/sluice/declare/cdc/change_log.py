@@ -1,7 +1,7 @@
 """The change log of an `auto_cdc` target: which rows of a feed are changes, and what is kept of each.
 
-A row of a feed gets its sequence and its kind before its verdict (`Marked`); after verdict and treatments of personal columns it gets the
-log's shape (`Shaped`). Both are row-local, so that a log is kept by the same flow as every silver table.
+A row of a feed gets its sequence and its kind before its verdict (`ChangeMarker`); after verdict and treatments of personal columns it gets the
+log's shape (`ChangeShaper`). Both are row-local, so that a log is kept by the same flow as every silver table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
 from sluice.declare.lazy import F
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +30,7 @@ _CARRIED = ("_delivery", "_row", "_failed_rules", "_null_rules")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Columns:
+class TargetColumns:
     """Which columns a target has: all of its feed but those that begin with an underscore, or those listed, or all but those left out.
 
     of_several: there are other feeds, which may have the columns that this one has not.
@@ -45,15 +45,15 @@ class Columns:
     def of(self, given: Sequence[str]) -> list[str]:
         """Of a frame with these columns. Raises DeclarationError for a column that is not among them."""
         if not self.of_several:
-            check(self.owner, "column_list", self.listed, given)
-            check(self.owner, "except_column_list", self.left_out, given)
+            check_columns_exist(self.owner, "column_list", self.listed, given)
+            check_columns_exist(self.owner, "except_column_list", self.left_out, given)
         if self.listed:
             return [name for name in self.listed if name in given]
         return [name for name in given if name in self.keys or not (name.startswith("_") or name in self.left_out)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marked:
+class ChangeMarker:
     """Of a feed's rows those that are changes, or those that are truncates, with SEQUENCE and CHANGE.
 
     deletes, truncates: SQL; a row of which it is NULL is none. sequence_by: several columns make a struct, compared field by field.
@@ -69,8 +69,8 @@ class Marked:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The frame's rows that count here."""
-        check(self.owner, "keys", self.keys, frame.columns)
-        check(self.owner, "sequence_by", self.sequence_by, frame.columns)
+        check_columns_exist(self.owner, "keys", self.keys, frame.columns)
+        check_columns_exist(self.owner, "sequence_by", self.sequence_by, frame.columns)
         taken = [name for name in OWN if name in frame.columns]
         if taken:
             raise DeclarationError(
@@ -100,35 +100,35 @@ class Marked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shaped:
+class ChangeShaper:
     """What is kept of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. Of a delete its keys and its subject only."""
 
-    columns: Columns
+    columns: TargetColumns
     subject: str | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The rows of the log, with what the flow carries beside them."""
         names = self.columns.of([name for name in frame.columns if name not in (*OWN, *_CARRIED)])
-        check(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
+        check_columns_exist(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
         stays = {*self.columns.keys, self.subject}
         upsert = F.col(CHANGE) == UPSERT
         kept = {name: F.col(f"`{name}`") if name in stays else F.when(upsert, F.col(f"`{name}`")) for name in names}
         carried = [F.col(name) for name in _CARRIED if name in frame.columns]
         made = [column.alias(name) for name, column in kept.items()]
-        return frame.select(*made, SEQUENCE, CHANGE, content(kept).alias(CONTENT), *carried)
+        return frame.select(*made, SEQUENCE, CHANGE, hash_row_content(kept).alias(CONTENT), *carried)
 
 
-def of_truncates(table: Table[Any]) -> bool:
+def is_truncate_log(table: Table[Any]) -> bool:
     """Whether a table is a log of truncates, in which nothing of anybody is."""
-    return table.shape is truncates_shaped
+    return table.shape is shape_truncates
 
 
-def truncates_shaped(frame: DataFrame) -> DataFrame:
+def shape_truncates(frame: DataFrame) -> DataFrame:
     """What is kept of a truncate: its SEQUENCE."""
     return frame.select(SEQUENCE, *(name for name in _CARRIED if name in frame.columns))
 
 
-def content(columns: Mapping[str, Column]) -> Column:
+def hash_row_content(columns: Mapping[str, Column]) -> Column:
     """The hash of a row's content, by which ties are decided: of its columns sorted by name, and of those that are not NULL.
 
     So a column that comes later does not change the order of older rows.
@@ -137,7 +137,7 @@ def content(columns: Mapping[str, Column]) -> Column:
     return F.sha2(F.to_json(F.struct(*fields), {"ignoreNullFields": "true"}), 256)
 
 
-def expectations(declared: Iterable[Expectation], marked: Marked) -> tuple[Expectation, ...]:
+def change_log_expectations(declared: Iterable[Expectation], marked: ChangeMarker) -> tuple[Expectation, ...]:
     """Those of a log: the declared ones, which a delete need not meet, and that a change says what it is of and when it was."""
     known = " AND ".join(f"`{name}` IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
     found = tuple(declared)
@@ -147,9 +147,11 @@ def expectations(declared: Iterable[Expectation], marked: Marked) -> tuple[Expec
     return (Expectation(name=KNOWN, condition=known, action=Action.QUARANTINE), *found)
 
 
-def check(owner: str, field: str, wanted: Iterable[str], given: Iterable[str]) -> None:
+def check_columns_exist(owner: str, field: str, wanted: Iterable[str], given: Iterable[str]) -> None:
     """Raises DeclarationError with the nearest name where a declaration names a column that is not there."""
     present = list(given)
     for name in wanted:
         if name not in present:
-            raise DeclarationError(f"{owner}: {field} names '{name}', no column of what it reads.{nearest(name, present)}")
+            raise DeclarationError(
+                f"{owner}: {field} names '{name}', no column of what it reads.{nearest_name_hint(name, present)}"
+            )

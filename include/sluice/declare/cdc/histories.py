@@ -30,7 +30,7 @@ _BEGINS, _LIFE, _INTERVAL = "_begins", "_life", "_interval"
 _SNAPSHOT, _DELETED, _WRITTEN = "_snapshot", "_deleted", "_written"
 
 
-def scd1(
+def fold_changes_scd1(
     changes: DataFrame,
     truncates: DataFrame | None,
     keys: Sequence[str],
@@ -45,17 +45,17 @@ def scd1(
     if truncates is not None:
         last = truncates.agg(F.max(SEQUENCE).alias(_TRUNCATE))
         changes = changes.crossJoin(last).where(F.col(_TRUNCATE).isNull() | (F.col(SEQUENCE) >= F.col(_TRUNCATE)))
-    values = _but_keys(keys, columns)
+    values = _non_key_columns(keys, columns)
     if ignore_null_updates:
-        return _last_known(changes, keys, values).select(*_columns(keys, columns))
+        return _compute_last_known_values(changes, keys, values).select(*_unpack_target_columns(keys, columns))
     order = F.struct(SEQUENCE, F.col(CHANGE) == DELETE, CONTENT)
-    latest = changes.groupBy(*_quoted(keys)).agg(
-        F.max_by(F.col(CHANGE), order).alias(CHANGE), F.max_by(_packed(values), order).alias(_VALUES)
+    latest = changes.groupBy(*_quote_columns(keys)).agg(
+        F.max_by(F.col(CHANGE), order).alias(CHANGE), F.max_by(_pack_values(values), order).alias(_VALUES)
     )
-    return latest.where(F.col(CHANGE) == UPSERT).select(*_columns(keys, columns))
+    return latest.where(F.col(CHANGE) == UPSERT).select(*_unpack_target_columns(keys, columns))
 
 
-def scd2(
+def fold_changes_scd2(
     changes: DataFrame,
     truncates: DataFrame | None,
     keys: Sequence[str],
@@ -67,23 +67,23 @@ def scd2(
 
     tracked: columns of which another value, NULL being one, begins an interval. The others have the last value of theirs.
     """
-    values = _but_keys(keys, columns)
-    states = changes.groupBy(*_quoted([*keys, SEQUENCE])).agg(
-        F.bool_or(F.col(CHANGE) == DELETE).alias(_GONE), _state(values, ignore_null_updates)
+    values = _non_key_columns(keys, columns)
+    states = changes.groupBy(*_quote_columns([*keys, SEQUENCE])).agg(
+        F.bool_or(F.col(CHANGE) == DELETE).alias(_GONE), _last_upsert_values(values, ignore_null_updates)
     )
-    following = F.lead(SEQUENCE).over(_of_key(keys))
+    following = F.lead(SEQUENCE).over(_key_window(keys))
     if truncates is None:
         states = states.withColumn(_TRUNCATE, F.lit(None).cast(changes.schema[SEQUENCE].dataType)).withColumn(_UNTIL, following)
     else:
         states = states.crossJoin(truncates.agg(F.collect_set(SEQUENCE).alias(_TRUNCATE)))
-        states = states.withColumn(_TRUNCATE, _next(_TRUNCATE, SEQUENCE))
+        states = states.withColumn(_TRUNCATE, _next_sequence(_TRUNCATE, SEQUENCE))
         states = states.withColumn(_UNTIL, F.least(following, F.col(_TRUNCATE)))
     if ignore_null_updates:
-        states = _filled(states, keys, values)
-    return _intervals(states.where(~F.col(_GONE)), keys, columns, tracked)
+        states = _fill_nulls_forward(states, keys, values)
+    return _merge_adjacent_states(states.where(~F.col(_GONE)), keys, columns, tracked)
 
 
-def from_snapshots(
+def fold_snapshots(
     rows: DataFrame,
     keys: Sequence[str],
     columns: Sequence[str],
@@ -96,56 +96,56 @@ def from_snapshots(
     A key that is not in a snapshot is deleted at it. Of several rows of a key in one snapshot the content decides. A snapshot without
     a row is not seen. Each snapshot bears on every key that was in the one before.
     """
-    values = _but_keys(keys, columns)
+    values = _non_key_columns(keys, columns)
     taken = F.col(f"`{snapshot_by}`")
     if scd_type == 1:
         last = rows.agg(F.max(taken).alias(_SNAPSHOT))
         latest = rows.crossJoin(last).where(taken == F.col(_SNAPSHOT))
-        once = latest.groupBy(*_quoted(keys)).agg(F.max_by(_packed(values), CONTENT).alias(_VALUES))
-        return once.select(*_columns(keys, columns))
-    once = rows.groupBy(*_quoted(keys), taken.alias(SEQUENCE)).agg(F.max_by(_packed(values), CONTENT).alias(_VALUES))
+        once = latest.groupBy(*_quote_columns(keys)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
+        return once.select(*_unpack_target_columns(keys, columns))
+    once = rows.groupBy(*_quote_columns(keys), taken.alias(SEQUENCE)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
     snapshots = rows.select(taken.alias(_SNAPSHOT)).distinct()
     following = snapshots.crossJoin(snapshots.agg(F.collect_set(_SNAPSHOT).alias(_UNTIL)))
-    following = following.select(_SNAPSHOT, _next(_UNTIL, _SNAPSHOT).alias(_UNTIL))
+    following = following.select(_SNAPSHOT, _next_sequence(_UNTIL, _SNAPSHOT).alias(_UNTIL))
     states = once.join(F.broadcast(following), F.col(SEQUENCE) == F.col(_SNAPSHOT))
-    return _intervals(states, keys, columns, tracked)
+    return _merge_adjacent_states(states, keys, columns, tracked)
 
 
-def _intervals(states: DataFrame, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> DataFrame:
+def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> DataFrame:
     """States of keys, each from its sequence until another, as intervals: those that meet and have the same tracked values are one."""
-    before = {name: F.lag(f"{_VALUES}.`{name}`").over(_of_key(keys)) for name in tracked if name not in keys}
+    before = {name: F.lag(f"{_VALUES}.`{name}`").over(_key_window(keys)) for name in tracked if name not in keys}
     same = (F.col(f"{_VALUES}.`{name}`").eqNullSafe(value) for name, value in before.items())
-    meets = F.lag(_UNTIL).over(_of_key(keys)).eqNullSafe(F.col(SEQUENCE))
+    meets = F.lag(_UNTIL).over(_key_window(keys)).eqNullSafe(F.col(SEQUENCE))
     numbered = states.withColumn(_BEGINS, ~functools.reduce(lambda a, b: a & b, same, meets))
-    numbered = numbered.withColumn(_INTERVAL, F.count_if(_BEGINS).over(_so_far(_of_key(keys))))
-    intervals = numbered.groupBy(*_quoted([*keys, _INTERVAL])).agg(
+    numbered = numbered.withColumn(_INTERVAL, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
+    intervals = numbered.groupBy(*_quote_columns([*keys, _INTERVAL])).agg(
         F.min(SEQUENCE).alias(START),
         F.max_by(_UNTIL, SEQUENCE).alias(END),
         F.max_by(_VALUES, SEQUENCE).alias(_VALUES),
     )
-    return intervals.select(*_columns(keys, columns), START, END)
+    return intervals.select(*_unpack_target_columns(keys, columns), START, END)
 
 
-def _state(values: Sequence[str], ignore_null_updates: bool) -> Column:
+def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Column:
     """The columns after the upserts of one sequence, the one with the highest content being the last of them."""
     if not ignore_null_updates:
-        return F.max_by(_packed(values), CONTENT).alias(_VALUES)
+        return F.max_by(_pack_values(values), CONTENT).alias(_VALUES)
     known = (F.max_by(f"`{name}`", F.when(F.col(f"`{name}`").isNotNull(), F.col(CONTENT))).alias(name) for name in values)
     return F.struct(F.lit(True).alias(_VALUES), *known).alias(_VALUES)
 
 
-def _filled(states: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """The states with what each column had since the last delete or truncate, where it is NULL."""
     # A truncate at a sequence comes before the upserts of that sequence: they begin from nothing.
-    over = F.lag(_GONE).over(_of_key(keys)) | (F.lag(_TRUNCATE).over(_of_key(keys)) <= F.col(SEQUENCE))
+    over = F.lag(_GONE).over(_key_window(keys)) | (F.lag(_TRUNCATE).over(_key_window(keys)) <= F.col(SEQUENCE))
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
-    states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_so_far(_of_key(keys))))
-    life = _so_far(Window.partitionBy(*_quoted(keys), _LIFE).orderBy(SEQUENCE))
+    states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
+    life = _running_window(Window.partitionBy(*_quote_columns(keys), _LIFE).orderBy(SEQUENCE))
     known = (F.last(f"{_VALUES}.`{name}`", ignorenulls=True).over(life).alias(name) for name in values)
     return states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *known))
 
 
-def _last_known(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """Of each key that is there, per column the last value that is not NULL since the last delete."""
     upsert = F.col(CHANGE) == UPSERT
     known = []
@@ -155,7 +155,7 @@ def _last_known(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) 
             F.struct(F.col(SEQUENCE), value.alias("value")), F.when(upsert & value.isNotNull(), F.struct(SEQUENCE, CONTENT))
         )
         known.append(last.alias(f"_last_{name}"))
-    found = changes.groupBy(*_quoted(keys)).agg(
+    found = changes.groupBy(*_quote_columns(keys)).agg(
         F.max(F.when(~upsert, F.col(SEQUENCE))).alias(_DELETED), F.max(F.when(upsert, F.col(SEQUENCE))).alias(_WRITTEN), *known
     )
 
@@ -166,33 +166,33 @@ def _last_known(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) 
     return found.where(stands(F.col(_WRITTEN))).withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *kept))
 
 
-def _next(all_of: str, after: str) -> Column:
+def _next_sequence(all_of: str, after: str) -> Column:
     """The least of an array's sequences that is higher than a sequence; NULL where none is."""
     return F.array_min(F.filter(all_of, lambda one: one > F.col(after)))
 
 
-def _packed(values: Iterable[str]) -> Column:
+def _pack_values(values: Iterable[str]) -> Column:
     """Columns as one, beside a constant: a target may have nothing but its keys."""
-    return F.struct(F.lit(True).alias(_VALUES), *_quoted(values))
+    return F.struct(F.lit(True).alias(_VALUES), *_quote_columns(values))
 
 
-def _columns(keys: Sequence[str], columns: Sequence[str]) -> list[Column]:
+def _unpack_target_columns(keys: Sequence[str], columns: Sequence[str]) -> list[Column]:
     """The target's columns of a frame that has the keys and _VALUES, in the target's order; a key that it does not name comes first."""
     names = [*(key for key in keys if key not in columns), *columns]
     return [F.col(f"`{name}`") if name in keys else F.col(f"{_VALUES}.`{name}`").alias(name) for name in names]
 
 
-def _but_keys(keys: Sequence[str], columns: Sequence[str]) -> list[str]:
+def _non_key_columns(keys: Sequence[str], columns: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in keys]
 
 
-def _of_key(keys: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*_quoted(keys)).orderBy(SEQUENCE)
+def _key_window(keys: Sequence[str]) -> WindowSpec:
+    return Window.partitionBy(*_quote_columns(keys)).orderBy(SEQUENCE)
 
 
-def _so_far(window: WindowSpec) -> WindowSpec:
+def _running_window(window: WindowSpec) -> WindowSpec:
     return window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
-def _quoted(names: Iterable[str]) -> list[Column]:
+def _quote_columns(names: Iterable[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, overload
 
-from sluice.declare.datasets.decorators import of_text, selecting
+from sluice.declare.datasets.decorators import build_declaration_transform, build_sql_options
 from sluice.declare.datasets.tables import Dataset, Names
-from sluice.declare.names import names, own_name
-from sluice.declare.quality.expectations import Expected, P
+from sluice.declare.names import check_declared_name, check_names
+from sluice.declare.quality.expectations import ExpectingTransform, P
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class View(Generic[P]):
 
     def __post_init__(self) -> None:
         owner = f"View '{self.name}'"
-        own_name(self.name, "View")
-        object.__setattr__(self, "reads", names(self.reads, "reads", owner))
-        object.__setattr__(self, "personal", names(self.personal, "personal", owner))
+        check_declared_name(self.name, "View")
+        object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
+        object.__setattr__(self, "personal", check_names(self.personal, "personal", owner))
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if not self.reads:
@@ -69,11 +69,11 @@ def view(
 
     sql: a text over the names that are read, instead of a function; then this gives the view itself.
     """
-    read, private = names(reads, "reads", "A @view"), names(personal, "personal", "A @view")
+    read, private = check_names(reads, "reads", "A @view"), check_names(personal, "personal", "A @view")
     if sql is not None:
         options = {"name": name, "reads": read}
-        module = of_text(sql, options)["declared_in"]
-        function = selecting(sql, options, "View")
+        module = build_sql_options(sql, options)["declared_in"]
+        function = build_declaration_transform(sql, options, "View")
         return View(
             name=name or "", function=function, reads=read, personal=private, comment=comment, declared_in=module, sql=sql
         )
@@ -81,7 +81,7 @@ def view(
     def declare(function: Callable[P, DataFrame]) -> View[P]:
         if isinstance(function, Dataset | View):
             raise DeclarationError(f"'{function.name}' is declared twice: a @view is not stored, a @materialized_view is.")
-        if isinstance(function, Expected):
+        if isinstance(function, ExpectingTransform):
             raise DeclarationError(
                 "A @view has no expectations, since nothing of it is stored. Expect them of the tables that it reads, or make it a "
                 "@materialized_view."

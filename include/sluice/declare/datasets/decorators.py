@@ -16,13 +16,22 @@ from sluice.declare.datasets.tables import (
     Recompute,
     Table,
     TemporaryView,
-    treated,
+    split_personal_treatments,
 )
 from sluice.declare.datasets.time_reach import TimeReach
-from sluice.declare.names import names
-from sluice.declare.quality.expectations import Action, Adds, Declared, Expected, P, flattened, of_rows, of_table
+from sluice.declare.names import check_names
+from sluice.declare.quality.expectations import (
+    Action,
+    Declared,
+    ExpectationDecorator,
+    ExpectingTransform,
+    P,
+    flatten_expectations,
+    select_row_expectations,
+    select_table_expectations,
+)
 from sluice.declare.sql import query
-from sluice.declare.sql.tokens import meaning
+from sluice.declare.sql.tokens import strip_sql_layout
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -35,12 +44,12 @@ class _TableDecorator:
     expectations: tuple[Declared, ...]
 
     @overload
-    def __call__(self, function: Expected[P]) -> Table[P]: ...
+    def __call__(self, function: ExpectingTransform[P]) -> Table[P]: ...
     @overload
     def __call__(self, function: Callable[P, DataFrame]) -> Table[P]: ...
-    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Table[P]:
-        plain, own = _undecorated(function)
-        return Table(function=plain, **_complete(self.options, plain.__name__, (*own, *self.expectations), "Table"))
+    def __call__(self, function: Callable[P, DataFrame] | ExpectingTransform[P]) -> Table[P]:
+        plain, own = _separate_expectations(function)
+        return Table(function=plain, **_complete_options(self.options, plain.__name__, (*own, *self.expectations), "Table"))
 
 
 @dataclass(frozen=True)
@@ -49,12 +58,12 @@ class _ViewDecorator:
     expectations: tuple[Declared, ...]
 
     @overload
-    def __call__(self, function: Expected[P]) -> MaterializedView[P]: ...
+    def __call__(self, function: ExpectingTransform[P]) -> MaterializedView[P]: ...
     @overload
     def __call__(self, function: Callable[P, DataFrame]) -> MaterializedView[P]: ...
-    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> MaterializedView[P]:
-        plain, own = _undecorated(function)
-        options = _complete(self.options, plain.__name__, (*own, *self.expectations), "View")
+    def __call__(self, function: Callable[P, DataFrame] | ExpectingTransform[P]) -> MaterializedView[P]:
+        plain, own = _separate_expectations(function)
+        options = _complete_options(self.options, plain.__name__, (*own, *self.expectations), "View")
         if any(one.action in (Action.DROP, Action.QUARANTINE) for one in options["expectations"]):
             raise DeclarationError(
                 f"View '{options['name']}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
@@ -80,7 +89,7 @@ def table(
     restricted: bool = False,
     name: str | None = None,
     comment: str = "",
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
 ) -> _TableDecorator: ...
 @overload
 def table(
@@ -101,21 +110,21 @@ def table(
     schema: str | None = None,
     restricted: bool = False,
     comment: str = "",
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
 ) -> Table[...]: ...
 def table(
-    *, sql: str | None = None, expectations: tuple[Adds, ...] = (), personal: Personal = (), **options: Any
+    *, sql: str | None = None, expectations: tuple[ExpectationDecorator, ...] = (), personal: Personal = (), **options: Any
 ) -> _TableDecorator | Table[...]:
     """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
 
     name: the table's, where it is not to be the function's, as of tables that are declared in a loop. sql: a text over the name that
     is read, instead of a function; then this gives the table itself. expectations: the same as decorators below, for a text.
     """
-    found = {**options, **treated(personal)}
+    found = {**options, **split_personal_treatments(personal)}
     if sql is None:
-        return _TableDecorator(found, flattened(expectations))
-    declared = {**found, **of_text(sql, found)}
-    return _TableDecorator(declared, flattened(expectations))(selecting(sql, found, "Table"))
+        return _TableDecorator(found, flatten_expectations(expectations))
+    declared = {**found, **build_sql_options(sql, found)}
+    return _TableDecorator(declared, flatten_expectations(expectations))(build_declaration_transform(sql, found, "Table"))
 
 
 @overload
@@ -136,7 +145,7 @@ def materialized_view(
     subjects: str | None = None,
     name: str | None = None,
     comment: str = "",
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
 ) -> _ViewDecorator: ...
 @overload
 def materialized_view(
@@ -157,22 +166,22 @@ def materialized_view(
     at_least: int | None = None,
     subjects: str | None = None,
     comment: str = "",
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
 ) -> MaterializedView[...]: ...
 def materialized_view(
     *,
     sql: str | None = None,
-    expectations: tuple[Adds, ...] = (),
+    expectations: tuple[ExpectationDecorator, ...] = (),
     personal: Personal = (),
     reach: Mapping[str, TimeReach] | None = None,
     **options: Any,
 ) -> _ViewDecorator | MaterializedView[...]:
     """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
-    found = {**options, **treated(personal), "reach": reach or {}}
+    found = {**options, **split_personal_treatments(personal), "reach": reach or {}}
     if sql is None:
-        return _ViewDecorator(found, flattened(expectations))
-    declared = {**found, **of_text(sql, found)}
-    return _ViewDecorator(declared, flattened(expectations))(selecting(sql, found, "View"))
+        return _ViewDecorator(found, flatten_expectations(expectations))
+    declared = {**found, **build_sql_options(sql, found)}
+    return _ViewDecorator(declared, flatten_expectations(expectations))(build_declaration_transform(sql, found, "View"))
 
 
 @overload
@@ -188,8 +197,8 @@ def temporary_view(
     """
     if sql is not None:
         options = {"name": name, "reads": reads}
-        module = of_text(sql, options)["declared_in"]
-        function = selecting(sql, options, "Temporary view")
+        module = build_sql_options(sql, options)["declared_in"]
+        function = build_declaration_transform(sql, options, "Temporary view")
         return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
@@ -198,7 +207,7 @@ def temporary_view(
     return declare
 
 
-def calling_module() -> str:
+def find_calling_module() -> str:
     """The module from which the function was called that calls this: where a declaration stands that has no function of its own."""
     frame = inspect.currentframe()
     outer = frame.f_back.f_back if frame and frame.f_back else None
@@ -207,29 +216,31 @@ def calling_module() -> str:
     return str(outer.f_globals.get("__name__", "")) if outer else ""
 
 
-def of_text(sql: str, options: dict[str, Any]) -> dict[str, Any]:
+def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a text alone says of a declaration. Raises DeclarationError where it, or the name, is missing."""
     if not sql.strip() or not options.get("name"):
         raise DeclarationError(
             "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
         )
-    return {"sql": sql, "declared_in": calling_module(), "made_by": (meaning(sql),)}
+    return {"sql": sql, "declared_in": find_calling_module(), "made_by": (strip_sql_layout(sql),)}
 
 
-def selecting(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
     """The function that a text stands for. kind: of the declaration, for messages."""
     owner = f"{kind} '{options['name']}'"
-    return query.transform(sql, names(options["reads"], "reads", owner), owner)
+    return query.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
 
 
-def _complete(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:
+def _complete_options(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:
     name = options.get("name") or named
-    rows = of_rows(declared, f"{kind} '{name}'")
-    return {**options, "name": name, "expectations": rows, "table_expectations": of_table(declared)}
+    rows = select_row_expectations(declared, f"{kind} '{name}'")
+    return {**options, "name": name, "expectations": rows, "table_expectations": select_table_expectations(declared)}
 
 
-def _undecorated(function: Callable[P, DataFrame] | Expected[P]) -> tuple[Callable[P, DataFrame], tuple[Declared, ...]]:
-    if isinstance(function, Expected):
+def _separate_expectations(
+    function: Callable[P, DataFrame] | ExpectingTransform[P],
+) -> tuple[Callable[P, DataFrame], tuple[Declared, ...]]:
+    if isinstance(function, ExpectingTransform):
         return function.function, function.expectations
     if isinstance(function, Dataset):
         raise DeclarationError(f"'{function.name}' is declared twice: one of @table and @materialized_view is enough.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _TEXTS = ("string", "char", "varchar")
 
 
-def as_stored(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
     """The rows, empty texts in partition columns being NULL."""
     texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in _TEXTS]
     for name in texts:

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.decorators import calling_module
+from sluice.declare.datasets.decorators import find_calling_module
 from sluice.declare.datasets.tables import Names
 from sluice.declare.lazy import F
-from sluice.declare.names import names, with_parents
+from sluice.declare.names import add_parent_columns, check_names
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.mask import Mask
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masked:
+class MaskedProjection:
     """The transform of a role's view: the rows that meet a condition, of them the columns that are listed, masked.
 
     masks: by column; None: shown as it is, though it is personal. rows: SQL over the rows as they are stored.
@@ -36,7 +36,7 @@ class Masked:
         for name in self.columns:
             if name not in frame.columns:
                 raise DeclarationError(
-                    f"{self.owner}: columns names '{name}', no column of what it reads.{nearest(name, frame.columns)}"
+                    f"{self.owner}: columns names '{name}', no column of what it reads.{nearest_name_hint(name, frame.columns)}"
                 )
         rows = frame if self.rows is None else frame.where(F.expr(self.rows))
         masks = {name: self.masks.get(name) for name in self.columns}
@@ -58,7 +58,7 @@ def role_view(
     rows: which rows, as SQL over them as they are stored. Raises DeclarationError where a mask is of no column that is shown.
     """
     owner = f"View '{name}'"
-    shown = names(columns, "columns", owner)
+    shown = check_names(columns, "columns", owner)
     given = dict(masks or {})
     if not shown:
         raise DeclarationError(
@@ -66,25 +66,26 @@ def role_view(
         )
     for column, how in given.items():
         if column not in shown:
-            raise DeclarationError(f"{owner}: masks names '{column}', which it does not show.{nearest(column, shown)}")
+            raise DeclarationError(f"{owner}: masks names '{column}', which it does not show.{nearest_name_hint(column, shown)}")
         if how is not None and not isinstance(how, Mask):
             raise DeclarationError(
                 f"{owner}: the mask of '{column}' is one of sluice.declare.mask, as in mask.redact(), or None."
             )
     if rows is not None and not rows.strip():
         raise DeclarationError(f"{owner}: rows is a condition over a row, as in \"country = 'IT'\".")
-    transform = Masked(owner=owner, columns=shown, masks=given, rows=rows)
-    module, said = calling_module(), comment or f"What the role '{role}' may see of {reads}."
+    transform = MaskedProjection(owner=owner, columns=shown, masks=given, rows=rows)
+    module, said = find_calling_module(), comment or f"What the role '{role}' may see of {reads}."
     return View(name=name, function=transform, reads=(reads,), comment=said, declared_in=module, role=role)
 
 
-def mistakes(pipeline: Pipeline, view: View[Any], inherited: frozenset[str]) -> Iterator[str]:
+def find_role_view_mistakes(pipeline: Pipeline, view: View[Any], inherited: frozenset[str]) -> Iterator[str]:
     """What is wrong with a role's view. inherited: the personal columns of what it reads, by name."""
-    if view.role is None or not isinstance(view.function, Masked):
+    if view.role is None or not isinstance(view.function, MaskedProjection):
         return
     if view.role not in pipeline.roles:
-        yield f"View '{view.name}': there is no role '{view.role}'.{nearest(view.role, pipeline.roles)} Roles are named in Pipeline(roles=...)."
-    hidden = {name.lower() for name in with_parents(inherited)}
+        hint = nearest_name_hint(view.role, pipeline.roles)
+        yield f"View '{view.name}': there is no role '{view.role}'.{hint} Roles are named in Pipeline(roles=...)."
+    hidden = {name.lower() for name in add_parent_columns(inherited)}
     for column in view.function.columns:
         if column.lower() in hidden and column not in view.function.masks:
             yield (

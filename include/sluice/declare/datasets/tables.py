@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
 
 from sluice.declare.datasets import partitions
-from sluice.declare.datasets.time_reach import TimeReach, checked
-from sluice.declare.names import names, own_name, with_parents
+from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
+from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.privacy import small_groups, treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
@@ -64,13 +64,13 @@ class Dataset(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs."""
-        return partitions.as_stored(self.function(*args, **kwargs), self.partition_by)
+        return partitions.null_empty_partition_texts(self.function(*args, **kwargs), self.partition_by)
 
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
-        own_name(self.name, "Table")
+        check_declared_name(self.name, "Table")
         for of in ("reads", "keys", "zorder_by", "partition_by", "personal"):
-            object.__setattr__(self, of, names(getattr(self, of), of, owner))
+            object.__setattr__(self, of, check_names(getattr(self, of), of, owner))
         object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
@@ -81,7 +81,9 @@ class Dataset(Generic[P]):
             if parameters != len(self.reads):
                 raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
         # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
-        for mistake in treat.mistakes(self.treatments, self.keys, self.subject if isinstance(self, Table) else None):
+        for mistake in treat.find_treatment_mistakes(
+            self.treatments, self.keys, self.subject if isinstance(self, Table) else None
+        ):
             raise DeclarationError(f"{owner}: {mistake}")
         hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
         for of in ("zorder_by", "partition_by"):
@@ -99,7 +101,7 @@ class Dataset(Generic[P]):
     @property
     def private(self) -> frozenset[str]:
         """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
-        return with_parents((*self.personal, *((self.subject,) if self.subject else ())))
+        return add_parent_columns((*self.personal, *((self.subject,) if self.subject else ())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,14 +154,16 @@ class MaterializedView(Dataset[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: whoever runs or recomputes the view gets no others."""
-        return small_groups.left_out(super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'")
+        return small_groups.leave_out_small_groups(
+            super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'"
+        )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = f"View '{self.name}'"
-        for mistake in small_groups.mistakes(self.at_least, self.subjects, self.private):
+        for mistake in small_groups.find_small_group_mistakes(self.at_least, self.subjects, self.private):
             raise DeclarationError(f"{owner}: {mistake}")
-        object.__setattr__(self, "reach", checked(self.reach, self.reads, owner))
+        object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
         if self.recompute not in get_args(Recompute):
             raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
 
@@ -194,8 +198,8 @@ class TemporaryView:
 
     def __post_init__(self) -> None:
         owner = f"Temporary view '{self.name}'"
-        own_name(self.name, "Temporary view")
-        object.__setattr__(self, "reads", names(self.reads, "reads", owner))
+        check_declared_name(self.name, "Temporary view")
+        object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if len(self.reads) != 1:
@@ -207,12 +211,12 @@ class TemporaryView:
         return self.declared_in
 
 
-def with_private(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
+def add_personal_columns(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
     """The dataset with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its making does."""
     return replace(dataset, personal=tuple(sorted(set(dataset.personal) | inherited)))
 
 
-def treated(personal: Personal) -> dict[str, Any]:
+def split_personal_treatments(personal: Personal) -> dict[str, Any]:
     """What `personal=` was given, as the fields `personal` and `treatments` of a dataset."""
     if not isinstance(personal, Mapping):
         return {"personal": personal, "treatments": {}}

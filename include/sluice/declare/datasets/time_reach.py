@@ -37,7 +37,7 @@ class TimeReach:
                 )
 
 
-def checked(reach: Mapping[str, TimeReach], reads: tuple[str, ...], owner: str) -> dict[str, TimeReach]:
+def check_time_reach(reach: Mapping[str, TimeReach], reads: tuple[str, ...], owner: str) -> dict[str, TimeReach]:
     """What a view declares, by input. Raises DeclarationError where it names no input, or two columns of the view."""
     for name in reach:
         if name not in reads:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from sluice.declare.datasets.tables import Dataset, Names, Personal, treated
-from sluice.declare.names import names
+from sluice.declare.datasets.tables import Dataset, Names, Personal, split_personal_treatments
+from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
 from sluice.errors import DeclarationError
@@ -96,12 +96,17 @@ def windowed(
 
     watermark: of the one input, or by input.
     """
-    read = names(reads, "reads", "A @windowed")
+    read = check_names(reads, "reads", "A @windowed")
     given = watermark or {}
     watermarks = dict.fromkeys(read, given) if isinstance(given, Watermark) else dict(given)
 
     def declare(function: Callable[P, DataFrame]) -> Windowed[P]:
-        options: dict[str, Any] = {"zorder_by": zorder_by, "partition_by": partition_by, "subject": subject, **treated(personal)}
+        options: dict[str, Any] = {
+            "zorder_by": zorder_by,
+            "partition_by": partition_by,
+            "subject": subject,
+            **split_personal_treatments(personal),
+        }
         return Windowed(
             name=name or function.__name__,
             function=function,

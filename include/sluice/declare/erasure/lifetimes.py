@@ -9,24 +9,24 @@ from sluice.declare.datasets.tables import Dataset, OnErasure, Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import is_interval
 from sluice.declare.sql import schema
-from sluice.errors import nearest
+from sluice.errors import nearest_name_hint
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
 
-def mistakes(declared: Declared) -> list[str]:
+def find_lifetime_mistakes(declared: Declared) -> list[str]:
     """All mistakes, as sentences."""
     found: list[str] = []
     for item in declared.values():
         if isinstance(item, Source):
-            found += _kept(item)
+            found += _find_keep_for_mistakes(item)
         elif isinstance(item, Table) and item.on_erasure != "delete":
             source = declared[item.reads[0]]
-            found += _anonymised(item, source) if isinstance(source, Source) else []
+            found += _find_anonymisation_mistakes(item, source) if isinstance(source, Source) else []
     return found
 
 
-def _kept(source: Source) -> Iterator[str]:
+def _find_keep_for_mistakes(source: Source) -> Iterator[str]:
     if source.keep_for is None:
         return
     if not is_interval(source.keep_for):
@@ -39,11 +39,11 @@ def _kept(source: Source) -> Iterator[str]:
         )
 
 
-def _anonymised(table: Table[Any], source: Source) -> Iterator[str]:
+def _find_anonymisation_mistakes(table: Table[Any], source: Source) -> Iterator[str]:
     """Without whom the rows are about, a table must still be the fold of its source."""
     owner = f"Table '{table.name}'"
     if table.on_erasure not in get_args(OnErasure):
-        yield f"{owner}: on_erasure is 'delete' or 'anonymise', not '{table.on_erasure}'.{nearest(table.on_erasure, get_args(OnErasure))}"
+        yield f"{owner}: on_erasure is 'delete' or 'anonymise', not '{table.on_erasure}'.{nearest_name_hint(table.on_erasure, get_args(OnErasure))}"
         return
     hidden = {name.lower() for name in (*table.private, *source.private)}
     if not (table.subject and source.subject):
@@ -69,6 +69,6 @@ def _anonymised(table: Table[Any], source: Source) -> Iterator[str]:
                 f"there, too, what it is made of, and call both alike: personal='{name}'."
             )
     for text, named in ((table.schema, table.name), (source.ddl, source.name)):
-        strict = schema.parsed(text, owner).not_null if text else ()
+        strict = schema.split_schema_declaration(text, owner).not_null if text else ()
         for name in (name for name in strict if name.lower() in hidden):
             yield f"{owner}: on_erasure='anonymise' makes '{name}' NULL, and the schema of '{named}' says NOT NULL."

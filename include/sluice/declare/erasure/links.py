@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sluice.declare.datasets.decorators import calling_module
-from sluice.declare.names import own_name
+from sluice.declare.datasets.decorators import find_calling_module
+from sluice.declare.names import check_declared_name
 from sluice.errors import DeclarationError
 
 Of = tuple[str, str]
@@ -27,10 +27,10 @@ class Link:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
-        own_name(self.table, "The table of a Link")
-        object.__setattr__(self, "declared_in", self.declared_in or calling_module())
+        check_declared_name(self.table, "The table of a Link")
+        object.__setattr__(self, "declared_in", self.declared_in or find_calling_module())
         for of in ("person", "identifier"):
-            if not is_pair(getattr(self, of)):
+            if not is_column_domain_pair(getattr(self, of)):
                 raise DeclarationError(f"{self.owner}: {of} is a column and its domain, as in ('user_id', 'user_id').")
         if self.person[1] == self.identifier[1]:
             raise DeclarationError(f"{self.owner}: person and identifier are of one domain, '{self.person[1]}'.")
@@ -76,14 +76,14 @@ class ErasureRequests:
 
 def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureRequests:
     """Declare that rows ask for the erasure of whom they name. See `ErasureRequests`."""
-    made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=calling_module())
+    made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
     if not where.strip():
         raise DeclarationError(f"{made.owner}: where is SQL over a row, as in \"change = 'delete'\".")
-    if not is_pair(identifier):
+    if not is_column_domain_pair(identifier):
         raise DeclarationError(f"{made.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
     return made
 
 
-def is_pair(of: object) -> bool:
+def is_column_domain_pair(of: object) -> bool:
     """Whether it is a column and a domain."""
     return isinstance(of, tuple) and len(of) == 2 and all(isinstance(one, str) and one for one in of)

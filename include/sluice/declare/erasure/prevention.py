@@ -12,43 +12,48 @@ from typing import Any
 from sluice.declare.datasets.tables import Dataset, MaterializedView
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
-from sluice.errors import nearest
+from sluice.errors import nearest_name_hint
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
 
-def mistakes(declared: Declared) -> list[str]:
+def find_personal_column_mistakes(declared: Declared) -> list[str]:
     """Of all declarations whose columns are declared, as sentences."""
     found: list[str] = []
     for item in declared.values():
         if isinstance(item, Source) and item.ddl:
-            found += _of_source(item, schema.parsed(item.ddl, f"Source '{item.name}'").columns)
+            found += _find_unknown_source_columns(
+                item, schema.split_schema_declaration(item.ddl, f"Source '{item.name}'").columns
+            )
         elif isinstance(item, Dataset) and item.schema:
-            found += unknown(item, schema.parsed(item.schema, f"Table '{item.name}'").columns)
+            found += find_unknown_personal_columns(
+                item, schema.split_schema_declaration(item.schema, f"Table '{item.name}'").columns
+            )
     return found
 
 
-def unknown(dataset: Dataset[Any], columns: Iterable[str]) -> list[str]:
+def find_unknown_personal_columns(dataset: Dataset[Any], columns: Iterable[str]) -> list[str]:
     """The personal columns that a table declares itself and does not have; those that it inherits by name it need not have."""
     if dataset.serves or (isinstance(dataset, MaterializedView) and dataset.of_some):
         return []  # of an `auto_cdc`, whose feeds need not have all of them
     names = list(columns)
     return [
-        f"Table '{dataset.name}': personal names '{name}', no column of it: whatever is meant would get into statistics.{nearest(name, names)}"
-        for name in _missing(dataset.own_personal or (), names)
+        f"Table '{dataset.name}': personal names '{name}', no column of it: whatever is meant would get into statistics."
+        f"{nearest_name_hint(name, names)}"
+        for name in _missing_columns(dataset.own_personal or (), names)
     ]
 
 
-def _of_source(source: Source, columns: tuple[str, ...]) -> Iterator[str]:
+def _find_unknown_source_columns(source: Source, columns: tuple[str, ...]) -> Iterator[str]:
     for of in ("subject", "personal"):
         said = getattr(source, of) or ()
-        for name in _missing((said,) if isinstance(said, str) else said, columns):
+        for name in _missing_columns((said,) if isinstance(said, str) else said, columns):
             yield (
-                f"source '{source.name}': {of} names '{name}', no column of its schema.{nearest(name, columns)} Nothing personal may come from "
-                "the paths of files either: their names stay in the ledger."
+                f"source '{source.name}': {of} names '{name}', no column of its schema.{nearest_name_hint(name, columns)} "
+                "Nothing personal may come from the paths of files either: their names stay in the ledger."
             )
 
 
-def _missing(wanted: Iterable[str], columns: Iterable[str]) -> list[str]:
+def _missing_columns(wanted: Iterable[str], columns: Iterable[str]) -> list[str]:
     there = {name.lower() for name in columns}
     return [name for name in wanted if name.lower().partition(".")[0] not in there and name.lower() not in there]

@@ -1,4 +1,7 @@
-"""Whether an erasure would find its people: every personal column has a way to its subject, and links lead from tables that are there."""
+"""Whether an erasure would find its people: every personal column has a way to its subject, and links lead from tables that are there.
+
+Columns that may hold another person than the one whose record it is: what would break if such a cell became NULL.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,64 @@ from typing import Any
 from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.stored import through
+from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
-from sluice.errors import nearest
+from sluice.errors import nearest_name_hint
+
+_FORMATS = ("json", "csv", "parquet")
+
+
+def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
+    """As sentences."""
+    for source in (one for one in declared.values() if isinstance(one, Source)):
+        said = [("also_subjects", column) for column, _ in source.also_subjects] + [
+            ("free_text", one) for one in source.free_text
+        ]
+        for field, column in said:
+            owner = f"source '{source.name}': {field} names '{column}'"
+            yield from (f"{owner}, {why}." for why in _find_source_obstacles(source, column))
+            for table in declared.values():
+                if isinstance(table, Table) and table.reads[0] == source.table:
+                    yield from (
+                        f"{owner}, {why} of table '{table.name}': the cell of an erased person is NULL."
+                        for why in _find_table_obstacles(table, column)
+                    )
+
+
+def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
+    if source.subject is None:
+        yield "and no column says whose the record is (subject=)"
+    elif column == source.subject:
+        yield "which is its subject: the record of whoever is erased goes as a whole"
+    if source.format not in _FORMATS:
+        yield f"and its files are no records of fields: that is for formats {', '.join(_FORMATS)}"
+    if "." in column:
+        yield "a field within a column. Let whoever delivers give it a column of its own"
+    known = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'") if source.ddl else None
+    if known is not None and column.lower() not in {name.lower() for name in known.columns}:
+        yield "no column of its schema"
+    if known is not None and column in known.not_null:
+        yield "which is NOT NULL: the cell of an erased person is NULL"
+
+
+def _find_table_obstacles(table: Table[Any], column: str) -> Iterator[str]:
+    if column in table.keys:
+        yield "a key"
+    if column == table.sequence_by:
+        yield "the sequence_by"
+    if column == table.subject:
+        yield "the subject"
+    if table.schema and column in schema.split_schema_declaration(table.schema, f"Table '{table.name}'").not_null:
+        yield "a NOT NULL column"
+
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
 
 @dataclass(frozen=True)
-class Whose:
+class SubjectDeclarations:
     """What a pipeline says of people, and its declarations. own: the personal columns that each table declares itself."""
 
     links: tuple[Link, ...]
@@ -29,12 +79,17 @@ class Whose:
     own: Mapping[str, tuple[str, ...]]
 
 
-def mistakes(whose: Whose) -> list[str]:
+def find_subject_mistakes(whose: SubjectDeclarations) -> list[str]:
     """All mistakes, one a text."""
-    return [*_personal(whose), *_links(whose), *_times(whose), *_asking(whose)]
+    return [
+        *_find_unowned_personal_columns(whose),
+        *_find_link_mistakes(whose),
+        *_find_subject_time_mistakes(whose),
+        *_find_erasure_request_mistakes(whose),
+    ]
 
 
-def _personal(whose: Whose) -> Iterator[str]:
+def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
     """A personal column that leads to nobody could not be erased."""
     for name, declared in whose.own.items():
         item = whose.declared[name]
@@ -47,52 +102,53 @@ def _personal(whose: Whose) -> Iterator[str]:
                     f"source '{name}' has the personal column '{columns[0]}' and no subject: an erasure would not find whose it is. Say "
                     "which column tells (subject=)."
                 )
-        elif columns and not _subjects_above(whose.declared, item):
+        elif columns and not _find_subject_domains(whose.declared, item):
             yield (
                 f"table '{name}' has the personal column '{columns[0]}', and none of its sources has a subject: an erasure would not "
                 "find whose it is. Say which column of the source tells (subject=)."
             )
 
 
-def _subjects_above(declared: Declared, item: Source | Dataset[Any]) -> set[str]:
+def _find_subject_domains(declared: Declared, item: Source | Dataset[Any]) -> set[str]:
     """The domains of the people whose rows a table may have."""
     if isinstance(item, Source):
         return {item.domain} if item.domain else set()
-    return {domain for name in item.reads for domain in _subjects_above(declared, declared[name])}
+    return {domain for name in item.reads for domain in _find_subject_domains(declared, declared[name])}
 
 
-def _links(whose: Whose) -> Iterator[str]:
+def _find_link_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
     known = [name for name, item in whose.declared.items() if isinstance(item, Dataset) and not item.serves]
     for link in whose.links:
         table = whose.declared.get(link.table)
         if not isinstance(table, Dataset):
-            yield f"{link.owner}: there is no such table.{nearest(link.table, known)}"
+            yield f"{link.owner}: there is no such table.{nearest_name_hint(link.table, known)}"
             continue
-        yield from _columns(link, table)
-        domains = _subjects_above(whose.declared, table)
+        yield from _find_link_column_mistakes(link, table)
+        domains = _find_subject_domains(whose.declared, table)
         if link.person[1] not in domains:
             # Were the identifier its subject, the row that gives it to somebody new would pass for one of whoever was erased.
             yield (
-                f"{link.owner}: its rows are of people by {_named(domains)}, the link's person is of domain '{link.person[1]}'. Make the person the "
-                f"subject: subject='{link.person[0]}' of the table, and of its source with domain='{link.person[1]}'."
+                f"{link.owner}: its rows are of people by {_quote_domains(domains)}, the link's person is of domain "
+                f"'{link.person[1]}'. Make the person the subject: "
+                f"subject='{link.person[0]}' of the table, and of its source with domain='{link.person[1]}'."
             )
 
 
-def _columns(link: Link, table: Dataset[Any]) -> Iterator[str]:
+def _find_link_column_mistakes(link: Link, table: Dataset[Any]) -> Iterator[str]:
     """What is known of a table's columns before its transform is run: those of a declared schema are all."""
     if not table.schema:
         return
-    names = schema.parsed(table.schema, f"Table '{table.name}'").columns
+    names = schema.split_schema_declaration(table.schema, f"Table '{table.name}'").columns
     for column in (link.person[0], link.identifier[0], *((link.since,) if link.since else ())):
         if column not in names:
-            yield f"{link.owner}: it has no column '{column}'.{nearest(column, names)}"
+            yield f"{link.owner}: it has no column '{column}'.{nearest_name_hint(column, names)}"
 
 
-def _times(whose: Whose) -> Iterator[str]:
+def _find_subject_time_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
     """Of identifiers that change hands, a row must tell of what time it is: else the next one's rows would be erased, too."""
     changing = {link.identifier[1]: link for link in whose.links if link.since}
     for name, item in whose.declared.items():
-        domains = _subjects_above(whose.declared, item) & set(changing)
+        domains = _find_subject_domains(whose.declared, item) & set(changing)
         if isinstance(item, Source | Table) and domains and item.subject and not item.subject_at:
             domain = min(domains)
             kind = "source" if isinstance(item, Source) else "table"
@@ -102,17 +158,17 @@ def _times(whose: Whose) -> Iterator[str]:
             )
 
 
-def _asking(whose: Whose) -> Iterator[str]:
+def _find_erasure_request_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
     domains = {item.domain for item in whose.declared.values() if isinstance(item, Source) and item.domain}
     domains |= {domain for link in whose.links for _, domain in (link.person, link.identifier)}
     for asking in whose.asking:
-        read = through(whose.unstored, asking.reads)[0]
+        read = resolve_temporary_views(whose.unstored, asking.reads)[0]
         if not isinstance(whose.declared.get(read), Source):
             known = [name for name, item in whose.declared.items() if isinstance(item, Source)]
-            yield f"{asking.owner}: it reads a source, or a temporary view of one.{nearest(asking.reads, [*known, *whose.unstored])}"
+            yield f"{asking.owner}: it reads a source, or a temporary view of one.{nearest_name_hint(asking.reads, [*known, *whose.unstored])}"
         if asking.identifier[1] not in domains:
-            yield f"{asking.owner}: there is no kind of identifier '{asking.identifier[1]}'.{nearest(asking.identifier[1], domains)}"
+            yield f"{asking.owner}: there is no kind of identifier '{asking.identifier[1]}'.{nearest_name_hint(asking.identifier[1], domains)}"
 
 
-def _named(domains: Iterable[str]) -> str:
+def _quote_domains(domains: Iterable[str]) -> str:
     return ", ".join(f"'{domain}'" for domain in sorted(domains)) or "nothing"

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.cdc import histories
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.cdc.change_log import Columns, Marked, Shaped, check, expectations, truncates_shaped
+from sluice.declare.cdc.change_log import (
+    ChangeMarker,
+    ChangeShaper,
+    TargetColumns,
+    change_log_expectations,
+    check_columns_exist,
+    shape_truncates,
+)
 from sluice.declare.cdc.histories import CHANGE, CONTENT, SEQUENCE
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.errors import DeclarationError
@@ -31,7 +38,7 @@ _OF_TARGET = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folded:
+class ChangeLogFold:
     """The target as a function of its logs, in the order of `reads`. truncates: which of them hold truncates."""
 
     declared: AutoCdc
@@ -41,30 +48,39 @@ class Folded:
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """The target, of the logs as they are."""
         given = dict(zip(self.reads, frames, strict=True))
-        changes = _together(self.declared, {name: frame for name, frame in given.items() if name not in self.truncates})
+        changes = _union_change_logs(self.declared, {name: frame for name, frame in given.items() if name not in self.truncates})
         truncates = [given[name] for name in self.reads if name in self.truncates]
         cdc = self.declared
         left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
         wanted = cdc.column_list or changes.columns
         columns = [name for name in wanted if name in changes.columns and name not in left]
         if cdc.from_snapshots:
-            tracked = _tracked(cdc, columns)
-            return histories.from_snapshots(changes, cdc.keys, columns, SEQUENCE, tracked, cdc.stored_as_scd_type)
+            tracked = _tracked_columns(cdc, columns)
+            return histories.fold_snapshots(changes, cdc.keys, columns, SEQUENCE, tracked, cdc.stored_as_scd_type)
         ends = functools.reduce(lambda a, b: a.unionByName(b), truncates) if truncates else None
         if cdc.stored_as_scd_type == 1:
-            return histories.scd1(changes, ends, cdc.keys, columns, cdc.ignore_null_updates)
-        return histories.scd2(changes, ends, cdc.keys, columns, _tracked(cdc, columns), cdc.ignore_null_updates)
+            return histories.fold_changes_scd1(changes, ends, cdc.keys, columns, cdc.ignore_null_updates)
+        return histories.fold_changes_scd2(
+            changes, ends, cdc.keys, columns, _tracked_columns(cdc, columns), cdc.ignore_null_updates
+        )
 
     def of_some(self, present: tuple[str, ...]) -> Callable[..., DataFrame] | None:
         """The same over the logs that are there, in this order; None where none of them holds changes."""
         return replace(self, reads=present) if set(present) - self.truncates else None
 
 
-def tables(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDataset]:
+def expand_auto_cdc(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDataset]:
     """The datasets that keep the target. private: by feed, the columns of its source with personal data."""
-    logs = [_log(cdc, feed, _named(cdc, feed, "snapshots" if cdc.from_snapshots else "changes")) for feed in cdc.reads]
-    ends = [_truncates(cdc, feed, _named(cdc, feed, "truncates")) for feed in cdc.reads if cdc.apply_as_truncates]
-    view = _target(cdc, Folded(declared=cdc, reads=_names([*logs, *ends]), truncates=frozenset(_names(ends))))
+    logs = [
+        _build_change_log(cdc, feed, _compose_log_name(cdc, feed, "snapshots" if cdc.from_snapshots else "changes"))
+        for feed in cdc.reads
+    ]
+    ends = [
+        _build_truncate_log(cdc, feed, _compose_log_name(cdc, feed, "truncates")) for feed in cdc.reads if cdc.apply_as_truncates
+    ]
+    view = _build_target_view(
+        cdc, ChangeLogFold(declared=cdc, reads=_log_names([*logs, *ends]), truncates=frozenset(_log_names(ends)))
+    )
     hidden = frozenset().union(*private.values(), cdc.personal, (cdc.subject,) if cdc.subject else ())
     if hidden & set(cdc.sequence_by):
         # What is made of a personal column is personal too.
@@ -74,7 +90,7 @@ def tables(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDatas
     return [*logs, *ends, view]
 
 
-def _target(cdc: AutoCdc, folded: Folded) -> MaterializedView[Any]:
+def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[Any]:
     return MaterializedView(
         name=cdc.name,
         function=folded,
@@ -90,16 +106,16 @@ def _target(cdc: AutoCdc, folded: Folded) -> MaterializedView[Any]:
         restricted=cdc.restricted,
         comment=cdc.comment or f"Kept from the changes of {', '.join(cdc.reads)}.",
         declared_in=cdc.declared_in,
-        made_by=(_meaning(cdc, _OF_TARGET),),
+        made_by=(_fingerprint_text(cdc, _OF_TARGET),),
         of_some=folded.of_some,
     )
 
 
-def _names(logs: Iterable[AnyDataset]) -> tuple[str, ...]:
+def _log_names(logs: Iterable[AnyDataset]) -> tuple[str, ...]:
     return tuple(log.name for log in logs)
 
 
-def of_table(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
+def expand_table_with_deletes(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
     """A table with `apply_as_deletes`, as a temporary view of its transform and a target of its changes."""
     if table.sequence_by is None:
         raise DeclarationError(
@@ -128,13 +144,13 @@ def of_table(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
     return rows, AutoCdc(reads=(rows.name,), sequence_by=(table.sequence_by,), **given)
 
 
-def _log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
-    marked = _marked(cdc)
-    columns = Columns(
+def _build_change_log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
+    marked = _build_change_marker(cdc)
+    columns = TargetColumns(
         owner=cdc.owner, keys=cdc.keys, listed=cdc.column_list, left_out=cdc.except_column_list, of_several=len(cdc.reads) > 1
     )
     return Table(
-        **_kept(cdc, feed, name, f"The change log of {cdc.name}: one row a change."),
+        **_shared_log_options(cdc, feed, name, f"The change log of {cdc.name}: one row a change."),
         function=marked,
         keys=(*cdc.keys, SEQUENCE, CHANGE, CONTENT),
         replayed_by=cdc.keys,
@@ -142,21 +158,21 @@ def _log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
         subject_at=cdc.subject_at,
         personal=(*cdc.personal, CONTENT),
         treatments=cdc.treatments,
-        expectations=expectations(cdc.expectations, marked),
-        shape=Shaped(columns=columns, subject=cdc.subject),
+        expectations=change_log_expectations(cdc.expectations, marked),
+        shape=ChangeShaper(columns=columns, subject=cdc.subject),
     )
 
 
-def _truncates(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
+def _build_truncate_log(cdc: AutoCdc, feed: str, name: str) -> Table[Any]:
     return Table(
-        **_kept(cdc, feed, name, f"When all rows of {cdc.name} were gone."),
-        function=replace(_marked(cdc), only_truncates=True),
+        **_shared_log_options(cdc, feed, name, f"When all rows of {cdc.name} were gone."),
+        function=replace(_build_change_marker(cdc), only_truncates=True),
         keys=(SEQUENCE,),
-        shape=truncates_shaped,
+        shape=shape_truncates,
     )
 
 
-def _kept(cdc: AutoCdc, feed: str, name: str, comment: str) -> dict[str, Any]:
+def _shared_log_options(cdc: AutoCdc, feed: str, name: str, comment: str) -> dict[str, Any]:
     kind, _, of = name.removeprefix(f"{cdc.name}_").partition("_")
     return {
         "name": name,
@@ -166,12 +182,12 @@ def _kept(cdc: AutoCdc, feed: str, name: str, comment: str) -> dict[str, Any]:
         "declared_in": cdc.declared_in,
         "place": f"{kind}/{cdc.name}" + (f"__{of}" if of else ""),
         "serves": cdc.name,
-        "made_by": (_meaning(cdc, _OF_LOG),),
+        "made_by": (_fingerprint_text(cdc, _OF_LOG),),
     }
 
 
-def _marked(cdc: AutoCdc) -> Marked:
-    return Marked(
+def _build_change_marker(cdc: AutoCdc) -> ChangeMarker:
+    return ChangeMarker(
         owner=cdc.owner,
         keys=cdc.keys,
         sequence_by=cdc.sequence_by,
@@ -180,11 +196,11 @@ def _marked(cdc: AutoCdc) -> Marked:
     )
 
 
-def _named(cdc: AutoCdc, feed: str, kind: str) -> str:
+def _compose_log_name(cdc: AutoCdc, feed: str, kind: str) -> str:
     return f"{cdc.name}_{kind}" + (f"_{feed}" if len(cdc.reads) > 1 else "")
 
 
-def _together(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame:
+def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame:
     """The changes of all feeds. A column that a feed has not is NULL in its changes. Raises DeclarationError where types differ."""
     types: dict[str, tuple[str, Any]] = {}
     for log, frame in logs.items():
@@ -198,15 +214,15 @@ def _together(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame:
     return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), logs.values())
 
 
-def _tracked(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
+def _tracked_columns(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
     if len(cdc.reads) == 1:  # a column of another feed may not have come yet
-        check(cdc.owner, "track_history_column_list", cdc.track_history_column_list, columns)
-        check(cdc.owner, "track_history_except_column_list", cdc.track_history_except_column_list, columns)
+        check_columns_exist(cdc.owner, "track_history_column_list", cdc.track_history_column_list, columns)
+        check_columns_exist(cdc.owner, "track_history_except_column_list", cdc.track_history_except_column_list, columns)
     if cdc.track_history_column_list:
         return tuple(name for name in cdc.track_history_column_list if name in columns)
     left: Iterable[str] = cdc.track_history_except_column_list or cdc.sequence_by
     return tuple(name for name in columns if name not in (*cdc.keys, *left))
 
 
-def _meaning(cdc: AutoCdc, fields: Iterable[str]) -> str:
+def _fingerprint_text(cdc: AutoCdc, fields: Iterable[str]) -> str:
     return repr([getattr(cdc, name) for name in fields])

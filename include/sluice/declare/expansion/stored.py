@@ -1,8 +1,11 @@
-"""Declarations that stand for others: what reads a view that is not stored reads what that one reads, and runs both transforms."""
+"""Declarations that stand for others: what reads a view that is not stored reads what that one reads, and runs both transforms.
+
+What `schema=` says of rows, as expectations: bad rows go to quarantine, and the table's own constraints are the last guard.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +14,11 @@ from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.expansion import cdc_tables
-from sluice.declare.expansion.schema_rules import of_feed, ruled
 from sluice.declare.ingest.source import Source
-from sluice.declare.sql.tokens import meaning
-from sluice.errors import DeclarationError
+from sluice.declare.quality.expectations import Action, Expectation
+from sluice.declare.sql.schema import SchemaText, split_schema_declaration
+from sluice.declare.sql.tokens import strip_sql_layout
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,35 +27,44 @@ AnyDataset = Dataset[Any]
 Declared = Source | AnyDataset | TemporaryView | AutoCdc | View[Any]
 
 
-def expanded(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
+def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
     """The declarations that are stored: without views that are not, with the logs that `auto_cdc` keeps and the rules of schemas.
 
     Raises DeclarationError where views that are not stored read each other in a circle.
     """
-    everything = [part for item in declared for part in _by_log(item)]
+    everything = [part for item in declared for part in _expand_declared_deletes(item)]
     views = {item.name: item for item in everything if isinstance(item, TemporaryView)}
     computed = {item.name: item for item in everything if isinstance(item, View)}
     sources = {item.name: item for item in everything if isinstance(item, Source)}
     found: list[Source | AnyDataset] = []
     for item in everything:
         if isinstance(item, AutoCdc):
-            found += [_inlined(part, views) for part in cdc_tables.tables(of_feed(item), _private(item, views, sources))]
+            found += [
+                _inline_temporary_views(part, views)
+                for part in cdc_tables.expand_auto_cdc(add_feed_schema_rules(item), _feed_personal_columns(item, views, sources))
+            ]
         elif not isinstance(item, TemporaryView | View):
-            found.append(_over_computed(item, computed) if isinstance(item, MaterializedView) else _inlined(item, views))
-    return [item if isinstance(item, Source) else ruled(item) for item in found]
+            found.append(
+                _inline_computed_views(item, computed)
+                if isinstance(item, MaterializedView)
+                else _inline_temporary_views(item, views)
+            )
+    return [item if isinstance(item, Source) else add_schema_rules(item) for item in found]
 
 
-def _by_log(item: Declared) -> tuple[Declared, ...]:
-    return cdc_tables.of_table(item) if isinstance(item, Table) and item.apply_as_deletes else (item,)
+def _expand_declared_deletes(item: Declared) -> tuple[Declared, ...]:
+    return cdc_tables.expand_table_with_deletes(item) if isinstance(item, Table) and item.apply_as_deletes else (item,)
 
 
-def _private(cdc: AutoCdc, views: Mapping[str, TemporaryView], sources: Mapping[str, Source]) -> dict[str, frozenset[str]]:
+def _feed_personal_columns(
+    cdc: AutoCdc, views: Mapping[str, TemporaryView], sources: Mapping[str, Source]
+) -> dict[str, frozenset[str]]:
     """The personal columns of the sources that an `auto_cdc` reads in the end. What is no source is found wrong elsewhere."""
-    read = (through(views, feed)[0] for feed in cdc.reads)
+    read = (resolve_temporary_views(views, feed)[0] for feed in cdc.reads)
     return {name: sources[name].private for name in read if name in sources}
 
 
-def through(views: Mapping[str, TemporaryView], name: str) -> tuple[str, tuple[TemporaryView, ...]]:
+def resolve_temporary_views(views: Mapping[str, TemporaryView], name: str) -> tuple[str, tuple[TemporaryView, ...]]:
     """What is read in the end where `name` is read, and the temporary views on the way, the nearest to the source first."""
     passed: list[TemporaryView] = []
     while name in views:
@@ -62,7 +75,7 @@ def through(views: Mapping[str, TemporaryView], name: str) -> tuple[str, tuple[T
     return name, tuple(reversed(passed))
 
 
-def composed(first: Iterable[TemporaryView], last: Callable[..., DataFrame]) -> Callable[[DataFrame], DataFrame]:
+def compose_transforms(first: Iterable[TemporaryView], last: Callable[..., DataFrame]) -> Callable[[DataFrame], DataFrame]:
     """The transform that runs temporary views, then another."""
     steps = tuple(first)
 
@@ -74,16 +87,19 @@ def composed(first: Iterable[TemporaryView], last: Callable[..., DataFrame]) -> 
     return run
 
 
-def _inlined(item: Source | AnyDataset, views: Mapping[str, TemporaryView]) -> Source | AnyDataset:
+def _inline_temporary_views(item: Source | AnyDataset, views: Mapping[str, TemporaryView]) -> Source | AnyDataset:
     if not isinstance(item, Table) or len(item.reads) != 1 or item.reads[0] not in views:
         return item
-    source, passed = through(views, item.reads[0])
-    made_by = (*(meaning(view.sql) if view.sql else view.function for view in passed), *(item.made_by or (item.function,)))
+    source, passed = resolve_temporary_views(views, item.reads[0])
+    made_by = (
+        *(strip_sql_layout(view.sql) if view.sql else view.function for view in passed),
+        *(item.made_by or (item.function,)),
+    )
     # What a SQL text reads stays a name that it knows: its function takes the frame by position.
-    return replace(item, reads=(source,), function=composed(passed, item.function), made_by=made_by, sql=item.sql)
+    return replace(item, reads=(source,), function=compose_transforms(passed, item.function), made_by=made_by, sql=item.sql)
 
 
-def passing(computed: Mapping[str, View[Any]], reads: Iterable[str]) -> tuple[View[Any], ...]:
+def resolve_computed_views(computed: Mapping[str, View[Any]], reads: Iterable[str]) -> tuple[View[Any], ...]:
     """The views that are computed when `reads` are read, each after those that it reads. Raises DeclarationError for a circle."""
     found: dict[str, View[Any]] = {}
 
@@ -100,9 +116,9 @@ def passing(computed: Mapping[str, View[Any]], reads: Iterable[str]) -> tuple[Vi
     return tuple(found.values())
 
 
-def _over_computed(item: MaterializedView[Any], computed: Mapping[str, View[Any]]) -> MaterializedView[Any]:
+def _inline_computed_views(item: MaterializedView[Any], computed: Mapping[str, View[Any]]) -> MaterializedView[Any]:
     """The view over what the computed views that it reads are made of, so that it follows changes of that."""
-    passed = passing(computed, item.reads)
+    passed = resolve_computed_views(computed, item.reads)
     if not passed:
         return item
     read = [*(name for view in passed for name in view.reads), *item.reads]
@@ -116,15 +132,19 @@ def _over_computed(item: MaterializedView[Any], computed: Mapping[str, View[Any]
 
     made_by = (*passed, repr(item.reads), *(item.made_by or (item.function,)))
     personal = tuple(sorted({*item.personal, *(name for view in passed for name in view.personal)}))
-    reach = _reach(item, computed, stored)
+    reach = _resolve_time_reach(item, computed, stored)
     return replace(item, reads=stored, function=run, made_by=made_by, personal=personal, reach=reach)
 
 
-def _reach(item: MaterializedView[Any], computed: Mapping[str, View[Any]], stored: tuple[str, ...]) -> dict[str, TimeReach]:
+def _resolve_time_reach(
+    item: MaterializedView[Any], computed: Mapping[str, View[Any]], stored: tuple[str, ...]
+) -> dict[str, TimeReach]:
     """The declared reach of a computed view, as that of the one table that it is made of."""
     found = {}
     for name, reach in item.reach.items():
-        made_of = {read for view in passing(computed, (name,)) for read in view.reads if read not in computed} or {name}
+        made_of = {read for view in resolve_computed_views(computed, (name,)) for read in view.reads if read not in computed} or {
+            name
+        }
         if len(made_of) > 1:
             raise DeclarationError(
                 f"View '{item.name}': reach names '{name}', a @view of several tables ({', '.join(sorted(made_of))}); how far a change of "
@@ -132,3 +152,65 @@ def _reach(item: MaterializedView[Any], computed: Mapping[str, View[Any]], store
             )
         found[made_of.pop()] = reach
     return {name: found[name] for name in stored if name in found}
+
+
+def add_schema_rules(dataset: Dataset[Any]) -> Dataset[Any]:
+    """The dataset with the rules of its `schema=`: of a table they quarantine, of a view they fail.
+
+    Raises DeclarationError where the schema is not understood, lacks a column that the declaration names, or has a rule's name twice.
+    """
+    if dataset.schema is None:
+        return dataset
+    view = isinstance(dataset, MaterializedView)
+    owner = f"{'View' if view else 'Table'} '{dataset.name}'"
+    text = split_schema_declaration(dataset.schema, owner)
+    _check_named_columns(dataset, text, owner)
+    rules = text.expectations(Action.FAIL if view else Action.QUARANTINE)
+    return replace(dataset, expectations=_merge_expectations(rules, dataset.expectations, owner))
+
+
+def add_feed_schema_rules(cdc: AutoCdc) -> AutoCdc:
+    """The declaration with the rules of its `schema=` on the rows of its feeds, as far as they are about columns that come as they are.
+
+    Its target has all of them. With `ignore_null_updates` NULL in a change says nothing of the target.
+    """
+    if cdc.schema is None:
+        return cdc
+    text = split_schema_declaration(cdc.schema, cdc.owner)
+    made_here = {*cdc.treatments, *cdc.of_intervals}
+    late = {check.name for check in text.checks if check.columns & made_here}
+    late |= {
+        rule.name for rule, column in zip(text.expectations(Action.FAIL), text.not_null, strict=False) if column in made_here
+    }
+    rules = [rule for rule in text.expectations(Action.QUARANTINE) if rule.name not in late]
+    if cdc.ignore_null_updates:
+        checks = {check.name for check in text.checks}
+        rules = [replace(rule, null_ok=True) for rule in rules if rule.name in checks]
+    return replace(cdc, expectations=_merge_expectations(rules, cdc.expectations, cdc.owner))
+
+
+def _merge_expectations(rules: Sequence[Expectation], others: Sequence[Expectation], owner: str) -> tuple[Expectation, ...]:
+    own = {rule.name: rule for rule in rules}
+    for one in others:
+        if one.name in own and one != own[one.name]:
+            raise DeclarationError(
+                f"{owner}: the expectation '{one.name}' has the name of a rule of its schema=; give it another."
+            )
+    return (*rules, *(one for one in others if one.name not in own))
+
+
+def _check_named_columns(dataset: Dataset[Any], text: SchemaText, owner: str) -> None:
+    """Raises DeclarationError where the declaration names a column that its schema has not. A change log has columns of its own."""
+    if isinstance(dataset, Table) and dataset.shape:
+        return
+    named = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
+    named["subject"] = (dataset.subject,) if dataset.subject else ()
+    named["personal"] = tuple(dataset.treatments)
+    if isinstance(dataset, Table) and dataset.sequence_by:
+        named["sequence_by"] = (dataset.sequence_by,)
+    for of, columns in named.items():
+        for column in columns:
+            if column not in text.columns:
+                raise DeclarationError(
+                    f"{owner}: {of} names '{column}', no column of its schema=.{nearest_name_hint(column, text.columns)}"
+                )

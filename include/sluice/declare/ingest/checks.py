@@ -6,7 +6,7 @@ import codecs
 import re
 from typing import TYPE_CHECKING
 
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
@@ -24,7 +24,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth", "most_columns")
 
 
-def amount(source: str, field: str, said: int | str) -> int:
+def parse_byte_amount(source: str, field: str, said: int | str) -> int:
     """Bytes from 500000000 or "500m" (k, m, g, t: thousands). Raises DeclarationError."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(said).strip().lower())
     if not found:
@@ -32,20 +32,20 @@ def amount(source: str, field: str, said: int | str) -> int:
     return int(found.group(1)) * _UNITS[found.group(2)]
 
 
-def check(source: Source) -> None:
+def check_source_options(source: Source) -> None:
     """Raises DeclarationError for the first thing that is wrong."""
-    mistake = _mistake(source)
+    mistake = _find_source_mistake(source)
     if mistake:
         raise DeclarationError(f"Source '{source.name}': {mistake}")
     if source.date_in_path is not None:
         _check_date_format(source.name, source.date_in_path)
 
 
-def _mistake(source: Source) -> str | None:
+def _find_source_mistake(source: Source) -> str | None:
     for field, known in _CHOICES.items():
         said = getattr(source, field)
         if said not in known:
-            return f"unknown {field} '{said}'.{nearest(str(said), known)}"
+            return f"unknown {field} '{said}'.{nearest_name_hint(str(said), known)}"
     for field in _AT_LEAST_ONE:
         if getattr(source, field) is not None and getattr(source, field) < 1:
             return f"{field} is at least 1."
@@ -67,10 +67,10 @@ def _mistake(source: Source) -> str | None:
     for one in source.also_subjects:
         if len(one) != 2 or not all(isinstance(part, str) for part in one) or not one[0]:
             return "also_subjects takes columns, or pairs of a column and a domain, as in ('committer', ('reviewer', 'login'))."
-    return _of_text(source) or _of_schema(source)
+    return _find_text_option_mistake(source) or _find_schema_option_mistake(source)
 
 
-def _of_text(source: Source) -> str | None:
+def _find_text_option_mistake(source: Source) -> str | None:
     try:
         codecs.lookup(source.encoding)
     except LookupError:
@@ -80,7 +80,7 @@ def _of_text(source: Source) -> str | None:
     return None
 
 
-def _of_schema(source: Source) -> str | None:
+def _find_schema_option_mistake(source: Source) -> str | None:
     if source.schema and source.schema_hints:
         return "schema_hints are for a schema that is inferred; with schema= write the types there."
     if source.format in ("text", "binary") and (source.schema or source.schema_hints):

@@ -34,7 +34,7 @@ _OWN = _IN_BRONZE | _BESIDE_BRONZE | _OF_DELTA | _OF_SPARK
 _UNNAMED = re.compile(r"_c\d+\Z")
 
 
-def is_own(name: str) -> bool:
+def is_reserved_column(name: str) -> bool:
     """Whether Sluice, Delta or Spark uses the name itself, in whatever letter case: no delivered field can have such a column."""
     return name.lower() in _OWN or name.lower().startswith(_BEGINNINGS)
 
@@ -46,4 +46,4 @@ def becomes_column(source: Source, name: str) -> bool:
 
 def delivered_columns(names: Iterable[str]) -> list[str]:
     """Of a bronze table's columns those that hold what was delivered."""
-    return [name for name in names if not is_own(name)]
+    return [name for name in names if not is_reserved_column(name)]

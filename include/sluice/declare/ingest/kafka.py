@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from sluice.declare.ingest.source import Source
-from sluice.declare.interval import instant
-from sluice.declare.names import names
-from sluice.errors import DeclarationError, UsageError, nearest
+from sluice.declare.interval import parse_instant
+from sluice.declare.names import check_names
+from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 
 SCHEMA = (
     "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, "
@@ -80,7 +80,7 @@ class KafkaSource(Source):
         self._refuse_options_of_files()
         object.__setattr__(self, "schema", SCHEMA)
         super().__post_init__()
-        object.__setattr__(self, "topics", names(self.topics, "topics", f"KafkaSource '{self.name}'"))
+        object.__setattr__(self, "topics", check_names(self.topics, "topics", f"KafkaSource '{self.name}'"))
         mistake = self._mistake() or self._mistake_in_offsets() or self._mistake_in_options()
         if mistake:
             raise DeclarationError(f"KafkaSource '{self.name}': {mistake}")
@@ -116,7 +116,7 @@ class KafkaSource(Source):
             return "max_offsets_per_trigger is at least 1."
         known = ("fail", "take_earliest")
         if self.on_lost_offsets not in known:
-            return f"unknown on_lost_offsets '{self.on_lost_offsets}'.{nearest(str(self.on_lost_offsets), known)}"
+            return f"unknown on_lost_offsets '{self.on_lost_offsets}'.{nearest_name_hint(str(self.on_lost_offsets), known)}"
         return None
 
     def _mistake_in_offsets(self) -> str | None:
@@ -124,13 +124,13 @@ class KafkaSource(Source):
         if isinstance(said, str):
             try:
                 if said not in ("earliest", "latest"):
-                    instant(said, "starting_offsets")
+                    parse_instant(said, "starting_offsets")
             except UsageError:
                 return f"starting_offsets is 'earliest', 'latest', an instant or {{'topic': {{0: 23}}}}, not '{said}'."
             return None
         for topic, offsets in said.items():
             if not self.subscribes(topic):
-                return f"starting_offsets names the topic '{topic}', which is not read.{nearest(topic, self.topics)}"
+                return f"starting_offsets names the topic '{topic}', which is not read.{nearest_name_hint(topic, self.topics)}"
             if not all(type(n) is int and n >= 0 for pair in offsets.items() for n in pair):
                 return f"starting_offsets of '{topic}' are partitions and offsets, whole numbers from 0, as in {{0: 23, 1: 0}}."
         return None

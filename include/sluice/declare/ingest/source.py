@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sluice.declare.ingest.checks import amount, check
-from sluice.declare.names import names, own_name, with_parents
+from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
+from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -103,7 +103,7 @@ class Source:
     clean_after_days: float = 30.0
 
     def __post_init__(self) -> None:
-        own_name(self.name, "Source")
+        check_declared_name(self.name, "Source")
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", self.schema.toDDL())
         object.__setattr__(self, "path", self.path or self.name)
@@ -112,22 +112,22 @@ class Source:
         said = (self.also_subjects,) if isinstance(self.also_subjects, str) else self.also_subjects
         pairs = tuple((one, self.domain) if isinstance(one, str) else tuple(one) for one in said)
         object.__setattr__(self, "also_subjects", pairs)
-        object.__setattr__(self, "free_text", names(self.free_text, "free_text", f"Source '{self.name}'"))
-        object.__setattr__(self, "personal", names(self.personal, "personal", f"Source '{self.name}'"))
-        object.__setattr__(self, "most_bytes", amount(self.name, "most_bytes", self.most_bytes))
+        object.__setattr__(self, "free_text", check_names(self.free_text, "free_text", f"Source '{self.name}'"))
+        object.__setattr__(self, "personal", check_names(self.personal, "personal", f"Source '{self.name}'"))
+        object.__setattr__(self, "most_bytes", parse_byte_amount(self.name, "most_bytes", self.most_bytes))
         if self.max_bytes_per_trigger is not None:
             object.__setattr__(
-                self, "max_bytes_per_trigger", amount(self.name, "max_bytes_per_trigger", self.max_bytes_per_trigger)
+                self, "max_bytes_per_trigger", parse_byte_amount(self.name, "max_bytes_per_trigger", self.max_bytes_per_trigger)
             )
         if self.schema_evolution is None:
             object.__setattr__(self, "schema_evolution", "rescue" if self.ddl else "add_new_columns")
-        check(self)
+        check_source_options(self)
 
     @property
     def private(self) -> frozenset[str]:
         """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
         others = (column for column, _ in self.also_subjects)
-        return with_parents((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
+        return add_parent_columns((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
 
     @property
     def table(self) -> str:

@@ -53,12 +53,12 @@ def redact() -> Mask:
 
 def first(characters: int) -> Mask:
     """The first characters, then `***`; only that where the text is not twice as long."""
-    return Mask(kind="first", amount=_amount("first", characters))
+    return Mask(kind="first", amount=_check_character_count("first", characters))
 
 
 def last(characters: int) -> Mask:
     """`***`, then the last characters; only the former where the text is not twice as long."""
-    return Mask(kind="last", amount=_amount("last", characters))
+    return Mask(kind="last", amount=_check_character_count("last", characters))
 
 
 def domain() -> Mask:
@@ -78,7 +78,7 @@ def sql(expression: str) -> Mask:
     return Mask(kind="sql", text=expression)
 
 
-def _amount(name: str, characters: int) -> int:
+def _check_character_count(name: str, characters: int) -> int:
     if not isinstance(characters, int) or characters < 1:
         raise DeclarationError(f"mask.{name} takes how many characters are shown, from 1 on, not {characters!r}.")
     return characters

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WHOLE = ("byte", "short", "integer", "long")
 
 
-def left_out(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
+def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
     """The rows without those of small groups; of which it is not known how many people they are of counts as small.
 
     Raises DeclarationError where `subjects` is no column of them, or no whole number.
@@ -25,7 +25,9 @@ def left_out(rows: DataFrame, at_least: int | None, subjects: str | None, owner:
     if at_least is None or subjects is None:
         return rows
     if subjects not in rows.columns:
-        raise DeclarationError(f"{owner}: subjects names '{subjects}', no column of it.{nearest(subjects, rows.columns)}")
+        raise DeclarationError(
+            f"{owner}: subjects names '{subjects}', no column of it.{nearest_name_hint(subjects, rows.columns)}"
+        )
     kind = rows.schema[subjects].dataType.typeName()
     if kind not in _WHOLE:
         raise DeclarationError(
@@ -35,7 +37,7 @@ def left_out(rows: DataFrame, at_least: int | None, subjects: str | None, owner:
     return rows.where(F.col(f"`{subjects}`") >= F.lit(at_least))
 
 
-def mistakes(at_least: int | None, subjects: str | None, private: frozenset[str]) -> list[str]:
+def find_small_group_mistakes(at_least: int | None, subjects: str | None, private: frozenset[str]) -> list[str]:
     """What is wrong with the declaration, as sentences."""
     if at_least is None and subjects is None:
         return []

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sluice.declare.names import secret_name
-from sluice.errors import DeclarationError, nearest
+from sluice.declare.names import check_secret_name
+from sluice.errors import DeclarationError, nearest_name_hint
 
 Canonical = Literal["text", "lower", "digits", "hex"]
 AS_TEXT: Canonical = "text"
@@ -69,7 +69,7 @@ class DateToYear(Treatment):
     """The first day of the year of a DATE or TIMESTAMP, of the same type."""
 
 
-def mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
+def find_treatment_mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
     """What is wrong with treating a table's keys, or its subject, as sentences."""
     found = [
         f"personal treats the key '{key}' by treat.null(): then all rows have one key."
@@ -92,9 +92,9 @@ def hmac(domain: str, *, canonical: Canonical = "text", secret: str = PSEUDONYM_
         )
     if canonical not in get_args(Canonical):
         raise DeclarationError(
-            f"treat.hmac('{domain}') has no canonical form '{canonical}'.{nearest(canonical, get_args(Canonical))}"
+            f"treat.hmac('{domain}') has no canonical form '{canonical}'.{nearest_name_hint(canonical, get_args(Canonical))}"
         )
-    return Hmac(domain=domain, canonical=canonical, secret=secret_name(secret))
+    return Hmac(domain=domain, canonical=canonical, secret=check_secret_name(secret))
 
 
 def null() -> Treatment:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeAlias, overload
 
-from sluice.declare.quality.whole_table import TableExpectation, not_reserved
+from sluice.declare.quality.whole_table import TableExpectation, refuse_reserved_name
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Expectation:
     def __post_init__(self) -> None:
         if not self.name or not self.condition.strip():
             raise DeclarationError("An expectation needs a name and a condition, as in @expect('positive', 'heartrate > 0').")
-        not_reserved(self.name)
+        refuse_reserved_name(self.name)
         if self.at_most is not None and not 0 <= self.at_most < 1:
             raise DeclarationError(f"Expectation '{self.name}': at_most is a share of the rows, as in 0.02, not {self.at_most}.")
         if self.at_most is not None and self.action is Action.FAIL:
@@ -56,7 +56,7 @@ Declared: TypeAlias = Expectation | TableExpectation
 
 
 @dataclass(frozen=True)
-class Expected(Generic[P]):
+class ExpectingTransform(Generic[P]):
     """A transform with expectations, waiting for the `@table` above it."""
 
     function: Callable[P, DataFrame]
@@ -68,24 +68,24 @@ class Expected(Generic[P]):
 
 
 @dataclass(frozen=True)
-class Adds:
+class ExpectationDecorator:
     """A decorator that adds expectations to a transform; also what `expectations=` takes."""
 
     expectations: tuple[Declared, ...]
 
     @overload
-    def __call__(self, function: Expected[P]) -> Expected[P]: ...
+    def __call__(self, function: ExpectingTransform[P]) -> ExpectingTransform[P]: ...
     @overload
-    def __call__(self, function: Callable[P, DataFrame]) -> Expected[P]: ...
-    def __call__(self, function: Callable[P, DataFrame] | Expected[P]) -> Expected[P]:
+    def __call__(self, function: Callable[P, DataFrame]) -> ExpectingTransform[P]: ...
+    def __call__(self, function: Callable[P, DataFrame] | ExpectingTransform[P]) -> ExpectingTransform[P]:
         """The transform with these expectations, waiting for the `@table` above it."""
         from sluice.declare.datasets.tables import Dataset
 
         if isinstance(function, Dataset):
             raise DeclarationError(f"@table must stand above @expect at '{function.name}'.")
-        if isinstance(function, Expected):
-            return Expected(function.function, (*self.expectations, *function.expectations))
-        return Expected(function, self.expectations)
+        if isinstance(function, ExpectingTransform):
+            return ExpectingTransform(function.function, (*self.expectations, *function.expectations))
+        return ExpectingTransform(function, self.expectations)
 
 
 class _Expect:
@@ -94,8 +94,10 @@ class _Expect:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, name: str, condition: str, *, null_ok: bool = False, at_most: float | None = None) -> Adds:
-        return Adds((Expectation(name=name, condition=condition, action=self._action, null_ok=null_ok, at_most=at_most),))
+    def __call__(self, name: str, condition: str, *, null_ok: bool = False, at_most: float | None = None) -> ExpectationDecorator:
+        return ExpectationDecorator((
+            Expectation(name=name, condition=condition, action=self._action, null_ok=null_ok, at_most=at_most),
+        ))
 
 
 class _ExpectAll:
@@ -104,11 +106,13 @@ class _ExpectAll:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | None = None) -> Adds:
+    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | None = None) -> ExpectationDecorator:
         if not isinstance(rules, Mapping) or not rules:
             raise DeclarationError("@expect_all takes rules by name, as in {'positive': 'heartrate > 0'}.")
         one = _Expect(self._action)
-        return Adds(tuple(e for n, c in rules.items() for e in one(n, c, null_ok=null_ok, at_most=at_most).expectations))
+        return ExpectationDecorator(
+            tuple(e for n, c in rules.items() for e in one(n, c, null_ok=null_ok, at_most=at_most).expectations)
+        )
 
 
 expect = _Expect(Action.WARN)
@@ -121,7 +125,7 @@ expect_all_or_quarantine = _ExpectAll(Action.QUARANTINE)
 expect_all_or_fail = _ExpectAll(Action.FAIL)
 
 
-def of_rows(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]:
+def select_row_expectations(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]:
     """The expectations on single rows. Raises DeclarationError where two of any kind have one name."""
     found = tuple(declared)
     seen: set[str] = set()
@@ -132,11 +136,11 @@ def of_rows(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]
     return tuple(one for one in found if isinstance(one, Expectation))
 
 
-def of_table(declared: Iterable[Declared]) -> tuple[TableExpectation, ...]:
+def select_table_expectations(declared: Iterable[Declared]) -> tuple[TableExpectation, ...]:
     """The expectations on the whole table."""
     return tuple(one for one in declared if isinstance(one, TableExpectation))
 
 
-def flattened(given: Iterable[Adds]) -> tuple[Declared, ...]:
+def flatten_expectations(given: Iterable[ExpectationDecorator]) -> tuple[Declared, ...]:
     """What `expectations=` was given, as expectations."""
     return tuple(one for adds in given for one in adds.expectations)

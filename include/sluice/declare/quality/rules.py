@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.quality.expectations import Action, Adds, Expectation
-from sluice.errors import DeclarationError, nearest
+from sluice.declare.quality.expectations import Action, Expectation, ExpectationDecorator
+from sluice.errors import DeclarationError, nearest_name_hint
 
 FIELDS = ("name", "condition", "action", "tags", "null_ok", "at_most")
 _NEEDED = ("name", "condition", "action")
@@ -44,9 +44,9 @@ class Rules:
             raise DeclarationError(f"Rules '{path}': rules are kept as {', '.join(_FORMS)}, not as '{found.suffix}'.")
         if not found.is_file():
             beside = [one.name for one in found.parent.glob("*") if one.suffix in _FORMS] if found.parent.is_dir() else []
-            raise DeclarationError(f"Rules '{path}': there is no file {found}.{nearest(found.name, beside)}")
+            raise DeclarationError(f"Rules '{path}': there is no file {found}.{nearest_name_hint(found.name, beside)}")
         try:
-            rules = tuple(_rule(row, f"{found.name}, {where}") for where, row in form(found))
+            rules = tuple(_parse_rule(row, f"{found.name}, {where}") for where, row in form(found))
         except (csv.Error, UnicodeDecodeError, tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
             raise DeclarationError(f"Rules '{path}': the file cannot be read as {found.suffix[1:].upper()}: {error}.") from None
         return cls(rules, found.name)
@@ -59,19 +59,19 @@ class Rules:
         if not names:
             raise DeclarationError(f"Rules '{self.place}': there is no rule in it.")
 
-    def all(self) -> Adds:
+    def all(self) -> ExpectationDecorator:
         """All rules."""
-        return Adds(self.expectations)
+        return ExpectationDecorator(self.expectations)
 
-    def tagged(self, *tags: str) -> Adds:
+    def tagged(self, *tags: str) -> ExpectationDecorator:
         """The rules with any of the tags, in the file's order. Raises DeclarationError for a tag that no rule has."""
         known = {tag for one in self.expectations for tag in one.tags}
-        return Adds(self._chosen(tags, known, "tag", lambda one: bool(one.tags & set(tags))))
+        return ExpectationDecorator(self._chosen(tags, known, "tag", lambda one: bool(one.tags & set(tags))))
 
-    def named(self, *names: str) -> Adds:
+    def named(self, *names: str) -> ExpectationDecorator:
         """The rules of these names, in the file's order. Raises DeclarationError for a name that no rule has."""
         known = {one.name for one in self.expectations}
-        return Adds(self._chosen(names, known, "name", lambda one: one.name in names))
+        return ExpectationDecorator(self._chosen(names, known, "name", lambda one: one.name in names))
 
     def _chosen(
         self, wanted: tuple[str, ...], known: set[str], what: str, fits: Callable[[Expectation], bool]
@@ -79,43 +79,43 @@ class Rules:
         unknown = next((one for one in wanted if one not in known), None)
         if unknown is not None or not wanted:
             raise DeclarationError(
-                f"Rules '{self.place}': no rule has the {what} '{unknown or ''}'.{nearest(unknown or '', known)}"
+                f"Rules '{self.place}': no rule has the {what} '{unknown or ''}'.{nearest_name_hint(unknown or '', known)}"
             )
         return tuple(one for one in self.expectations if fits(one))
 
 
-def _rule(row: Mapping[str, Any], where: str) -> Expectation:
+def _parse_rule(row: Mapping[str, Any], where: str) -> Expectation:
     """One rule. Raises DeclarationError with the place."""
     unknown = [name for name in row if name not in FIELDS]
     if unknown:
-        raise DeclarationError(f"Rules '{where}': a rule has no '{unknown[0]}'.{nearest(str(unknown[0]), FIELDS)}")
+        raise DeclarationError(f"Rules '{where}': a rule has no '{unknown[0]}'.{nearest_name_hint(str(unknown[0]), FIELDS)}")
     missing = [name for name in _NEEDED if not isinstance(row.get(name), str) or not row[name].strip()]
     if missing:
         raise DeclarationError(f"Rules '{where}': the rule has no {missing[0]}; it needs {', '.join(_NEEDED)}, as texts.")
     action, actions = row["action"].strip().lower(), {one.value: one for one in Action}
     if action not in actions:
-        raise DeclarationError(f"Rules '{where}': there is no action '{action}'.{nearest(action, actions)}")
+        raise DeclarationError(f"Rules '{where}': there is no action '{action}'.{nearest_name_hint(action, actions)}")
     try:
         return Expectation(
             name=row["name"].strip(),
             condition=row["condition"].strip(),
             action=actions[action],
-            null_ok=_truth(row.get("null_ok", False)),
-            at_most=_share(row.get("at_most")),
-            tags=_tags(row.get("tags", ())),
+            null_ok=_parse_truth_value(row.get("null_ok", False)),
+            at_most=_parse_allowed_share(row.get("at_most")),
+            tags=_parse_tags(row.get("tags", ())),
         )
     except DeclarationError as error:
         raise DeclarationError(f"Rules '{where}': {error}") from None
 
 
-def _truth(value: Any) -> bool:
+def _parse_truth_value(value: Any) -> bool:
     found = value if isinstance(value, bool) else _TRUTH.get(str(value).strip().lower())
     if found is None:
         raise DeclarationError(f"null_ok is true or false, not '{value}'.")
     return found
 
 
-def _share(value: Any) -> float | None:
+def _parse_allowed_share(value: Any) -> float | None:
     if value is None or value == "":
         return None
     try:
@@ -124,14 +124,14 @@ def _share(value: Any) -> float | None:
         raise DeclarationError(f"at_most is a share of the rows, as in 0.02, not '{value}'.") from None
 
 
-def _tags(value: Any) -> frozenset[str]:
+def _parse_tags(value: Any) -> frozenset[str]:
     found = value.split() if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(tag, str) for tag in found):
         raise DeclarationError("tags are names: separated by blanks in CSV, a list of texts elsewhere.")
     return frozenset(found)
 
 
-def _csv(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_csv_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True, skipinitialspace=True)
         for row in reader:
@@ -144,22 +144,26 @@ def _csv(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield where, row
 
 
-def _toml(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from _numbered(path, tomllib.loads(path.read_text(encoding="utf-8")))
+def _read_toml_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from _number_rules(path, tomllib.loads(path.read_text(encoding="utf-8")))
 
 
-def _json(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from _numbered(path, json.loads(path.read_text(encoding="utf-8-sig")))
+def _read_json_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from _number_rules(path, json.loads(path.read_text(encoding="utf-8-sig")))
 
 
-def _numbered(path: Path, document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _number_rules(path: Path, document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     rules = document.get("rules") if isinstance(document, dict) and set(document) == {"rules"} else document
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise DeclarationError(f"Rules '{path.name}': the file holds one list of rules, in TOML as [[rules]].")
     yield from ((f"rule {number}", rule) for number, rule in enumerate(rules, start=1))
 
 
-_FORMS: dict[str, Callable[[Path], Iterator[tuple[str, Mapping[str, Any]]]]] = {".csv": _csv, ".toml": _toml, ".json": _json}
+_FORMS: dict[str, Callable[[Path], Iterator[tuple[str, Mapping[str, Any]]]]] = {
+    ".csv": _read_csv_rules,
+    ".toml": _read_toml_rules,
+    ".json": _read_json_rules,
+}
 
 
 def _calling_folder() -> Path:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.declare.names import names
+from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from sluice.declare.quality.expectations import Adds
+    from sluice.declare.quality.expectations import ExpectationDecorator
 
 COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
 """What is counted of a flow beside its rules, and what an alert may be on."""
@@ -31,7 +31,7 @@ class TableExpectation:
             raise DeclarationError(
                 "An expectation on a whole table needs a name first, as in @expect_unique('one_session', 'session_id')."
             )
-        not_reserved(self.name)
+        refuse_reserved_name(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Unique(TableExpectation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "columns", _names(self.columns, "columns", self.name))
+        object.__setattr__(self, "columns", _check_column_names(self.columns, "columns", self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +102,8 @@ class References(TableExpectation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        found = _names(self.columns, "columns", self.name)
-        there = _names(self.of_columns, "of_columns", self.name)
+        found = _check_column_names(self.columns, "columns", self.name)
+        there = _check_column_names(self.of_columns, "of_columns", self.name)
         object.__setattr__(self, "columns", found)
         object.__setattr__(self, "of_columns", there)
         if len(there) != len(found):
@@ -112,9 +112,9 @@ class References(TableExpectation):
             )
 
 
-def expect_unique(name: str, columns: str | tuple[str, ...], *, or_fail: bool = False) -> Adds:
+def expect_unique(name: str, columns: str | tuple[str, ...], *, or_fail: bool = False) -> ExpectationDecorator:
     """Expect the columns to identify a row of the whole table. See `Unique`."""
-    return _adds(Unique(name=name, or_fail=or_fail, columns=names(columns, "columns", f"Expectation '{name}'")))
+    return _wrap_expectation(Unique(name=name, or_fail=or_fail, columns=check_names(columns, "columns", f"Expectation '{name}'")))
 
 
 def expect_row_count(
@@ -126,7 +126,7 @@ def expect_row_count(
     most_times: float | None = None,
     runs: int = 7,
     or_fail: bool = False,
-) -> Adds:
+) -> ExpectationDecorator:
     """Expect so many rows in the whole table. See `RowCount`."""
     rule = RowCount(
         name=name,
@@ -137,38 +137,38 @@ def expect_row_count(
         most_times=most_times,
         runs=runs,
     )
-    return _adds(rule)
+    return _wrap_expectation(rule)
 
 
-def expect_fresh(name: str, column: str, *, within: str, or_fail: bool = False) -> Adds:
+def expect_fresh(name: str, column: str, *, within: str, or_fail: bool = False) -> ExpectationDecorator:
     """Expect recent rows in the whole table. See `Fresh`."""
-    return _adds(Fresh(name=name, or_fail=or_fail, column=column, within=within))
+    return _wrap_expectation(Fresh(name=name, or_fail=or_fail, column=column, within=within))
 
 
 def expect_references(
     name: str, columns: str | tuple[str, ...], *, of: str, of_columns: str | tuple[str, ...] = (), or_fail: bool = False
-) -> Adds:
+) -> ExpectationDecorator:
     """Expect every row's columns to be found in another table. of_columns: there; by themselves named the same. See `References`."""
     owner = f"Expectation '{name}'"
-    found = names(columns, "columns", owner)
-    there = names(of_columns, "of_columns", owner) or found
-    return _adds(References(name=name, or_fail=or_fail, columns=found, of=of, of_columns=there))
+    found = check_names(columns, "columns", owner)
+    there = check_names(of_columns, "of_columns", owner) or found
+    return _wrap_expectation(References(name=name, or_fail=or_fail, columns=found, of=of, of_columns=there))
 
 
-def not_reserved(name: str) -> None:
+def refuse_reserved_name(name: str) -> None:
     """Raises DeclarationError for a name under which something else is counted: alerts and ledgers could not tell them apart."""
     if name in COUNTED:
         raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
 
 
-def _adds(rule: TableExpectation) -> Adds:
-    from sluice.declare.quality.expectations import Adds
+def _wrap_expectation(rule: TableExpectation) -> ExpectationDecorator:
+    from sluice.declare.quality.expectations import ExpectationDecorator
 
-    return Adds((rule,))
+    return ExpectationDecorator((rule,))
 
 
-def _names(given: tuple[str, ...], field: str, name: str) -> tuple[str, ...]:
-    found = names(given, field, f"Expectation '{name}'")
+def _check_column_names(given: tuple[str, ...], field: str, name: str) -> tuple[str, ...]:
+    found = check_names(given, field, f"Expectation '{name}'")
     if not found:
         raise DeclarationError(f"Expectation '{name}': {field} names no column.")
     return found

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.sql.tokens import statements, tokens
-from sluice.errors import DeclarationError, nearest
+from sluice.declare.sql.tokens import split_into_tokens, split_sql_statements
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,30 +27,30 @@ _OF_ROWS = (
 """Functions in FROM that make rows of their arguments only; others may read tables."""
 
 
-def transform(text: str, reads: tuple[str, ...], owner: str = "A SQL text") -> Callable[..., DataFrame]:
+def build_sql_transform(text: str, reads: tuple[str, ...], owner: str = "A SQL text") -> Callable[..., DataFrame]:
     """The function of the frames that are read, in the order of `reads`, that gives what the text selects from them.
 
     Raises DeclarationError where the text is no single query or does not name what it reads; the function, which knows Spark's parser,
     where it reads anything else.
     """
-    query = _query(text, owner)
+    query = _extract_single_query(text, owner)
     _check_mentions(query, reads, owner)
 
     def selected(*frames: DataFrame) -> DataFrame:
         session = frames[0].sparkSession
         _check_reads(session, query, reads, owner)
-        with _named(session, dict(zip(reads, frames, strict=True))):
+        with _register_temporary_views(session, dict(zip(reads, frames, strict=True))):
             return session.sql(query)
 
     return selected
 
 
-def _query(text: str, owner: str) -> str:
+def _extract_single_query(text: str, owner: str) -> str:
     """The text's one statement, without the semicolon at its end."""
-    found = statements(text)
+    found = split_sql_statements(text)
     if len(found) != 1:
         raise DeclarationError(f"{owner}: its SQL text {'has several statements' if found else 'is empty'}; it is one query.")
-    first = next(token for token in tokens(found[0]) if token.kind != "space")
+    first = next(token for token in split_into_tokens(found[0]) if token.kind != "space")
     if not first.says(*_FIRST):
         raise DeclarationError(
             f"{owner}: its SQL text begins with {first.text}; it is one query, which begins with SELECT or WITH."
@@ -59,7 +59,7 @@ def _query(text: str, owner: str) -> str:
 
 
 def _check_mentions(text: str, reads: tuple[str, ...], owner: str) -> None:
-    words = {token.identifier.lower() for token in tokens(text) if token.kind in ("word", "name")}
+    words = {token.identifier.lower() for token in split_into_tokens(text) if token.kind in ("word", "name")}
     for name in reads:
         if name not in words:
             raise DeclarationError(f"{owner} reads '{name}', but its SQL text does not name it.")
@@ -73,30 +73,32 @@ def _check_reads(session: SparkSession, query: str, reads: tuple[str, ...], owne
         if type(error).__name__ != "ParseException":  # nothing of pyspark is imported in this room
             raise
         raise DeclarationError(f"{owner}: its SQL text is no query that Spark understands: {_first_line(error)}") from None
-    for name in _relations(plan, frozenset()):
+    for name in _find_read_relations(plan, frozenset()):
         if name.lower() not in reads:
-            raise DeclarationError(f"{owner}: its SQL text reads '{name}', which is not in its reads.{nearest(name, reads)}")
+            raise DeclarationError(
+                f"{owner}: its SQL text reads '{name}', which is not in its reads.{nearest_name_hint(name, reads)}"
+            )
 
 
-def _relations(plan: Any, made: frozenset[str]) -> Iterator[str]:
+def _find_read_relations(plan: Any, made: frozenset[str]) -> Iterator[str]:
     """The names of what a parsed query reads, those apart that its WITHs make. made: by the WITHs around it, in lower case."""
     if plan.nodeName() == "UnresolvedWith":
         recursive = plan.allowRecursion()
-        for name, definition in ((pair._1(), pair._2()) for pair in _each(plan.cteRelations())):
-            yield from _relations(definition, made | {name.lower()} if recursive else made)
+        for name, definition in ((pair._1(), pair._2()) for pair in _list_scala_sequence(plan.cteRelations())):
+            yield from _find_read_relations(definition, made | {name.lower()} if recursive else made)
             made |= {name.lower()}
-    yield from (name for name in _own_relations(plan) if name.lower() not in made)
-    for below in (*_each(plan.subqueries()), *_each(plan.children())):
-        yield from _relations(below, made)
+    yield from (name for name in _find_own_relations(plan) if name.lower() not in made)
+    for below in (*_list_scala_sequence(plan.subqueries()), *_list_scala_sequence(plan.children())):
+        yield from _find_read_relations(below, made)
 
 
-def _own_relations(plan: Any) -> Iterator[str]:
+def _find_own_relations(plan: Any) -> Iterator[str]:
     """What this part of a query reads by itself."""
     kind = plan.nodeName()
     if kind == "UnresolvedRelation":
-        yield ".".join(str(part) for part in _each(plan.multipartIdentifier()))
+        yield ".".join(str(part) for part in _list_scala_sequence(plan.multipartIdentifier()))
     elif kind == "RelationTimeTravel":
-        yield from _own_relations(plan.relation())
+        yield from _find_own_relations(plan.relation())
     elif kind == "PlanWithUnresolvedIdentifier":
         yield "IDENTIFIER(...)"
     elif kind == "UnresolvedTableValuedFunction" and (name := str(plan.name().last()).lower()) not in _OF_ROWS:
@@ -104,7 +106,7 @@ def _own_relations(plan: Any) -> Iterator[str]:
 
 
 @contextmanager
-def _named(session: SparkSession, frames: dict[str, DataFrame]) -> Iterator[None]:
+def _register_temporary_views(session: SparkSession, frames: dict[str, DataFrame]) -> Iterator[None]:
     """The frames as temporary views by name. What a person has under such a name is there again afterwards."""
     catalog = session._jsparkSession.sessionState().catalog()
     before = {name: session.table(name) for name in frames if catalog.getTempView(name).isDefined()}
@@ -123,5 +125,5 @@ def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _each(sequence: Any) -> list[Any]:
+def _list_scala_sequence(sequence: Any) -> list[Any]:
     return [sequence.apply(position) for position in range(sequence.size())]

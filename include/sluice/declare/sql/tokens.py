@@ -41,26 +41,26 @@ class Token:
 Part = tuple[Token, ...]
 
 
-def tokens(text: str) -> Iterator[Token]:
+def split_into_tokens(text: str) -> Iterator[Token]:
     """The parts of a text, in order; put together they are the text, with a blank for each comment."""
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup or "sign"
         yield Token("space", " ") if kind == "comment" else Token(kind, found.group())  # type: ignore[arg-type]
 
 
-def meaning(text: str) -> str:
+def strip_sql_layout(text: str) -> str:
     """The text without comments, and with one blank where there are any: its layout does not count."""
-    return "".join(" " if token.kind == "space" else token.text for token in _single(tokens(text))).strip()
+    return "".join(" " if token.kind == "space" else token.text for token in _collapse_blanks(split_into_tokens(text))).strip()
 
 
-def statements(text: str) -> list[str]:
+def split_sql_statements(text: str) -> list[str]:
     """The statements between semicolons, as they are written; of nothing but blanks and comments there is none."""
     starts = [0, *(found.end() for found in _TOKEN.finditer(text) if found.group() == ";"), len(text) + 1]
     parts = [text[start : end - 1] for start, end in itertools.pairwise(starts)]
-    return [part for part in parts if meaning(part)]
+    return [part for part in parts if strip_sql_layout(part)]
 
 
-def _single(found: Iterator[Token]) -> Iterator[Token]:
+def _collapse_blanks(found: Iterator[Token]) -> Iterator[Token]:
     after_space = False
     for token in found:
         if token.kind != "space" or not after_space:
@@ -68,7 +68,7 @@ def _single(found: Iterator[Token]) -> Iterator[Token]:
         after_space = token.kind == "space"
 
 
-def inside(found: Sequence[Token]) -> int:
+def find_bracket_end(found: Sequence[Token]) -> int:
     """Where the bracket ends that the first token opens: the position after it."""
     depth = 0
     for position, token in enumerate(found):
@@ -78,7 +78,7 @@ def inside(found: Sequence[Token]) -> int:
     return len(found)
 
 
-def outer(found: Part) -> Part:
+def tokens_outside_brackets(found: Part) -> Part:
     """The tokens that stand in no brackets."""
     kept, depth = [], 0
     for token in found:
@@ -89,7 +89,7 @@ def outer(found: Part) -> Part:
     return tuple(one for one in kept if not one.says("(", "<"))
 
 
-def first(found: Part, *words: str) -> int:
+def find_first_word(found: Part, *words: str) -> int:
     """The position of the first of these words that stands in no brackets; the length where there is none."""
     depth = 0
     for position, token in enumerate(found):
@@ -99,7 +99,7 @@ def first(found: Part, *words: str) -> int:
     return len(found)
 
 
-def stripped(part: Part) -> Part:
+def strip_blank_tokens(part: Part) -> Part:
     """The tokens without blanks at both ends."""
     start, end = 0, len(part)
     while start < end and part[start].kind == "space":
@@ -109,6 +109,6 @@ def stripped(part: Part) -> Part:
     return part[start:end]
 
 
-def joined(part: Sequence[Token]) -> str:
+def join_tokens(part: Sequence[Token]) -> str:
     """Tokens as text."""
     return "".join(token.text for token in part).strip()

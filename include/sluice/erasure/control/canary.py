@@ -18,7 +18,7 @@ from typing import Literal
 
 from sluice.erasure import requests, scan, vault
 from sluice.erasure.control import planting, stores
-from sluice.erasure.control.planting import Marks
+from sluice.erasure.control.planting import CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.scan import needles
 from sluice.erasure.subjects.identifiers import Identifier
@@ -42,7 +42,7 @@ Kind = Literal["table", "quarantine", "landing", "archive", "state", "temporary"
 
 
 @dataclass(frozen=True)
-class Place:
+class CanaryPlace:
     """Where a canary stands. `kind` says which step erases it.
 
     table, quarantine: a Delta table at `path`, rows by `column` (values of `domain`, without PREFIX): merge-delete, REORG PURGE, VACUUM.
@@ -70,52 +70,62 @@ _PLACES: Mapping[str, tuple[Kind, str]] = {
 """By the name of a folder."""
 
 
-def root(settings: Settings, pipeline: str, name: str) -> Path:
+def locate_canary_folder(settings: Settings, pipeline: str, name: str) -> Path:
     """The folder that holds a canary: <lake>/<pipeline>/_sluice/canary/<name>."""
     return Path(settings.bookkeeping(pipeline, "canary")) / name
 
 
-def plant(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
+def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
     """Plant one canary in a place of every kind for those of the requests that have none. Before the first step of the propagation.
 
     Its identifiers go into the vault with those of each request; what a scan finds of them is kept as numbers. Returns the requests, each
     with its canary.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    erased = _erased_before(settings, pipeline, asked)
-    unplanted = (one.request for one in asked if one.control in erased or planted(settings, pipeline, one.control) is None)
+    erased = _find_erased_canaries(settings, pipeline, asked)
+    unplanted = (
+        one.request for one in asked if one.control in erased or read_planted_counts(settings, pipeline, one.control) is None
+    )
     # One of before there was a vault can be carried out, and never proved.
-    without = [request for request in unplanted if vault.holds(settings, pipeline, request)]
+    without = [request for request in unplanted if vault.has_vault_entry(settings, pipeline, request)]
     if without:
-        tidy(settings, pipeline)
-        name, marks = secrets.token_hex(6), Marks.by_chance()
-        made_up = [Identifier(f"{PREFIX}{domain}", value) for domain, value in _values(marks)]
+        remove_stale_canaries(settings, pipeline)
+        name, marks = secrets.token_hex(6), CanaryMarks.by_chance()
+        made_up = [Identifier(f"{PREFIX}{domain}", value) for domain, value in _list_marked_values(marks)]
         for request in without:
-            theirs = [one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(PREFIX)]
-            vault.replace(settings, pipeline, request, [*theirs, *made_up])
-            requests.with_control(settings, pipeline, request, name)
-        _plant(workspace, root(settings, pipeline, name), marks)
-    return [requests.one(settings, pipeline, one.request) for one in asked]
+            theirs = [
+                one for one in vault.read_vault_identifiers(settings, pipeline, request) if not one.domain.startswith(PREFIX)
+            ]
+            vault.replace_vault_identifiers(settings, pipeline, request, [*theirs, *made_up])
+            requests.write_request_canary(settings, pipeline, request, name)
+        _plant_canary_stores(workspace, locate_canary_folder(settings, pipeline, name), marks)
+    return [requests.read_erasure_request(settings, pipeline, one.request) for one in asked]
 
 
-def _erased_before(settings: Settings, pipeline: str, asked: Sequence[ErasureRequest]) -> set[str]:
+def _find_erased_canaries(settings: Settings, pipeline: str, asked: Sequence[ErasureRequest]) -> set[str]:
     """The canaries that were erased with others by a propagation that these requests were not part of to its end."""
     now = {one.request for one in asked}
-    return {one.control for one in requests.all_of(settings, pipeline) if one.done_at is not None and one.request not in now}
+    return {
+        one.control
+        for one in requests.list_erasure_requests(settings, pipeline)
+        if one.done_at is not None and one.request not in now
+    }
 
 
-def _plant(workspace: Workspace, folder: Path, marks: Marks) -> None:
-    planting.everything(folder, COLUMN, marks, workspace.graph.pipeline.retain)
-    planting.with_vectors(workspace, folder / "vectors")
+def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks) -> None:
+    planting.plant_all_stores(folder, COLUMN, marks, workspace.graph.pipeline.retain)
+    planting.enable_deletion_vectors(workspace, folder / "vectors")
     partial = folder / f".{PLANTED}"
-    partial.write_text(json.dumps(_found(folder, needles.of(_values(marks), _COLUMNS))), encoding="utf-8")
+    partial.write_text(
+        json.dumps(_scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))), encoding="utf-8"
+    )
     partial.replace(folder / PLANTED)
 
 
-def tidy(settings: Settings, pipeline: str) -> None:
+def remove_stale_canaries(settings: Settings, pipeline: str) -> None:
     """Take away what is not needed any more: canaries of requests that are proved or looked at no more, and what killed runs have left."""
-    needed = {one.control for one in requests.all_of(settings, pipeline) if not _is_over(one)}
-    for folder in root(settings, pipeline, "").glob("*"):
+    needed = {one.control for one in requests.list_erasure_requests(settings, pipeline) if not _is_request_over(one)}
+    for folder in locate_canary_folder(settings, pipeline, "").glob("*"):
         if folder.name.startswith(_NOW):
             left = time.time() - folder.stat().st_mtime > _LEFT
         else:
@@ -124,72 +134,75 @@ def tidy(settings: Settings, pipeline: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_over(one: ErasureRequest) -> bool:
+def _is_request_over(one: ErasureRequest) -> bool:
     refused = one.state == requests.FAILED and one.done_at is None
     return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
-def places(workspace: Workspace, name: str) -> list[Place]:
+def list_canary_places(workspace: Workspace, name: str) -> list[CanaryPlace]:
     """Where a canary stands, for the steps that erase it; [] where none of that name was planted."""
-    folder = root(workspace.settings, workspace.pipeline, name)
+    folder = locate_canary_folder(workspace.settings, workspace.pipeline, name)
     if not (folder / PLANTED).is_file():
         return []
     return [
-        Place(kind, place, str(folder / place), column, DOMAIN if column else "") for place, (kind, column) in _PLACES.items()
+        CanaryPlace(kind, place, str(folder / place), column, DOMAIN if column else "")
+        for place, (kind, column) in _PLACES.items()
     ]
 
 
-def identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_canary_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
     """Those of the canary of a request, without the prefix of their domain. [] where the vault has none."""
-    if not vault.holds(settings, pipeline, request):
+    if not vault.has_vault_entry(settings, pipeline, request):
         return []
-    found = vault.read(settings, pipeline, request)
+    found = vault.read_vault_identifiers(settings, pipeline, request)
     return [Identifier(one.domain.removeprefix(PREFIX), one.value) for one in found if one.domain.startswith(PREFIX)]
 
 
-def needles_of(settings: Settings, pipeline: str, request: ErasureRequest) -> list[scan.Needle]:
+def build_canary_needles(settings: Settings, pipeline: str, request: ErasureRequest) -> list[scan.Needle]:
     """What the scan looks for of the canary of a request."""
-    made_up = identifiers(settings, pipeline, request.request)
-    return needles.of(((one.domain, one.value) for one in made_up), _COLUMNS)
+    made_up = read_canary_identifiers(settings, pipeline, request.request)
+    return needles.build_needles(((one.domain, one.value) for one in made_up), _COLUMNS)
 
 
-def look(settings: Settings, pipeline: str, request: ErasureRequest) -> dict[str, int]:
+def scan_request_canary(settings: Settings, pipeline: str, request: ErasureRequest) -> dict[str, int]:
     """Scan the places of a request's canary. By kind of store, how often it was found; each kind is there, with 0 where it was not."""
-    return _found(root(settings, pipeline, request.control), needles_of(settings, pipeline, request))
+    return _scan_canary_folder(
+        locate_canary_folder(settings, pipeline, request.control), build_canary_needles(settings, pipeline, request)
+    )
 
 
-def witnessed(settings: Settings, pipeline: str) -> dict[str, int]:
+def scan_fresh_canary(settings: Settings, pipeline: str) -> dict[str, int]:
     """Plant another canary, look for it, and remove it: whether the scanner of now finds one. By kind of store, how often it did."""
-    folder = root(settings, pipeline, f"{_NOW}{secrets.token_hex(6)}")
-    marks = Marks.by_chance()
+    folder = locate_canary_folder(settings, pipeline, f"{_NOW}{secrets.token_hex(6)}")
+    marks = CanaryMarks.by_chance()
     try:
-        planting.everything(folder, COLUMN, marks, "7 days")
-        return _found(folder, needles.of(_values(marks), _COLUMNS))
+        planting.plant_all_stores(folder, COLUMN, marks, "7 days")
+        return _scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _values(marks: Marks) -> list[tuple[str, str]]:
+def _list_marked_values(marks: CanaryMarks) -> list[tuple[str, str]]:
     return [(stores.TEXT, marks.text), (stores.SHORT, str(marks.short)), (stores.LONG, str(marks.long))]
 
 
-def _found(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
-    return counted(scan.run([scan.Root("canary", str(folder))], [], wanted, processes=1).hits, "")
+def _scan_canary_folder(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
+    return count_hits_by_store(scan.scan_roots([scan.ScanRoot("canary", str(folder))], [], wanted, processes=1).hits, "")
 
 
-def counted(hits: list[scan.Hit], below: str) -> dict[str, int]:
+def count_hits_by_store(hits: list[scan.Hit], below: str) -> dict[str, int]:
     """Hits of the control by kind of store. below: the canary's folder, relative to the root that was scanned."""
     found = dict.fromkeys(stores.STORES, 0)
     for hit in hits:
         path = os.path.relpath(hit.path, below) if below else hit.path
-        store = stores.store_of(path, hit)
+        store = stores.find_store_kind(path, hit)
         if hit.control and store:
             found[store] += hit.times
     return found
 
 
-def planted(settings: Settings, pipeline: str, name: str) -> dict[str, int] | None:
+def read_planted_counts(settings: Settings, pipeline: str, name: str) -> dict[str, int] | None:
     """What was found of a canary when it had been planted; None where none of that name was."""
-    path = root(settings, pipeline, name) / PLANTED
+    path = locate_canary_folder(settings, pipeline, name) / PLANTED
     remedy = f"Remove {path.parent}: the next erasure plants a canary anew"
     return load_kept_object(path, "what was found of a canary", remedy) if path.is_file() else None

@@ -14,24 +14,24 @@ import pyarrow.parquet as pq
 from pyarrow import feather, orc
 
 
-def lz4_java(data: bytes) -> bytes:
+def pack_lz4_java(data: bytes) -> bytes:
     """A stream of lz4-java, as Spark's state files are: one block, and the mark of the end."""
     packed = pa.Codec("lz4_raw").compress(data, asbytes=True)
-    return _lz4_block(0x25, packed, len(data)) + _lz4_block(0x15, b"", 0)
+    return _build_lz4_block(0x25, packed, len(data)) + _build_lz4_block(0x15, b"", 0)
 
 
-def rocksdb_table(entries: list[tuple[bytes, bytes]]) -> bytes:
+def build_rocksdb_table(entries: list[tuple[bytes, bytes]]) -> bytes:
     """A small RocksDB table: one block of data, its index, and the footer."""
-    data = _block(entries, compression=4)
-    where = _varint(0) + _varint(len(data) - 5)
-    index = _block([(entries[-1][0], where)])
-    meta = _block([])
-    handles = _handle(len(data) + len(index), meta) + _handle(len(data), index)
+    data = _build_rocksdb_block(entries, compression=4)
+    where = _encode_varint(0) + _encode_varint(len(data) - 5)
+    index = _build_rocksdb_block([(entries[-1][0], where)])
+    meta = _build_rocksdb_block([])
+    handles = _encode_block_handle(len(data) + len(index), meta) + _encode_block_handle(len(data), index)
     footer = b"\x01" + handles.ljust(40, b"\0") + struct.pack("<I", 5) + (0x88E241B785F4CFF7).to_bytes(8, "little")
     return data + index + meta + footer
 
 
-def state_schema(key: str, value: str) -> bytes:
+def build_state_schema(key: str, value: str) -> bytes:
     """What lies beside a state store of one number a key and one a value, as Spark writes it."""
     made = b"\x00\x02v2"
     for name in (key, value):
@@ -41,12 +41,12 @@ def state_schema(key: str, value: str) -> bytes:
     return made
 
 
-def state_row(number: int) -> bytes:
+def build_state_row(number: int) -> bytes:
     """A row of one number as a state store keeps it: a version, no NULL, the number."""
     return b"\0" + struct.pack("<qq", 0, number)
 
 
-def zipped(members: Mapping[str, bytes]) -> bytes:
+def pack_zip(members: Mapping[str, bytes]) -> bytes:
     """A zip archive, by the names of its members."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -55,7 +55,7 @@ def zipped(members: Mapping[str, bytes]) -> bytes:
     return target.getvalue()
 
 
-def tarred(name: str, data: bytes) -> bytes:
+def pack_tar(name: str, data: bytes) -> bytes:
     """A tar archive of one member."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:
@@ -65,14 +65,14 @@ def tarred(name: str, data: bytes) -> bytes:
     return target.getvalue()
 
 
-def parquet_of(rows: pa.Table, dictionary: bool = True) -> bytes:
+def encode_parquet(rows: pa.Table, dictionary: bool = True) -> bytes:
     """A Parquet file."""
     target = io.BytesIO()
     pq.write_table(rows, target, use_dictionary=dictionary)
     return target.getvalue()
 
 
-def with_unused_entry(value: str) -> bytes:
+def encode_unused_dictionary_entry(value: str) -> bytes:
     """A Parquet file whose dictionary has a value that no row has."""
     target = io.BytesIO()
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["-", value]))
@@ -80,21 +80,21 @@ def with_unused_entry(value: str) -> bytes:
     return target.getvalue()
 
 
-def orc_of(rows: pa.Table) -> bytes:
+def encode_orc(rows: pa.Table) -> bytes:
     """An ORC file, compressed."""
     target = io.BytesIO()
     orc.write_table(rows, target, compression="zlib")
     return target.getvalue()
 
 
-def arrow_of(rows: pa.Table) -> bytes:
+def encode_arrow(rows: pa.Table) -> bytes:
     """An Arrow file, compressed."""
     target = io.BytesIO()
     feather.write_feather(rows, target, compression="zstd")
     return target.getvalue()
 
 
-def packed(codec: str, data: bytes) -> bytes:
+def compress_with_codec(codec: str, data: bytes) -> bytes:
     """A stream of a codec of Arrow's, such as zstd."""
     target = pa.BufferOutputStream()
     with pa.CompressedOutputStream(target, codec) as stream:
@@ -103,46 +103,48 @@ def packed(codec: str, data: bytes) -> bytes:
     return content
 
 
-def snappy(data: bytes) -> bytes:
+def compress_raw_snappy(data: bytes) -> bytes:
     """A block of snappy without a dress."""
     block: bytes = pa.Codec("snappy").compress(data, asbytes=True)
     return block
 
 
-def snappy_framed(data: bytes) -> bytes:
+def compress_framed_snappy(data: bytes) -> bytes:
     """Snappy in its own frames; checksums are zero."""
-    block = bytes(4) + snappy(data)
+    block = bytes(4) + compress_raw_snappy(data)
     return b"\xff\x06\x00\x00sNaPpY" + b"\x00" + len(block).to_bytes(3, "little") + block
 
 
-def xerial(data: bytes) -> bytes:
+def compress_xerial_snappy(data: bytes) -> bytes:
     """Snappy as snappy-java writes it."""
-    block = snappy(data)
+    block = compress_raw_snappy(data)
     return b"\x82SNAPPY\0" + struct.pack(">III", 1, 1, len(block)) + block
 
 
-def _lz4_block(token: int, packed: bytes, size: int) -> bytes:
+def _build_lz4_block(token: int, packed: bytes, size: int) -> bytes:
     return b"LZ4Block" + struct.pack("<BIII", token, len(packed), size, 0) + packed
 
 
-def log_record(payload: bytes) -> bytes:
+def build_rocksdb_log_record(payload: bytes) -> bytes:
     """A record of a RocksDB log."""
     return struct.pack("<IHB", 0, len(payload), 1) + payload
 
 
-def _block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
-    data = b"".join(_varint(0) + _varint(len(key)) + _varint(len(value)) + key + value for key, value in entries)
+def _build_rocksdb_block(entries: list[tuple[bytes, bytes]], compression: int = 0) -> bytes:
+    data = b"".join(
+        _encode_varint(0) + _encode_varint(len(key)) + _encode_varint(len(value)) + key + value for key, value in entries
+    )
     data += struct.pack("<II", 0, 1)
     if compression:
-        data = _varint(len(data)) + pa.Codec("lz4_raw").compress(data, asbytes=True)
+        data = _encode_varint(len(data)) + pa.Codec("lz4_raw").compress(data, asbytes=True)
     return data + bytes([compression]) + bytes(4)
 
 
-def _handle(at: int, block: bytes) -> bytes:
-    return _varint(at) + _varint(len(block) - 5)
+def _encode_block_handle(at: int, block: bytes) -> bytes:
+    return _encode_varint(at) + _encode_varint(len(block) - 5)
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     found = bytearray()
     while number >= 0x80:
         found.append(number & 0x7F | 0x80)

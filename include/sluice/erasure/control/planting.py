@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.erasure.control import containers
 from sluice.erasure.control.stores import SHORT
 from sluice.lake.workspace import Workspace
@@ -35,7 +35,7 @@ _LONG_AGO = 86_400
 
 
 @dataclass(frozen=True)
-class Marks:
+class CanaryMarks:
     """The canary's identifiers: a text, a number that is too short to be looked for outside of its columns, and a long one."""
 
     text: str
@@ -43,79 +43,88 @@ class Marks:
     long: int
 
     @classmethod
-    def by_chance(cls) -> Marks:
+    def by_chance(cls) -> CanaryMarks:
         """Others each time."""
         return cls(
             f"canary-{secrets.token_hex(16)}", 100_000 + secrets.randbelow(900_000), 10**14 + secrets.randbelow(9 * 10**14)
         )
 
 
-def everything(folder: Path, column: str, marks: Marks, retain: str) -> None:
+def plant_all_stores(folder: Path, column: str, marks: CanaryMarks, retain: str) -> None:
     """A store of every kind, below a folder."""
-    table(folder / "table", column, marks, retain)
-    table(folder / "vectors", column, marks, retain)
-    quarantine(folder / "quarantine", column, marks, retain)
-    landed(folder / "landing", folder / "archive", column, marks)
-    state(folder / "state", marks)
-    temporary(folder / "temporary", column, marks)
+    plant_delta_table(folder / "table", column, marks, retain)
+    plant_delta_table(folder / "vectors", column, marks, retain)
+    plant_quarantine_table(folder / "quarantine", column, marks, retain)
+    plant_landing_files(folder / "landing", folder / "archive", column, marks)
+    plant_stream_state(folder / "state", marks)
+    plant_leftover_files(folder / "temporary", column, marks)
 
 
-def table(path: Path, column: str, marks: Marks, retain: str) -> None:
+def plant_delta_table(path: Path, column: str, marks: CanaryMarks, retain: str) -> None:
     """A Delta table as Sluice makes them, with rows of two people, one of which is in its change feed as well."""
     numbers = [marks.short, _OTHER_NUMBER]
     rows = {column: [marks.text, _OTHER], "number": [1, 2], SHORT: numbers, f"{SHORT}_text": [str(one) for one in numbers]}
-    _write(path, pa.table(rows), "number", retain, feed=path.name == "table")
+    _write_canary_table(path, pa.table(rows), "number", retain, feed=path.name == "table")
     if path.name == "table":
         # A change of the row itself, so that it is in the change feed before it is deleted.
-        opened_table(str(path)).update(updates={"number": "number + 10"})
+        open_checked_table(str(path)).update(updates={"number": "number + 10"})
 
 
-def quarantine(path: Path, column: str, marks: Marks, retain: str) -> None:
+def plant_quarantine_table(path: Path, column: str, marks: CanaryMarks, retain: str) -> None:
     """Rows that a flow set aside: whose they are, and the record as it came."""
     records = [json.dumps({column: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
     rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records}
-    _write(path, pa.table(rows), "_delivery", retain, feed=True)
+    _write_canary_table(path, pa.table(rows), "_delivery", retain, feed=True)
 
 
-def with_vectors(workspace: Workspace, path: Path) -> None:
+def enable_deletion_vectors(workspace: Workspace, path: Path) -> None:
     """Let the table mark its rows as deleted from now on, rather than leave them out of its files."""
     workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
 
-def landed(landing: Path, archive: Path, column: str, marks: Marks) -> None:
+def plant_landing_files(landing: Path, archive: Path, column: str, marks: CanaryMarks) -> None:
     """Files as they are delivered, and as they are archived."""
     people = ((_OTHER, _OTHER_NUMBER), (marks.text, marks.short), (_OTHER, _OTHER_NUMBER))
     lines = "".join(json.dumps({column: one, SHORT: number}) + "\n" for one, number in people)
     rows = "".join(f"{one},{number}\n" for one, number in people)
-    _file(landing / "rows.jsonl", lines.encode())
-    _file(landing / "rows.csv", f"{column},{SHORT}\n{rows}".encode())
-    _file(archive / "rows.jsonl.gz", gzip.compress(lines.encode()))
-    _file(archive / "rows.jsonl.bz2", bz2.compress(lines.encode()))
-    _file(archive / "rows.jsonl.zst", containers.packed("zstd", lines.encode()))
+    _write_canary_file(landing / "rows.jsonl", lines.encode())
+    _write_canary_file(landing / "rows.csv", f"{column},{SHORT}\n{rows}".encode())
+    _write_canary_file(archive / "rows.jsonl.gz", gzip.compress(lines.encode()))
+    _write_canary_file(archive / "rows.jsonl.bz2", bz2.compress(lines.encode()))
+    _write_canary_file(archive / "rows.jsonl.zst", containers.compress_with_codec("zstd", lines.encode()))
 
 
-def state(path: Path, marks: Marks) -> None:
+def plant_stream_state(path: Path, marks: CanaryMarks) -> None:
     """What a stream remembers: state files as Spark writes them."""
     store, value = path / "generation" / "state" / "0" / "0", marks.text.encode()
     row = struct.pack("<qqq", 0, marks.long, len(value)) + value
-    _file(store / "1.delta", containers.lz4_java(struct.pack(">i", len(row)) + row + struct.pack(">i", -1)))
+    _write_canary_file(store / "1.delta", containers.pack_lz4_java(struct.pack(">i", len(row)) + row + struct.pack(">i", -1)))
     # Of all partitions of a store, the first alone has the schema.
-    _file(store / "_metadata" / "schema", containers.state_schema(SHORT, "count"))
-    other, keyed = (containers.state_row(one) + bytes(8) for one in (_OTHER_NUMBER, marks.short))  # a sequence number and a type
-    _file(store / "SSTs" / "000008-canary.sst", containers.rocksdb_table([(other, containers.state_row(1) + value)]))
-    _file(store.parent / "1" / "SSTs" / "000009-canary.sst", containers.rocksdb_table([(keyed, containers.state_row(3))]))
-    _file(store / "000009.log", containers.log_record(value))
-    _file(store / "1.zip", containers.zipped({"MANIFEST-000005": containers.log_record(b"\x01" + value)}))
+    _write_canary_file(store / "_metadata" / "schema", containers.build_state_schema(SHORT, "count"))
+    other, keyed = (
+        containers.build_state_row(one) + bytes(8) for one in (_OTHER_NUMBER, marks.short)
+    )  # a sequence number and a type
+    _write_canary_file(
+        store / "SSTs" / "000008-canary.sst", containers.build_rocksdb_table([(other, containers.build_state_row(1) + value)])
+    )
+    _write_canary_file(
+        store.parent / "1" / "SSTs" / "000009-canary.sst",
+        containers.build_rocksdb_table([(keyed, containers.build_state_row(3))]),
+    )
+    _write_canary_file(store / "000009.log", containers.build_rocksdb_log_record(value))
+    _write_canary_file(
+        store / "1.zip", containers.pack_zip({"MANIFEST-000005": containers.build_rocksdb_log_record(b"\x01" + value)})
+    )
 
 
-def temporary(path: Path, column: str, marks: Marks) -> None:
+def plant_leftover_files(path: Path, column: str, marks: CanaryMarks) -> None:
     """Left-over files of every kind that has a decoder, as writers that were killed leave them."""
-    for name, content in {**_of_spark(column, marks), **_of_others(marks)}.items():
-        _file(path / name, content(), age=_LONG_AGO)
-    _file(path / f"of-{marks.text}.tmp", b"nothing in it", age=_LONG_AGO)
+    for name, content in {**_list_spark_leftovers(column, marks), **_list_other_leftovers(marks)}.items():
+        _write_canary_file(path / name, content(), age=_LONG_AGO)
+    _write_canary_file(path / f"of-{marks.text}.tmp", b"nothing in it", age=_LONG_AGO)
 
 
-def _of_spark(column: str, marks: Marks) -> Mapping[str, Callable[[], bytes]]:
+def _list_spark_leftovers(column: str, marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
     """What Spark and Delta leave, and files that hold tables."""
     value, data = marks.text, marks.text.encode()
     ends = {column: value, SHORT: marks.short}
@@ -125,40 +134,42 @@ def _of_spark(column: str, marks: Marks) -> Mapping[str, Callable[[], bytes]]:
     rows = pa.table({"who": [value]})
     return {
         ".00000000000000000001.json.canary.tmp": lambda: json.dumps({"add": {"stats": statistics}}).encode(),
-        "checkpoint.parquet.tmp": lambda: containers.parquet_of(added),
-        "cell.parquet.tmp": lambda: containers.parquet_of(pa.table({"file": [gzip.compress(b"of " + data)]}), dictionary=False),
-        "dictionary.tmp": lambda: containers.with_unused_entry(value),
-        "orc.tmp": lambda: containers.orc_of(rows),
-        "arrow.tmp": lambda: containers.arrow_of(rows),
-        "events.tmp": lambda: containers.packed("zstd", event),
-        "lz4.tmp": lambda: containers.packed("lz4", b"of " + data),
-        "framed.tmp": lambda: containers.snappy_framed(b"of " + data),
-        "raw.snappy": lambda: containers.snappy(b"of " + data),
-        "xerial.tmp": lambda: containers.xerial(b"of " + data),
+        "checkpoint.parquet.tmp": lambda: containers.encode_parquet(added),
+        "cell.parquet.tmp": lambda: containers.encode_parquet(
+            pa.table({"file": [gzip.compress(b"of " + data)]}), dictionary=False
+        ),
+        "dictionary.tmp": lambda: containers.encode_unused_dictionary_entry(value),
+        "orc.tmp": lambda: containers.encode_orc(rows),
+        "arrow.tmp": lambda: containers.encode_arrow(rows),
+        "events.tmp": lambda: containers.compress_with_codec("zstd", event),
+        "lz4.tmp": lambda: containers.compress_with_codec("lz4", b"of " + data),
+        "framed.tmp": lambda: containers.compress_framed_snappy(b"of " + data),
+        "raw.snappy": lambda: containers.compress_raw_snappy(b"of " + data),
+        "xerial.tmp": lambda: containers.compress_xerial_snappy(b"of " + data),
     }
 
 
-def _of_others(marks: Marks) -> Mapping[str, Callable[[], bytes]]:
+def _list_other_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
     """What other programs leave."""
     data = marks.text.encode()
     return {
-        "sqlite.db.tmp": lambda: _sqlite(marks, deleted=False),
-        "free.db.tmp": lambda: _sqlite(marks, deleted=True),
+        "sqlite.db.tmp": lambda: _build_sqlite_database(marks, deleted=False),
+        "free.db.tmp": lambda: _build_sqlite_database(marks, deleted=True),
         "pickle.tmp": lambda: pickle.dumps({"conf": marks.text}),
         "text.log.tmp": lambda: b"2026-11-21 02:00:00 ERROR no such subject: " + data + b"\n",
         "xz.tmp": lambda: lzma.compress(b"of " + data),
         "deflate.tmp": lambda: zlib.compress(b"of " + data),
-        "tar.tmp": lambda: containers.tarred("inner.txt.gz", gzip.compress(b"of " + data)),
+        "tar.tmp": lambda: containers.pack_tar("inner.txt.gz", gzip.compress(b"of " + data)),
         "utf-16.tmp": lambda: json.dumps({"of": marks.text, SHORT: marks.short}).encode("utf-16"),
         "base64.tmp": lambda: base64.b64encode(b"{" + data + b"}"),
         "escaped.tmp": lambda: json.dumps({"of": marks.text}).replace("-", "\\u002d").encode(),
         "wrapped.tmp": lambda: base64.encodebytes(b"{" * 70 + data + b"}"),
         "hash.tmp": lambda: hashlib.sha256(data).hexdigest().encode(),
-        "nested.tmp": lambda: containers.zipped({"inner.txt.gz": gzip.compress(b"of " + data)}),
+        "nested.tmp": lambda: containers.pack_zip({"inner.txt.gz": gzip.compress(b"of " + data)}),
     }
 
 
-def _write(path: Path, rows: pa.Table, counted: str, retain: str, feed: bool) -> None:
+def _write_canary_table(path: Path, rows: pa.Table, counted: str, retain: str, feed: bool) -> None:
     properties = {
         "delta.enableChangeDataFeed": str(feed).lower(),
         "delta.dataSkippingStatsColumns": counted,
@@ -167,14 +178,14 @@ def _write(path: Path, rows: pa.Table, counted: str, retain: str, feed: bool) ->
     write_deltalake(path, rows, configuration=properties)
 
 
-def _file(path: Path, content: bytes, age: int = 0) -> None:
+def _write_canary_file(path: Path, content: bytes, age: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     if age:
         os.utime(path, (time.time() - age, time.time() - age))
 
 
-def _sqlite(marks: Marks, deleted: bool) -> bytes:
+def _build_sqlite_database(marks: CanaryMarks, deleted: bool) -> bytes:
     connection = sqlite3.connect(":memory:")
     connection.execute("PRAGMA secure_delete = OFF")
     connection.execute(f"CREATE TABLE run (conf TEXT, {SHORT} INTEGER, at TEXT)")

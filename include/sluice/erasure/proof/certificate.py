@@ -1,11 +1,16 @@
 """The certificate of an erasure: what was searched for and where, what was found, and whether the search can be believed.
 
 A record holds no personal data. Records of a pipeline are a chain: each has the hash of the one before.
+
+What one look at a lake shows of the people of several requests: the scan of every byte, the tables as they are, and what else is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,22 +18,31 @@ from sluice import __version__
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
-from sluice.erasure.proof import checking, evidence, scope, signatures, stamps
-from sluice.erasure.proof.chain import Certificate, agrees_with_itself, all_of, latest, told, write
-from sluice.erasure.proof.evidence import Evidence
-from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, is_due_later, worst
+from sluice.erasure.proof import checking, scope, signatures, sought, stamps, undeclared
+from sluice.erasure.proof.chain import (
+    Certificate,
+    format_certificate_note,
+    has_matching_hash,
+    read_certificates,
+    read_latest_certificate,
+    write_certificate,
+)
+from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict, is_physical_removal_pending
+from sluice.erasure.proof.undeclared import UndeclaredPath
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import opening
+from sluice.erasure.scan import ScanResult, opening
+from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
+from sluice.lake import log
 from sluice.settings import Settings
 
-__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "NotIssued", "all_of", "issue"]
+__all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "CertificatesNotIssued", "issue_certificates", "read_certificates"]
 FORMAT = signatures.FIRST_SIGNED
 _PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
 """The states in which a scan that finds the person means that something went wrong."""
 
 
-class NotIssued(SluiceError):
+class CertificatesNotIssued(SluiceError):
     """Some certificates could not be made. made: the others, by request; errors: why, by request."""
 
     def __init__(self, made: dict[str, Certificate], errors: dict[str, SluiceError]) -> None:
@@ -38,46 +52,52 @@ class NotIssued(SluiceError):
         self.made, self.errors = made, errors
 
 
-def issue(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
+def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
     """Look once for the people of all these requests, and write the next certificate of each; it puts its request into the state it shows.
 
     Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
     made, where the vault does not have the identifiers of one any more.
     """
-    pipeline, found = graph.pipeline.name, evidence.gathered(settings, graph, asked)
+    pipeline, found = graph.pipeline.name, gather_evidence(settings, graph, asked)
     made: dict[str, Certificate] = {}
     errors: dict[str, SluiceError] = {}
-    last = latest(settings, pipeline)
+    last = read_latest_certificate(settings, pipeline)
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issued(settings, graph, request, found.of(request), last)
+                last = made[request.request] = _issue_certificate(settings, graph, request, found.of(request), last)
             except SluiceError as error:  # of one request: it keeps nobody else from a certificate
                 errors[request.request] = error
-                last = latest(settings, pipeline)  # a certificate may have been written before the error
+                last = read_latest_certificate(settings, pipeline)  # a certificate may have been written before the error
     finally:
-        canary.tidy(settings, pipeline)
+        canary.remove_stale_canaries(settings, pipeline)
     if errors:
-        raise NotIssued(made, errors)
+        raise CertificatesNotIssued(made, errors)
     return made
 
 
-def _issued(settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence, last: Certificate | None) -> Certificate:
+def _issue_certificate(
+    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+) -> Certificate:
     """last: the end of the chain."""
     pipeline = graph.pipeline.name
-    made = write(settings, pipeline, request.request, _record(settings, graph, request, found, last), last)
-    _told(settings, pipeline, request, made)
+    made = write_certificate(
+        settings, pipeline, request.request, _build_certificate_record(settings, graph, request, found, last), last
+    )
+    _advance_certified_request(settings, pipeline, request, made)
     return made
 
 
-def _control(settings: Settings, pipeline: str, request: ErasureRequest, found: Evidence) -> dict[str, Any]:
+def _judge_control(settings: Settings, pipeline: str, request: ErasureRequest, found: ErasureEvidence) -> dict[str, Any]:
     """The canary: what was found of it beforehand, what is now, and whether this very scanner finds another one that is planted now."""
-    before = canary.planted(settings, pipeline, request.control) or _before(settings, pipeline, request.request)
+    before = canary.read_planted_counts(settings, pipeline, request.control) or _find_earlier_control_counts(
+        settings, pipeline, request.request
+    )
     hits, again = found.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
     places = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
     blind = sorted(store for counts in (before or {}, again) for store, count in counts.items() if not count)
-    if after and is_due_later(request):
+    if after and is_physical_removal_pending(request):
         verdict, why = DUE, "the control is erased, and its bytes may not be removed yet"
     elif after:
         verdict, why = FAIL, "the control was found after it had been erased"
@@ -90,24 +110,24 @@ def _control(settings: Settings, pipeline: str, request: ErasureRequest, found: 
     return {"verdict": verdict, "why": why, "before": before, "now": again, "after": after, "places": places[:MOST_NAMED]}
 
 
-def _before(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
+def _find_earlier_control_counts(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
     """What an earlier certificate of the request, as it was issued, knows of the control: it is gone since."""
-    every = [one.record for one in all_of(settings, pipeline, request)]
-    seals = signatures.seal_check(settings, every)
-    issued = (one for one in every if agrees_with_itself(one) and seals.holds(one))
+    every = [one.record for one in read_certificates(settings, pipeline, request)]
+    seals = signatures.load_seal_check(settings, every)
+    issued = (one for one in every if has_matching_hash(one) and seals.holds(one))
     return next((before for one in issued if (before := one["control"]["before"])), None)
 
 
-def _record(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence, last: Certificate | None
+def _build_certificate_record(
+    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> dict[str, Any]:
     pipeline, result = graph.pipeline.name, found.result
-    control = _control(settings, pipeline, request, found)
-    stamped = stamps.of(request, found.rows, result, control, len(found.undeclared), found.hidden)
-    verdict = worst(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
+    control = _judge_control(settings, pipeline, request, found)
+    stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
+    verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and request.certified_at is None:
         # Before the record names the date: the second look needs what this one looked for, however late this one is.
-        vault.extend(settings, pipeline, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
+        vault.extend_vault_entry(settings, pipeline, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
     return {
         "format": FORMAT,
         "number": last.record["number"] + 1 if last else 1,
@@ -131,16 +151,18 @@ def _record(
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
         "undeclared": [{"root": one.root, "path": found.hidden(one.path)} for one in found.undeclared],
-        "exceptions": _exceptions(settings, graph, request, found),
+        "exceptions": _list_certificate_exceptions(settings, graph, request, found),
         "sluice": __version__,
-        "scanner": checking.scanner(),
+        "scanner": checking.hash_scanner_source(),
         "policy": found.policy,
         "depth": opening.DEPTH,
     }
 
 
-def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, found: Evidence) -> list[dict[str, Any]]:
-    expires, shared = vault.expires_at(settings, graph.pipeline.name, request.request), found.shared[request.request]
+def _list_certificate_exceptions(
+    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence
+) -> list[dict[str, Any]]:
+    expires, shared = vault.read_vault_expiry(settings, graph.pipeline.name, request.request), found.shared[request.request]
     told: list[dict[str, Any]] = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if shared:
         told.append({
@@ -149,16 +171,74 @@ def _exceptions(settings: Settings, graph: Graph, request: ErasureRequest, found
         })
     for path in found.acknowledged:
         told.append({"what": f"'{path}', which is no table of the pipeline's and said to be there", "until": None})
-    return [*told, *scope.out_of_reach(settings, graph)]
+    return [*told, *scope.list_unreachable_places(settings, graph)]
 
 
-def _told(settings: Settings, pipeline: str, request: ErasureRequest, made: Certificate) -> None:
+def _advance_certified_request(settings: Settings, pipeline: str, request: ErasureRequest, made: Certificate) -> None:
     """Put the request into the state that its certificate shows. What is not decided leaves it as it is."""
-    said = f"certificate {made.path.stem}: {made.verdict}, {told(made.record)}"
+    said = f"certificate {made.path.stem}: {made.verdict}, {format_certificate_note(made.record)}"
     # A request that is not carried out yet would never be, if it counted as failed.
     meant = {PASS: (requests.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
-    now = requests.one(settings, pipeline, request.request)
+    now = requests.read_erasure_request(settings, pipeline, request.request)
     if now.state in meant and now.done_at is not None:
-        requests.advance(settings, pipeline, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said)
+        requests.advance_request_state(
+            settings, pipeline, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said
+        )
     else:
-        requests.note(settings, pipeline, request.request, "scanned", said)
+        requests.add_request_event(settings, pipeline, request.request, "scanned", said)
+
+
+@dataclass(frozen=True)
+class ErasureEvidence:
+    """What was found of the people of requests, and of their canaries.
+
+    rows: what queries return. result: of the scan. shared: see `Sought`. witnessed: by kind of store, how often another canary was found that
+    was planted for this. tables: their versions. policy: tells whether the declarations that matter are the same. hidden: what stands for a
+    path in a record.
+    """
+
+    rows: ScanResult
+    result: ScanResult
+    shared: Mapping[str, int]
+    witnessed: dict[str, int]
+    undeclared: Sequence[UndeclaredPath]
+    acknowledged: Sequence[str]
+    tables: dict[str, int | None]
+    policy: str
+    hidden: Callable[[str], str]
+
+    def of(self, request: ErasureRequest) -> ErasureEvidence:
+        """What of it is about one request, and its canary."""
+        rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
+        return replace(self, rows=rows, result=result)
+
+
+def gather_evidence(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
+    """Scan, and ask the tables, for the people of these requests at once.
+
+    Raises UsageError where the vault does not have the identifiers of one any more, and SluiceError where the lake is not on this machine.
+    """
+    pipeline, wanted = graph.pipeline.name, sought.collect_sought_needles(settings, graph, asked)
+    return ErasureEvidence(
+        rows=sought.query_sought_rows(settings, graph, wanted),
+        result=sought.scan_all_roots(settings, graph, wanted),
+        shared=wanted.shared,
+        witnessed=canary.scan_fresh_canary(settings, pipeline),
+        undeclared=undeclared.find_undeclared_paths(settings, graph),
+        acknowledged=undeclared.find_acknowledged_paths(settings, graph),
+        tables={
+            name: log.latest_table_version(path) for name, path in sorted(scope.find_searched_tables(settings, graph).items())
+        },
+        policy=_hash_policy(settings, graph),
+        hidden=stamps.make_path_hasher(settings, pipeline),
+    )
+
+
+def _hash_policy(settings: Settings, graph: Graph) -> str:
+    """What tells whether the declarations that matter here are the same: whose rows are where, and how long files are kept."""
+    told = {
+        "columns": {domain: sorted(names) for domain, names in domain_columns.columns_by_domain(settings, graph).items()},
+        "subjects": {one.name: one.subject for one in graph if one.subject},
+        "retain": graph.pipeline.retain,
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

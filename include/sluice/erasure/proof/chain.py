@@ -14,7 +14,7 @@ from typing import Any
 from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
-from sluice.settings import Settings, is_name
+from sluice.settings import Settings, is_valid_name
 
 _NUMBERED = re.compile(r"-(\d+)\Z")
 _TOLD = 16
@@ -48,40 +48,42 @@ class Certificate:
         return str(self.record["stamps"]["physical"]["verdict"])
 
 
-def all_of(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
+def read_certificates(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
     """The certificates of a pipeline, or of one request, in the order of the chain."""
-    return in_folder(_folder(settings, pipeline), request)
+    return read_certificate_folder(_certificates_folder(settings, pipeline), request)
 
 
-def in_folder(folder: Path, request: str | None = None) -> list[Certificate]:
+def read_certificate_folder(folder: Path, request: str | None = None) -> list[Certificate]:
     """The certificates in a folder, or those of one request, in the order of the chain. Raises UsageError where a file is none."""
-    paths = sorted(folder.glob(f"{request or '*'}-*.json"), key=_number)
-    return [Certificate(path, read(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
+    paths = sorted(folder.glob(f"{request or '*'}-*.json"), key=_parse_chain_number)
+    return [Certificate(path, read_certificate_record(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
 
 
-def latest(settings: Settings, pipeline: str) -> Certificate | None:
+def read_latest_certificate(settings: Settings, pipeline: str) -> Certificate | None:
     """The last of the chain."""
-    paths = list(_folder(settings, pipeline).glob("*.json"))
-    found = max(paths, key=_number, default=None)
-    return Certificate(found, read(found)) if found else None
+    paths = list(_certificates_folder(settings, pipeline).glob("*.json"))
+    found = max(paths, key=_parse_chain_number, default=None)
+    return Certificate(found, read_certificate_record(found)) if found else None
 
 
-def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any], last: Certificate | None) -> Certificate:
+def write_certificate(
+    settings: Settings, pipeline: str, request: str, record: dict[str, Any], last: Certificate | None
+) -> Certificate:
     """Keep a record, signed, and a page of it to read; whole or not at all. last: the end of the chain.
 
     Raises UsageError where the key of the signatures is lost.
     """
-    folder = _folder(settings, pipeline)
+    folder = _certificates_folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{request}-{record['number']}.json"
     if path.exists():
         raise SluiceError(f"There is a certificate {path.name} already; it is not overwritten. Is another scan going on?")
-    record["hash"] = hash_of(record)
-    shown = page.of(record)
+    record["hash"] = compute_record_hash(record)
+    shown = page.render_certificate_page(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
     # Made by chance, the key is, only as long as nothing was sealed with it.
-    sealed = last is not None and any(signatures.is_sealed(one.record) for one in all_of(settings, pipeline))
-    record["signature"] = signatures.sign(settings, record, make=not sealed)
+    sealed = last is not None and any(signatures.is_sealed_record(one.record) for one in read_certificates(settings, pipeline))
+    record["signature"] = signatures.sign_certificate_record(settings, record, make=not sealed)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", suffix=".tmp", delete=False) as partial:
             partial.write(text)
@@ -89,39 +91,39 @@ def write(settings: Settings, pipeline: str, request: str, record: dict[str, Any
     return Certificate(path, record)
 
 
-def hash_of(record: dict[str, Any]) -> str:
+def compute_record_hash(record: dict[str, Any]) -> str:
     """The hash of a record, of all that it holds but what is made of the hash, and the hash."""
     told = {name: value for name, value in record.items() if name not in _MADE_OF_IT}
     return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def agrees_with_itself(record: dict[str, Any]) -> bool:
+def has_matching_hash(record: dict[str, Any]) -> bool:
     """Whether the hash that a record tells is its own."""
-    return bool(hash_of(record) == record["hash"])
+    return bool(compute_record_hash(record) == record["hash"])
 
 
-def is_its_page(record: dict[str, Any], path: Path) -> bool:
+def is_page_of_record(record: dict[str, Any], path: Path) -> bool:
     """Whether a page is the one that was made of a record. path: of the page."""
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == record.get("page")
 
 
-def told(record: dict[str, Any]) -> str:
+def format_certificate_note(record: dict[str, Any]) -> str:
     """What the history of a request says of its certificate, so that none at the end of the chain can be left out."""
     return f"number {record['number']}, hash {record['hash'][:_TOLD]}"
 
 
-def told_of(note: str) -> tuple[int, str] | None:
+def parse_certificate_note(note: str) -> tuple[int, str] | None:
     """Number and beginning of the hash that a note in a history tells; None where it tells of no certificate."""
     found = re.search(rf"number (\d+), hash ([0-9a-f]{{{_TOLD}}})\Z", note)
     return (int(found.group(1)), found.group(2)) if found else None
 
 
-def head_text(record: dict[str, Any]) -> str:
+def format_chain_head(record: dict[str, Any]) -> str:
     """A place in the chain, to be kept elsewhere: by it, the chain up to there can be told from any other one."""
     return f"{record['number']}:{record['hash']}"
 
 
-def read_head(text: str) -> tuple[int, str]:
+def parse_chain_head(text: str) -> tuple[int, str]:
     """Number and hash of a head that was kept elsewhere. Raises UsageError where it is none."""
     found = re.fullmatch(rf"(\d+):([0-9a-f]{{{_TOLD},64}})", text.strip())
     if found is None:
@@ -131,13 +133,13 @@ def read_head(text: str) -> tuple[int, str]:
     return int(found.group(1)), found.group(2)
 
 
-def by_own_hash(every: Iterable[Certificate]) -> dict[str, dict[str, Any]]:
+def index_records_by_hash(every: Iterable[Certificate]) -> dict[str, dict[str, Any]]:
     """The records that agree with themselves, by their hashes."""
-    return {one.record["hash"]: one.record for one in every if agrees_with_itself(one.record)}
+    return {one.record["hash"]: one.record for one in every if has_matching_hash(one.record)}
 
 
-def is_chained(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool:
-    """Whether a record and those before it are all there, unchanged, down to the first. known: see `by_own_hash`."""
+def is_chained_to_first(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool:
+    """Whether a record and those before it are all there, unchanged, down to the first. known: see `index_records_by_hash`."""
     if record["hash"] not in known:
         return False
     while record["previous"] is not None:
@@ -148,7 +150,7 @@ def is_chained(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool
     return bool(record["number"] == 1)
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_certificate_record(path: Path) -> dict[str, Any]:
     """The record of a certificate. Raises UsageError where it is none."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -157,27 +159,27 @@ def read(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} cannot be read as a certificate: {why}. They lie in <lake>/<pipeline>/_sluice/certificates."
         ) from None
-    if not isinstance(record, dict) or not _is_record(record):
+    if not isinstance(record, dict) or not _is_certificate_record(record):
         raise UsageError(f"{path} is no certificate. They lie in <lake>/<pipeline>/_sluice/certificates.")
     return record
 
 
-def _is_record(record: dict[str, Any]) -> bool:
+def _is_certificate_record(record: dict[str, Any]) -> bool:
     """Whether it has what the chain goes by, in the types that it goes by."""
     return (
         set(record) >= _FIELDS
         and isinstance(record["number"], int)
         and isinstance(record["hash"], str)
         and isinstance(record["previous"], str | None)
-        and is_name(str(record["pipeline"]))
+        and is_valid_name(str(record["pipeline"]))
     )
 
 
-def _number(path: Path) -> int:
+def _parse_chain_number(path: Path) -> int:
     """Where in the chain a certificate is, by the name of its file."""
     found = _NUMBERED.search(path.stem)
     return int(found.group(1)) if found else 0
 
 
-def _folder(settings: Settings, pipeline: str) -> Path:
+def _certificates_folder(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline, "certificates"))

@@ -25,7 +25,7 @@ _PARTS = ("hash", "seal", "page", "chain", "head", "kept")
 """What a report says of whether a certificate is the one that was issued."""
 
 
-def verify(
+def verify_certificate(
     settings: Settings,
     path: Path,
     graph: Graph | None = None,
@@ -40,17 +40,21 @@ def verify(
     one that was issued), verdict (of the new scan; None without one) and differs (what is otherwise now). Raises UsageError where it is
     no certificate, the key of the seals is lost, or the identifiers are not in the vault any more.
     """
-    record = chain.read(path)
-    every = chain.all_of(settings, record["pipeline"]) if public is None else chain.in_folder(path.parent)
-    seals = signatures.seal_check(settings, (record, *(one.record for one in every)), public)
+    record = chain.read_certificate_record(path)
+    every = (
+        chain.read_certificates(settings, record["pipeline"]) if public is None else chain.read_certificate_folder(path.parent)
+    )
+    seals = signatures.load_seal_check(settings, (record, *(one.record for one in every)), public)
     report: Report = {
         "certificate": path.name,
-        "hash": chain.agrees_with_itself(record),
+        "hash": chain.has_matching_hash(record),
         "seal": seals.holds(record),
-        "page": chain.is_its_page(record, path.with_suffix(".html")) if "page" in record or seals.public else None,
-        "chain": chain.is_chained(record, chain.by_own_hash(every)),
-        "head": _is_up_to_its_head(record, every, seals, None if public else _told(settings, record["pipeline"])),
-        "kept": None if kept is None else _is_kept(every, kept),
+        "page": chain.is_page_of_record(record, path.with_suffix(".html")) if "page" in record or seals.public else None,
+        "chain": chain.is_chained_to_first(record, chain.index_records_by_hash(every)),
+        "head": _is_complete_to_head(
+            record, every, seals, None if public else _read_certificate_notes(settings, record["pipeline"])
+        ),
+        "kept": None if kept is None else _has_chain_head(every, kept),
         "issued": None,
         "verdict": None,
         "differs": [],
@@ -58,7 +62,7 @@ def verify(
     if is_as_issued(report):
         report["issued"] = record["verdict"]
         if graph is not None:
-            _compare(settings, graph, record, report)
+            _compare_with_rescan(settings, graph, record, report)
     return report
 
 
@@ -67,12 +71,12 @@ def is_as_issued(report: Report) -> bool:
     return report["seal"] is True and not any(report[part] is False for part in _PARTS)
 
 
-def latest_verified(settings: Settings, pipeline: str, request: str) -> Certificate | None:
+def read_verified_certificate(settings: Settings, pipeline: str, request: str) -> Certificate | None:
     """The last certificate of a request; None where it has none. Raises SluiceError where it is not the one that was issued."""
-    found = chain.all_of(settings, pipeline, request)
+    found = chain.read_certificates(settings, pipeline, request)
     if not found:
         return None
-    report = verify(settings, found[-1].path)
+    report = verify_certificate(settings, found[-1].path)
     if not is_as_issued(report):
         wrong = ", ".join(part for part in _PARTS if report[part] is False) or "it was issued before certificates were sealed"
         raise SluiceError(
@@ -82,19 +86,19 @@ def latest_verified(settings: Settings, pipeline: str, request: str) -> Certific
     return found[-1]
 
 
-def _compare(settings: Settings, graph: Graph, record: dict[str, Any], report: Report) -> None:
+def _compare_with_rescan(settings: Settings, graph: Graph, record: dict[str, Any], report: Report) -> None:
     """Scan again, and say in the report what is otherwise."""
-    request = requests.one(settings, record["pipeline"], record["request"])
-    wanted = sought.of(settings, graph, [request])
-    rows = sought.rows(settings, graph, wanted)
-    result = sought.looked(settings, graph, wanted)
-    others, hidden = len(undeclared.found(settings, graph)), stamps.hashing(settings, record["pipeline"])
-    now = stamps.of(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
-    report["verdict"] = stamps.worst(now["logical"]["verdict"], now["physical"]["verdict"])
-    report["differs"] = _differences(record, now, result)
+    request = requests.read_erasure_request(settings, record["pipeline"], record["request"])
+    wanted = sought.collect_sought_needles(settings, graph, [request])
+    rows = sought.query_sought_rows(settings, graph, wanted)
+    result = sought.scan_all_roots(settings, graph, wanted)
+    others, hidden = len(undeclared.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(settings, record["pipeline"])
+    now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
+    report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
+    report["differs"] = _describe_differences(record, now, result)
 
 
-def scanner() -> str:
+def hash_scanner_source() -> str:
     """What tells one scanner's code from another's: a hash of its source."""
     folder = Path(scan.__file__).parent
     made = hashlib.sha256()
@@ -103,35 +107,35 @@ def scanner() -> str:
     return made.hexdigest()[:16]
 
 
-def _is_up_to_its_head(
+def _is_complete_to_head(
     record: dict[str, Any], every: Sequence[Certificate], seals: SealCheck, told: Collection[tuple[int, str]] | None
 ) -> bool | None:
     """Whether those after it, and those that requests tell of, are all there and as they were issued. told: None where nobody can tell."""
     later = [one.record for one in every if one.record["number"] > record["number"]]
     last = max(later, key=lambda one: int(one["number"]), default=None)
     whole = last is None or (
-        chain.is_chained(last, chain.by_own_hash(every))
+        chain.is_chained_to_first(last, chain.index_records_by_hash(every))
         and len(every) == last["number"]
         and not any(seals.holds(one) is False for one in later)
     )
     if told is None:
         return None if whole else False
-    return whole and all(_is_kept(every, one) for one in told)
+    return whole and all(_has_chain_head(every, one) for one in told)
 
 
-def _is_kept(every: Sequence[Certificate], head: tuple[int, str]) -> bool:
+def _has_chain_head(every: Sequence[Certificate], head: tuple[int, str]) -> bool:
     """Whether the chain has a certificate of this number and hash."""
     number, hashed = head
-    return any(one["number"] == number and one["hash"].startswith(hashed) for one in chain.by_own_hash(every).values())
+    return any(one["number"] == number and one["hash"].startswith(hashed) for one in chain.index_records_by_hash(every).values())
 
 
-def _told(settings: Settings, pipeline: str) -> set[tuple[int, str]]:
+def _read_certificate_notes(settings: Settings, pipeline: str) -> set[tuple[int, str]]:
     """The certificates that the histories of requests tell of: numbers, and the beginnings of their hashes."""
-    notes = (event.note for request in requests.all_of(settings, pipeline) for event in request.history)
-    return {found for note in notes if (found := chain.told_of(note)) is not None}
+    notes = (event.note for request in requests.list_erasure_requests(settings, pipeline) for event in request.history)
+    return {found for note in notes if (found := chain.parse_certificate_note(note)) is not None}
 
 
-def _differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult) -> list[str]:
+def _describe_differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult) -> list[str]:
     """What is otherwise than the certificate says, as sentences."""
     found = [
         f"{stamp}: {record['stamps'][stamp]['verdict']} then, {now[stamp]['verdict']} now"
@@ -147,6 +151,6 @@ def _differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult
     found += [f"{root}: found in a file where nothing was, {path}" for root, path in sorted(fresh)]
     if result.kinds != record["needles"]:
         found.append("other needles are looked for")
-    if scanner() != record["scanner"]:
+    if hash_scanner_source() != record["scanner"]:
         found.append("the scanner is of another version")
     return found

@@ -10,15 +10,15 @@ from sluice.erasure.subjects.identifiers import PSEUDONYM
 from sluice.settings import Settings
 
 
-def hint_where_found(settings: Settings, graph: Graph, request: str) -> str:
+def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
     """A sentence or two to append to a message. No value of anybody."""
     pipeline = graph.pipeline.name
     told = f" Where: sluice erase scan {pipeline} --request {request}"
-    if not vault.holds(settings, pipeline, request):
+    if not vault.has_vault_entry(settings, pipeline, request):
         return told
     kinds = sorted({
         one.domain
-        for one in vault.read(settings, pipeline, request)
+        for one in vault.read_vault_identifiers(settings, pipeline, request)
         if one.domain != PSEUDONYM
         and not one.domain.startswith(PREFIX)
         and graph.canonical(one.domain) == AS_TEXT

@@ -31,14 +31,14 @@ _MEANS = {
 }
 
 
-def of(record: Mapping[str, Any]) -> str:
+def render_certificate_page(record: Mapping[str, Any]) -> str:
     """The page of a record."""
     stamps, control = record["stamps"], record["control"]
     body = [
         f"<p>{_MEANS[record['verdict']]}</p>",
-        _table(("", ""), _about(record)),
+        _render_certificate_table(("", ""), _list_record_facts(record)),
         "<h2>Stamps</h2>",
-        _table(
+        _render_certificate_table(
             ("stamp", "verdict", "what was found"),
             [
                 (
@@ -46,33 +46,43 @@ def of(record: Mapping[str, Any]) -> str:
                     stamps["logical"]["verdict"],
                     f"{len(stamps['logical']['hits'])} places",
                 ),
-                ("physical: the scan of every byte is clean", stamps["physical"]["verdict"], _physical(stamps["physical"])),
+                (
+                    "physical: the scan of every byte is clean",
+                    stamps["physical"]["verdict"],
+                    _describe_physical_stamp(stamps["physical"]),
+                ),
             ],
         ),
         "<h2>Control</h2>",
         f"<p>A made-up person was planted in every kind of store, erased by the same steps, and looked for by the same scan: "
         f"{escape(control['why'])}.</p>",
-        _table(("kind of store", "found before", "found now, planted afresh"), _control(control)),
+        _render_certificate_table(("kind of store", "found before", "found now, planted afresh"), _list_control_counts(control)),
         "<h2>Found</h2>" if stamps["physical"]["hits"] or stamps["logical"]["hits"] else "",
-        _places([*stamps["logical"]["hits"], *stamps["physical"]["hits"]]),
+        _render_hit_table([*stamps["logical"]["hits"], *stamps["physical"]["hits"]]),
         "<h2>Not read</h2>" if stamps["physical"]["unread"] or stamps["logical"]["unread"] else "",
-        _unread([*stamps["logical"]["unread"], *stamps["physical"]["unread"]]),
+        _render_unread_table([*stamps["logical"]["unread"], *stamps["physical"]["unread"]]),
         "<h2>Exceptions</h2>",
-        _table(("what the scan does not cover", "until"), [(one["what"], one["until"] or "") for one in record["exceptions"]]),
+        _render_certificate_table(
+            ("what the scan does not cover", "until"), [(one["what"], one["until"] or "") for one in record["exceptions"]]
+        ),
         "<h2>What was looked for</h2>",
-        _table(("form of an identifier", "how many"), sorted(record["needles"].items())),
+        _render_certificate_table(("form of an identifier", "how many"), sorted(record["needles"].items())),
         "<h2>What was read</h2>",
-        _table(("root", ""), [(one["name"], "" if one["there"] else "is not there") for one in record["roots"]]),
-        _table(("decoder", "files", "bytes"), [(name, one["files"], one["bytes"]) for name, one in record["decoders"].items()]),
+        _render_certificate_table(
+            ("root", ""), [(one["name"], "" if one["there"] else "is not there") for one in record["roots"]]
+        ),
+        _render_certificate_table(
+            ("decoder", "files", "bytes"), [(name, one["files"], one["bytes"]) for name, one in record["decoders"].items()]
+        ),
         "<h2>Tables</h2>",
-        _table(("table", "version"), sorted(record["tables"].items())),
+        _render_certificate_table(("table", "version"), sorted(record["tables"].items())),
         f"<p>Files and folders that no declaration accounts for: {len(record['undeclared'])}. With any of these the certificate proves nothing, "
         f"since no erasure reaches them; those that the pipeline says are there are among the exceptions.</p>",
     ]
     return _PAGE.substitute(request=escape(record["request"]), verdict=escape(record["verdict"]), body="\n".join(body))
 
 
-def _about(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _list_record_facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [
         ("request", record["request"]),
         ("pipeline", record["pipeline"]),
@@ -87,34 +97,34 @@ def _about(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def _physical(stamp: Mapping[str, Any]) -> str:
+def _describe_physical_stamp(stamp: Mapping[str, Any]) -> str:
     due = f"; to be removed from {stamp['due_at']} on" if stamp["verdict"] == "DUE" else ""
     blind = "; nothing could be looked for" if stamp["nothing_sought"] else ""
     return f"{stamp['found']} times, {len(stamp['unread'])} files not read, {stamp['undeclared']} not declared{blind}{due}"
 
 
-def _control(control: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+def _list_control_counts(control: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     before = control["before"] or {}
     return [(store, before.get(store, "not planted"), count) for store, count in control["now"].items()]
 
 
-def _places(hits: Sequence[Mapping[str, Any]]) -> str:
+def _render_hit_table(hits: Sequence[Mapping[str, Any]]) -> str:
     columns = ("root", "path", "decoder", "column", "kind", "count")
-    return _table(columns, [tuple(hit[name] for name in columns) for hit in hits]) if hits else ""
+    return _render_certificate_table(columns, [tuple(hit[name] for name in columns) for hit in hits]) if hits else ""
 
 
-def _unread(files: Sequence[Mapping[str, Any]]) -> str:
+def _render_unread_table(files: Sequence[Mapping[str, Any]]) -> str:
     columns = ("root", "path", "reason")
-    return _table(columns, [tuple(file[name] for name in columns) for file in files]) if files else ""
+    return _render_certificate_table(columns, [tuple(file[name] for name in columns) for file in files]) if files else ""
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def _render_certificate_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(_render_certificate_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>" if any(header) else f"<table>{body}</table>"
 
 
-def _cell(value: Any) -> str:
+def _render_certificate_cell(value: Any) -> str:
     if value in ("PASS", "FAIL", "INCONCLUSIVE", "DUE"):
         return f'<td><span class="verdict {value}">{value}</span></td>'
     number = isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,7 @@
-"""What a certificate is about: which folders and tables are searched, and what no search here can reach."""
+"""What a certificate is about: which folders and tables are searched, and what no search here can reach.
+
+Which tables tell by a column of theirs of what time a row is, as far as a reader without Spark can tell: for identifiers that change hands.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from sluice import session_folders
+from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.kafka import KafkaSource
-from sluice.erasure.proof import clocks as times
-from sluice.erasure.scan import Clock, Root, Written
+from sluice.declare.ingest.source import Source
+from sluice.erasure.scan import ScanRoot, TableClock, TextFileFormat
 from sluice.ingest.deliveries import known
-from sluice.ingest.deliveries.absence import is_absent
+from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
-from sluice.lake.places import OfPipeline
+from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
 
@@ -28,7 +33,7 @@ _NO_DELIMITER = "\x1f"
 _AIRFLOW = ("airflow", "airflow2")
 
 
-def roots(settings: Settings, graph: Graph) -> list[Root]:
+def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
     """Everything that Sluice controls and that may hold people: all but the vault and the secrets, which lie elsewhere.
 
     Raises ValueError where the lake is no folder of this machine: the scan reads files.
@@ -36,41 +41,44 @@ def roots(settings: Settings, graph: Graph) -> list[Root]:
     if "://" in settings.lake:
         raise ValueError("the lake is an object store, which this scan does not read")
     state, pipeline = settings.state, graph.pipeline.name
-    clocks = times.of(settings, graph).values()
+    clocks = find_table_clocks(settings, graph).values()
     found = [
-        _of_tables("lake", f"{settings.lake}/{pipeline}", clocks),
-        _of_tables("restricted", str(settings.restricted / pipeline), clocks),
-        Root(LANDING, str(settings.landing / pipeline), written=_written(graph)),
-        Root("released", str(settings.released / pipeline)),
-        Root("spark-local", str(settings.spark_local), tuple(map(str, session_folders.running(settings)))),
-        Root("warehouse", str(state / "warehouse")),
+        _build_table_root("lake", f"{settings.lake}/{pipeline}", clocks),
+        _build_table_root("restricted", str(settings.restricted / pipeline), clocks),
+        ScanRoot(LANDING, str(settings.landing / pipeline), written=_list_text_formats(graph)),
+        ScanRoot("released", str(settings.released / pipeline)),
+        ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session_folders.session_folders_in_use(settings)))),
+        ScanRoot("warehouse", str(state / "warehouse")),
     ]
     # Whole: its database and logs, and whatever else Airflow or somebody keeps there.
-    found += [Root(line, str(state / line)) for line in _AIRFLOW]
-    return found + [Root("event logs", path) for path in _event_logs(settings)]
+    found += [ScanRoot(line, str(state / line)) for line in _AIRFLOW]
+    return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(settings)]
 
 
-def absent_folders(settings: Settings, graph: Graph) -> list[str]:
+def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     """Landing folders of which nothing is there although files should be."""
-    landing, found = settings.landing / graph.pipeline.name, known.latest(settings.bookkeeping(graph.pipeline.name, "deliveries"))
+    landing, found = (
+        settings.landing / graph.pipeline.name,
+        known.read_known_files(settings.bookkeeping(graph.pipeline.name, "deliveries")),
+    )
     sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
-    return sorted({one.path for one in sources if is_absent(one, landing, found.of(one.name))})
+    return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.of(one.name))})
 
 
-def _of_tables(name: str, path: str, clocks: Iterable[Clock]) -> Root:
+def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> ScanRoot:
     """A root of tables, with the clocks of those that lie below it."""
     within = (replace(one, below=os.path.relpath(one.below, path)) for one in clocks if Path(one.below).is_relative_to(path))
-    return Root(name, path, clocks=tuple(within))
+    return ScanRoot(name, path, clocks=tuple(within))
 
 
-def encodings(graph: Graph) -> list[str]:
+def list_source_encodings(graph: Graph) -> list[str]:
     """The encodings that sources are delivered in."""
     return sorted({source.encoding for source in graph.sources.values()})
 
 
-def tables(settings: Settings, graph: Graph) -> dict[str, str]:
+def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
-    places = OfPipeline(settings, graph)
+    places = PipelinePlaces(settings, graph)
     found: dict[str, str] = {}
     for declared in graph:
         found[graph.table_of(declared.name)] = places.table(declared.name)
@@ -80,10 +88,10 @@ def tables(settings: Settings, graph: Graph) -> dict[str, str]:
         found[stream.late] = graph.location_of_late(settings, stream.name)
     for name in ("deliveries", "outcomes", "runs", "suppression", "erasure"):
         found[f"_sluice/{name}"] = settings.bookkeeping(graph.pipeline.name, name)
-    return {name: path for name, path in found.items() if log.exists(path)}
+    return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 
-def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
+def list_unreachable_places(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
     """What no scan of this machine's files can tell of, as exceptions of a certificate."""
     found = [
         {"what": f"topics of source '{source.name}'", "until": "the broker's retention"}
@@ -99,7 +107,7 @@ def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
         })
     if not any((settings.state / line).is_dir() for line in _AIRFLOW):
         found.append({"what": "database and logs of an Airflow elsewhere, if there is one", "until": "its own retention"})
-    if session_folders.running(settings):
+    if session_folders.session_folders_in_use(settings):
         found.append({"what": "local files of running Spark sessions", "until": "the end of the session, which removes them"})
     return [
         *found,
@@ -107,7 +115,7 @@ def out_of_reach(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
     ]
 
 
-def _written(graph: Graph) -> tuple[Written, ...]:
+def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:
     """How the sources' text files are written: below their landing folders, and where these are archived."""
     found = []
     for source in graph.sources.values():
@@ -116,7 +124,7 @@ def _written(graph: Graph) -> tuple[Written, ...]:
         delimiter = source.delimiter if source.format == "csv" else _NO_DELIMITER if lines else None
         for folder in (source.path, f"{ARCHIVE}/{source.path}"):
             found.append(
-                Written(
+                TextFileFormat(
                     "" if folder == "." else os.path.normpath(folder),
                     source.pattern,
                     source.encoding,
@@ -128,10 +136,57 @@ def _written(graph: Graph) -> tuple[Written, ...]:
     return tuple(found)
 
 
-def _event_logs(settings: Settings) -> list[str]:
+def _find_event_log_folder(settings: Settings) -> list[str]:
     try:
         told = settings.spark_properties.read_text(encoding="utf-8")
     except OSError:
         return []
     found = re.findall(r"^\s*spark\.eventLog\.dir[\s=]+(?:file:)?(/\S+)", told, re.MULTILINE)
     return found[-1:]
+
+
+_CALL = re.compile(r"(try_cast|cast|timestamp_seconds|timestamp_millis|timestamp_micros)\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
+
+
+_AS = re.compile(r"(.*?)\s+AS\s+(TIMESTAMP|BIGINT|DOUBLE)", re.IGNORECASE | re.DOTALL)
+
+
+_TIMES = re.compile(r"(.*?)\s*\*\s*(1e3|1e6|1000|1000000)", re.IGNORECASE | re.DOTALL)
+
+
+_PER_SECOND = {"timestamp_seconds": 1.0, "timestamp_millis": 1e3, "timestamp_micros": 1e6}
+
+
+def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]:
+    """By table, for each that is kept by identifiers that change hands: whose its rows are, and where they tell their time.
+
+    Views are not among them: they are made anew of these tables. Nor is what has its subject inside of a column.
+    """
+    changing, places, found = graph.changing_hands(), PipelinePlaces(settings, graph), {}
+    for declared in graph:
+        domain = graph.domain(declared)
+        inside = isinstance(declared, Source) and declared.subject_in
+        if isinstance(declared, Source | Table) and declared.subject and domain in changing and not inside:
+            at, per_second = parse_instant_expression(subjects.subject_time_expression(declared) or "")
+            path = places.table(declared.name)
+            found[graph.table_of(declared.name)] = TableClock(path, str(domain), declared.subject, at, per_second)
+    return found
+
+
+def parse_instant_expression(text: str) -> tuple[str | None, float]:
+    """The column of an SQL expression of an instant, and how many of its units are a second. None where it is of no form that is known here.
+
+    Known are a column, CAST(column AS TIMESTAMP), timestamp_seconds, _millis and _micros of one, with casts and a factor within.
+    """
+    per_second, text = 1.0, text.strip()
+    while not re.fullmatch(r"`?\w+`?", text):
+        called, times = _CALL.fullmatch(text), _TIMES.fullmatch(text)
+        if times and times.group(1).count("(") == times.group(1).count(")"):
+            text, per_second = times.group(1).strip(), per_second / float(times.group(2))
+        elif called and "cast" in called.group(1).lower() and (kind := _AS.fullmatch(called.group(2))):
+            text = kind.group(1).strip()
+        elif called and called.group(1).lower() in _PER_SECOND:
+            text, per_second = called.group(2).strip(), per_second * _PER_SECOND[called.group(1).lower()]
+        else:
+            return None, 1.0
+    return text.strip("`") or None, per_second

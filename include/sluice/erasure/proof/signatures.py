@@ -39,38 +39,42 @@ class SealCheck:
         None where that cannot be known: the record is of before there were seals and there is no key, or an HMAC that needs the secret.
         """
         if _is_signed_format(record):
-            return self.public is not None and _is_signature(self.public, record.get("signature"), _signed_text(record))
+            return self.public is not None and _is_valid_signature(self.public, record.get("signature"), _signed_text(record))
         if self.secret is None:
             return None if self.public is None or "seal" in record else False
-        return "seal" in record and hmac.compare_digest(str(record["seal"]).encode(), _hmac(self.secret, record).encode())
+        return "seal" in record and hmac.compare_digest(
+            str(record["seal"]).encode(), _compute_record_hmac(self.secret, record).encode()
+        )
 
 
-def seal_check(settings: Settings, records: Iterable[Mapping[str, Any]], public: Ed25519PublicKey | None = None) -> SealCheck:
+def load_seal_check(
+    settings: Settings, records: Iterable[Mapping[str, Any]], public: Ed25519PublicKey | None = None
+) -> SealCheck:
     """What the seals of these records are checked with: a public key that somebody was given, else the secret of this machine.
 
     Raises UsageError where the secret is not here and one of the records was sealed with it.
     """
     if public is not None:
         return SealCheck(public, None)
-    if secrets.find(settings, CERTIFICATE_KEY) is None and not any(is_sealed(record) for record in records):
+    if secrets.find_secret(settings, CERTIFICATE_KEY) is None and not any(is_sealed_record(record) for record in records):
         return SealCheck(None, None)
-    secret = secrets.key(settings, CERTIFICATE_KEY, make=False)
+    secret = secrets.read_secret_key(settings, CERTIFICATE_KEY, make=False)
     return SealCheck(_private_key(secret).public_key(), secret)
 
 
-def is_sealed(record: Mapping[str, Any]) -> bool:
+def is_sealed_record(record: Mapping[str, Any]) -> bool:
     """Whether a record was issued with a key, as far as it says itself."""
     return _is_signed_format(record) or "seal" in record
 
 
-def sign(settings: Settings, record: Mapping[str, Any], make: bool) -> str:
+def sign_certificate_record(settings: Settings, record: Mapping[str, Any], make: bool) -> str:
     """The signature of a record with its hash and its page's. make: whether the key is made where there is none. Raises UsageError."""
-    return _private_key(secrets.key(settings, CERTIFICATE_KEY, make=make)).sign(_signed_text(record)).hex()
+    return _private_key(secrets.read_secret_key(settings, CERTIFICATE_KEY, make=make)).sign(_signed_text(record)).hex()
 
 
-def public_key_text(settings: Settings) -> str:
+def export_public_key(settings: Settings) -> str:
     """The public half of the key, as PEM: it may be given to anybody. Raises UsageError where there is no key."""
-    public = _private_key(secrets.key(settings, CERTIFICATE_KEY, make=False)).public_key()
+    public = _private_key(secrets.read_secret_key(settings, CERTIFICATE_KEY, make=False)).public_key()
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
@@ -91,7 +95,7 @@ def _is_signed_format(record: Mapping[str, Any]) -> bool:
     return bool(record.get("format") != 1)
 
 
-def _is_signature(public: Ed25519PublicKey, signature: object, text: bytes) -> bool:
+def _is_valid_signature(public: Ed25519PublicKey, signature: object, text: bytes) -> bool:
     try:
         public.verify(bytes.fromhex(str(signature)), text)
     except (InvalidSignature, ValueError):
@@ -103,7 +107,7 @@ def _signed_text(record: Mapping[str, Any]) -> bytes:
     return f"sluice certificate\n{record['hash']}\n{record.get('page')}".encode()
 
 
-def _hmac(secret: bytes, record: Mapping[str, Any]) -> str:
+def _compute_record_hmac(secret: bytes, record: Mapping[str, Any]) -> str:
     return hmac.new(secret, f"{record['hash']}\n{record.get('page')}".encode(), hashlib.sha256).hexdigest()
 
 

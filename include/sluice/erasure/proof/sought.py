@@ -1,4 +1,7 @@
-"""What is looked for of the people of requests, and looking for it."""
+"""What is looked for of the people of requests, and looking for it.
+
+Whether a query returns the person: every table as it is now, read by delta-rs, which no flow and no erasure writes with.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,27 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from deltalake import QueryBuilder
+
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
+from sluice.delta_log import open_checked_table
 from sluice.erasure import scan, vault
 from sluice.erasure.control import canary
-from sluice.erasure.proof import clocks, logical, scope
+from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Needle, ScanResult, Unread, needles
+from sluice.erasure.scan import Needle, ScanResult, ScanRoot, TableClock, Unread, needles
+from sluice.erasure.scan.compiled import CompiledNeedles
+from sluice.erasure.scan.decoders import columnar
+from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
 from sluice.privacy import suppression_key
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sought:
+class SoughtNeedles:
     """What is looked for. A needle of a person is of the request, one of a canary of the canary.
 
     shared: by request, how many identifiers were others', too, at other times: looked for in rows that tell a time of the person's.
@@ -41,43 +51,48 @@ class Sought:
     shared: Mapping[str, int]
 
 
-def of(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> Sought:
+def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
-    columns, known = domain_columns.by_domain(settings, graph), releases.of(settings, graph.pipeline.name)
-    listed = _list_of(settings, graph.pipeline.name)
+    columns, known = (
+        domain_columns.columns_by_domain(settings, graph),
+        releases.read_pipeline_releases(settings, graph.pipeline.name),
+    )
+    listed = _lazy_suppression_list(settings, graph.pipeline.name)
     person: list[Needle] = []
     shared: dict[str, int] = {}
     for request in asked:
-        found, shared[request.request] = _of_one(settings, graph, request.request, columns, known, listed)
+        found, shared[request.request] = _collect_request_needles(settings, graph, request.request, columns, known, listed)
         person += [replace(one, of=request.request) for one in found]
     by_canary = {request.control: request for request in asked}
     control = [
         replace(needle, of=name)
         for name, request in by_canary.items()
-        for needle in canary.needles_of(settings, graph.pipeline.name, request)
+        for needle in canary.build_canary_needles(settings, graph.pipeline.name, request)
     ]
-    return Sought(person, control, shared)
+    return SoughtNeedles(person, control, shared)
 
 
-def rows(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
+def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """What queries of the tables as they are return."""
-    return logical.returned(scope.tables(settings, graph), sought.person, clocks.of(settings, graph))
+    return search_current_rows(
+        scope.find_searched_tables(settings, graph), sought.person, scope.find_table_clocks(settings, graph)
+    )
 
 
-def looked(settings: Settings, graph: Graph, sought: Sought) -> ScanResult:
+def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Scan all roots. Raises SluiceError where the lake is not on this machine."""
     try:
-        found = scan.run(scope.roots(settings, graph), sought.person, sought.control)
+        found = scan.scan_roots(scope.list_scan_roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
         Unread(scope.LANDING, path, "no file of it is there, and files were delivered that nobody removed")
-        for path in scope.absent_folders(settings, graph)
+        for path in scope.find_absent_landing_folders(settings, graph)
     ]
     return found
 
 
-def _of_one(
+def _collect_request_needles(
     settings: Settings,
     graph: Graph,
     request: str,
@@ -86,36 +101,42 @@ def _of_one(
     listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
     """What is looked for of the people of one request, and how many of their identifiers were others', too."""
-    pipeline, encodings = graph.pipeline.name, scope.encodings(graph)
-    of_people = (one for one in vault.read(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX))
-    found = _ended(settings, graph, request, list(of_people), listed)
+    pipeline, encodings = graph.pipeline.name, scope.list_source_encodings(graph)
+    of_people = (
+        one for one in vault.read_vault_identifiers(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX)
+    )
+    found = _end_reassigned_identifiers(settings, graph, request, list(of_people), listed)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
-    shared = _shared(found)
+    shared = _group_shared_identifiers(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
-    person = [*needles.of(own, columns, encodings), *_in_releases(settings, graph, known, own)]
-    person += [needles.timed(*whose, spans) for whose, spans in shared.items()]
-    person += [replace(one, shared=True) for one in needles.of(shared, columns, encodings)]
+    person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(settings, graph, known, own)]
+    person += [needles.build_timed_needle(*whose, spans) for whose, spans in shared.items()]
+    person += [replace(one, shared=True) for one in needles.build_needles(shared, columns, encodings)]
     return person, len(shared)
 
 
-def _in_releases(settings: Settings, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]) -> list[Needle]:
+def _build_release_needles(
+    settings: Settings, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]
+) -> list[Needle]:
     """What releases call people, by (domain, value): each by pseudonyms of its own, in which no form of an identifier is.
 
     A release may have been made when a domain was called otherwise, and say so.
     """
     found = []
-    key = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
+    key = (
+        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
+    )
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         # A release of before a form was declared is of the text.
         forms = dict.fromkeys((graph.canonical(domain), AS_TEXT))
-        listed = dict.fromkeys(pseudonym(key, one, value, form) for one in sorted({domain, *called}) for form in forms)
-        made = [pseudonym(key, release.domain, one) for one in listed if one]
+        listed = dict.fromkeys(compute_pseudonym(key, one, value, form) for one in sorted({domain, *called}) for form in forms)
+        made = [compute_pseudonym(key, release.domain, one) for one in listed if one]
         found += [Needle(domain, "of a release", one.encode(), fold=True) for one in made if one]
     return found
 
 
-def _shared(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str | None, str | None]]]:
+def _group_shared_identifiers(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str | None, str | None]]]:
     """The identifiers that were the person's for a time, and when."""
     shared: dict[tuple[str, str], list[tuple[str | None, str | None]]] = {}
     for one in found:
@@ -124,38 +145,63 @@ def _shared(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str
     return shared
 
 
-def _list_of(settings: Settings, pipeline: str) -> Callable[[], Times]:
+def _lazy_suppression_list(settings: Settings, pipeline: str) -> Callable[[], Times]:
     """The suppression list, read when somebody asks for it first."""
 
     @functools.cache
     def listed() -> Times:
         from sluice.privacy import suppression  # what most requests need no Spark for
 
-        return suppression.times(settings.bookkeeping(pipeline, "suppression"))
+        return suppression.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
 
     return listed
 
 
-def _ended(
+def _end_reassigned_identifiers(
     settings: Settings, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
 ) -> list[Identifier]:
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
-    if not any(_may_end(one) for one in found):
+    if not any(_may_have_ended(one) for one in found):
         return list(found)
-    key, known = suppression_key.key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")), listed()
+    key, known = (
+        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")),
+        listed(),
+    )
     made = []
     for one in found:
-        hashed = pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_end(one) else None
+        hashed = compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_have_ended(one) else None
         entries = known.get((one.domain, hashed), ()) if hashed else ()
-        ends = [_text(until) for of, since, until in entries if of == request and until and (since and _text(since)) == one.since]
+        ends = [
+            _format_vault_instant(until)
+            for of, since, until in entries
+            if of == request and until and (since and _format_vault_instant(since)) == one.since
+        ]
         made.append(replace(one, until=max(ends)) if ends else one)
     return made
 
 
-def _text(at: datetime) -> str:
+def _format_vault_instant(at: datetime) -> str:
     """An instant of the suppression list as the vault has it."""
     return (at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)).isoformat()
 
 
-def _may_end(one: Identifier) -> bool:
+def _may_have_ended(one: Identifier) -> bool:
     return one.until is None and one.known_until is not None
+
+
+def search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, TableClock]) -> ScanResult:
+    """What the current rows of the tables hold of the person. tables: paths by name; clocks: by name, of those that have one.
+
+    A hit's path is the table's name.
+    """
+    compiled, result = CompiledNeedles(needles, []), ScanResult()
+    for name, path in sorted(tables.items()):
+        clock = (replace(clocks[name], below=""),) if name in clocks else ()
+        inspection = Inspection(compiled, ScanRoot(name, path, clocks=clock), name)
+        try:
+            for batch in QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t"):
+                columnar.search_record_batch(pa.record_batch(batch), inspection, "rows")
+        except Exception as error:  # of any engine's making: a table that cannot be read is not known to be clean
+            inspection.unread(f"the table cannot be read: {type(error).__name__}")
+        inspection.add_to(result)
+    return result

@@ -24,7 +24,7 @@ MOST_NAMED = 200
 """Hits, and files that could not be read, that a record names; it has the numbers of all."""
 
 
-def of(
+def build_stamps(
     request: ErasureRequest,
     rows: ScanResult,
     result: ScanResult,
@@ -32,7 +32,7 @@ def of(
     undeclared: int,
     hidden: Callable[[str], str],
 ) -> dict[str, Any]:
-    """The two stamps: no query returns the person; no byte holds anything of the person. hidden: see `hashing`.
+    """The two stamps: no query returns the person; no byte holds anything of the person. hidden: see `make_path_hasher`.
 
     undeclared: how much lies below the roots that no declaration accounts for. Erasures do not reach it, and nobody knows what names it by.
     """
@@ -40,15 +40,19 @@ def of(
     blind = not set(result.kinds) - {needles.TIMED}
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS
     scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared or blind else PASS
-    if scanned == FAIL and is_due_later(request):
+    if scanned == FAIL and is_physical_removal_pending(request):
         scanned = DUE
     return {
-        "logical": {"verdict": asked, "hits": _hits(rows.of_person(), hidden), "unread": _unread(rows, hidden)},
+        "logical": {
+            "verdict": asked,
+            "hits": _list_named_hits(rows.of_person(), hidden),
+            "unread": _list_named_unread_files(rows, hidden),
+        },
         "physical": {
-            "verdict": worst(scanned, control["verdict"]),
-            "hits": _hits(result.of_person(), hidden),
+            "verdict": find_worst_verdict(scanned, control["verdict"]),
+            "hits": _list_named_hits(result.of_person(), hidden),
             "found": sum(hit.times for hit in result.of_person()),
-            "unread": _unread(result, hidden),
+            "unread": _list_named_unread_files(result, hidden),
             "undeclared": undeclared,
             "nothing_sought": blind,
             "due_at": request.physical_due_at,
@@ -56,18 +60,18 @@ def of(
     }
 
 
-def is_due_later(request: ErasureRequest) -> bool:
+def is_physical_removal_pending(request: ErasureRequest) -> bool:
     """Whether the bytes may not be removed yet: earlier versions of the tables are kept for their retention time."""
     due = request.physical_due_at
     return request.state == requests.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
 
 
-def worst(*verdicts: str) -> str:
+def find_worst_verdict(*verdicts: str) -> str:
     """The one that counts of several."""
     return next((one for one in (FAIL, DUE, INCONCLUSIVE) if one in verdicts), PASS)
 
 
-def _hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dict[str, Any]]:
+def _list_named_hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dict[str, Any]]:
     return [
         {
             "root": hit.root,
@@ -81,13 +85,13 @@ def _hits(found: list[Hit], hidden: Callable[[str], str]) -> list[dict[str, Any]
     ]
 
 
-def _unread(found: ScanResult, hidden: Callable[[str], str]) -> list[dict[str, Any]]:
+def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) -> list[dict[str, Any]]:
     return [{"root": one.root, "path": hidden(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
 
 
-def hashing(settings: Settings, pipeline: str) -> Callable[[str], str]:
+def make_path_hasher(settings: Settings, pipeline: str) -> Callable[[str], str]:
     """What stands for a path in a record: paths may tell of people, and who guesses one must not be able to try it without the key."""
-    key = suppression_key.key(settings, settings.bookkeeping(pipeline, "suppression"))
+    key = suppression_key.read_suppression_key(settings, settings.bookkeeping(pipeline, "suppression"))
 
     def hidden(path: str) -> str:
         return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]

@@ -3,7 +3,7 @@
 scan.run([Root("lake", "/data/lake/gym")], needles.of([("user_id", "7000000001")]), needles.of(canary))
 """
 
-from sluice.erasure.scan.result import Clock, Hit, Needle, Root, ScanResult, Unread, Written
-from sluice.erasure.scan.walk import run
+from sluice.erasure.scan.result import Hit, Needle, ScanResult, ScanRoot, TableClock, TextFileFormat, Unread
+from sluice.erasure.scan.walk import scan_roots
 
-__all__ = ["Clock", "Hit", "Needle", "Root", "ScanResult", "Unread", "Written", "run"]
+__all__ = ["Hit", "Needle", "ScanResult", "ScanRoot", "TableClock", "TextFileFormat", "Unread", "scan_roots"]

@@ -25,7 +25,7 @@ _NO_TEXT[128:] = True
 """Bytes for which a short cell is looked at: control characters, and those that may be no UTF-8."""
 
 
-def look_into(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
+def open_column_cells(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
     """Open what is in the cells of a column. cells: where each begins in the data, and the end of the last."""
     if not len(data):
         return
@@ -33,13 +33,13 @@ def look_into(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
     # Most columns of bytes hold texts: only cells that cannot be text are looked at one by one.
     controls = np.flatnonzero(kinds.CONTROL[data])
     suspect[np.unique(np.searchsorted(cells, controls, side="right") - 1)] = True
-    for number in np.flatnonzero(_may_be_packed(data, cells) & ~suspect):
-        suspect[number] = _is_packed(data[cells[number] : cells[number + 1]].tobytes())
+    for number in np.flatnonzero(_find_maybe_packed_cells(data, cells) & ~suspect):
+        suspect[number] = _is_packed_cell(data[cells[number] : cells[number + 1]].tobytes())
     for number in np.flatnonzero(suspect):
-        look_at(data[cells[number] : cells[number + 1]].tobytes(), inspection)
+        open_cell(data[cells[number] : cells[number + 1]].tobytes(), inspection)
 
 
-def _may_be_packed(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
+def _find_maybe_packed_cells(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
     """Which cells are short and have a byte in them that a text may not have."""
     lengths = np.diff(cells)
     short = (lengths < SHORT) & ~np.isin(lengths, DIGESTS)
@@ -49,33 +49,33 @@ def _may_be_packed(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
     return short & (counted[cells[1:]] > counted[cells[:-1]])
 
 
-def look_at(content: bytes, inspection: Inspection) -> None:
+def open_cell(content: bytes, inspection: Inspection) -> None:
     """Open one cell."""
-    from sluice.erasure.scan.opening import open_bytes, opens
+    from sluice.erasure.scan.opening import is_container_kind, search_contained_bytes
 
     head = content[: kinds.HEAD]
-    kind = kinds.kind(head, "")
-    if kind in WIDE and not _is_text(content, str(kind)):
+    kind = kinds.detect_file_kind(head, "")
+    if kind in WIDE and not _is_text_in_encoding(content, str(kind)):
         kind = None  # the first bytes of a digest, say, may look like a byte order mark
-    if kind in structures.PLAIN and not structures.is_confirmed(str(kind), io.BytesIO(content), None):
+    if kind in structures.PLAIN and not structures.has_confirmed_structure(str(kind), io.BytesIO(content), None):
         kind = None
-    if opens(kind):
-        open_bytes(content, "", inspection, depth=1)
-    elif kinds.foreign(head) or (kind not in structures.PLAIN and _is_unknown(content)):
+    if is_container_kind(kind):
+        search_contained_bytes(content, "", inspection, depth=1)
+    elif kinds.has_foreign_signature(head) or (kind not in structures.PLAIN and _is_unknown_binary(content)):
         inspection.unread("a binary cell that no decoder knows")
 
 
-def look_at_all(contents: Iterable[bytes], inspection: Inspection) -> None:
+def open_cells(contents: Iterable[bytes], inspection: Inspection) -> None:
     """Open cells that are there one by one."""
     for content in contents:
-        look_at(content, inspection)
+        open_cell(content, inspection)
 
 
-def _is_unknown(content: bytes) -> bool:
-    return len(content) not in DIGESTS and (_is_packed(content) or kinds.has_control(content))
+def _is_unknown_binary(content: bytes) -> bool:
+    return len(content) not in DIGESTS and (_is_packed_cell(content) or kinds.has_control_characters(content))
 
 
-def _is_packed(content: bytes) -> bool:
+def _is_packed_cell(content: bytes) -> bool:
     """Whether a short cell holds what no text does."""
     if len(content) in DIGESTS or len(content) >= SHORT:
         return False
@@ -86,8 +86,8 @@ def _is_packed(content: bytes) -> bool:
     return any(code < 32 and code not in b"\t\n\r" for code in content)
 
 
-def _is_text(content: bytes, encoding: str) -> bool:
+def _is_text_in_encoding(content: bytes, encoding: str) -> bool:
     try:
-        return not kinds.has_control(content.decode(encoding).encode())
+        return not kinds.has_control_characters(content.decode(encoding).encode())
     except UnicodeError:
         return False

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sluice.erasure.scan.needles import JAVA_DOUBLE
 from sluice.erasure.scan.result import Needle
-from sluice.erasure.scan.search import Pattern, Search
+from sluice.erasure.scan.search import BytePattern, PatternSearch
 
 Offsets = npt.NDArray[np.int64]
 Values: TypeAlias = npt.NDArray[Any]
@@ -23,7 +23,7 @@ FEW = 16
 """Values up to which each is looked for on its own."""
 
 
-class Compiled:
+class CompiledNeedles:
     """Needles, made ready for searching. The person's come first, then the canary's."""
 
     def __init__(self, needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
@@ -37,7 +37,9 @@ class Compiled:
         timeless = [(n, one) for n, one in enumerate(self.needles) if one.times is None]
         everywhere = [(n, one) for n, one in timeless if one.columns is None and isinstance(one.value, bytes)]
         self.numbers_of = [n for n, _ in everywhere]
-        self.search = Search([Pattern(bytes(one.value), one.fold, one.whole, one.before, one.after) for _, one in everywhere])
+        self.search = PatternSearch([
+            BytePattern(bytes(one.value), one.fold, one.whole, one.before, one.after) for _, one in everywhere
+        ])
         self.numbers: dict[int, list[int]] = {}
         self.texts: dict[bytes, list[int]] = {}
         for number, needle in timeless:
@@ -49,10 +51,10 @@ class Compiled:
         self.short_of = sorted({one.of for one in needles if one.columns is not None and one.kind != JAVA_DOUBLE})
         self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
         # In a record, a field within another one stands beside its own name alone.
-        self.keys = self.columns | {last(name) for name in self.columns}
+        self.keys = self.columns | {innermost_field_name(name) for name in self.columns}
         names = b"|".join(re.escape(name.encode()) for name in sorted(self.keys))
         self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
-        self.any_text = re.compile(_any_of(self.texts)) if self.texts else None
+        self.any_text = re.compile(_build_alternation_pattern(self.texts)) if self.texts else None
         self.lengths = sorted({len(text) for text in self.texts})
         self._whole = np.array(sorted(self.numbers), np.int64)
         # Of large numbers several are one and the same as a DOUBLE.
@@ -88,7 +90,7 @@ class Compiled:
             match = self.any_text.search(data, start + 1)
 
 
-def _any_of(texts: Iterable[bytes]) -> bytes:
+def _build_alternation_pattern(texts: Iterable[bytes]) -> bytes:
     """A pattern for any of some texts that branches by their bytes, so that the time it takes does not grow with their number."""
     branches: dict[int, list[bytes]] = {}
     ends = False
@@ -96,10 +98,10 @@ def _any_of(texts: Iterable[bytes]) -> bytes:
         ends = ends or not text
         if text:
             branches.setdefault(text[0], []).append(text[1:])
-    found = [re.escape(bytes([first])) + _any_of(rest) for first, rest in sorted(branches.items())]
+    found = [re.escape(bytes([first])) + _build_alternation_pattern(rest) for first, rest in sorted(branches.items())]
     return b"" if not found else b"(?:" + b"|".join(found) + b")" + (b"?" if ends else b"")
 
 
-def last(column: str) -> str:
+def innermost_field_name(column: str) -> str:
     """What a field within others is called there: `id` of `user.id`."""
     return column.rpartition(".")[2]

@@ -1,7 +1,11 @@
-"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column."""
+"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column.
+
+Rows of delimited text, whose fields stand below the names of the first row.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,12 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.breaks import REACH
-from sluice.erasure.scan.compiled import FEW, Compiled, last
+from sluice.erasure.scan.compiled import FEW, CompiledNeedles, innermost_field_name
 from sluice.erasure.scan.needles import ENCODED
-from sluice.erasure.scan.result import Hit, Root, Scanned, ScanResult, Unread, Written
-from sluice.erasure.scan.rows import Rows
-from sluice.erasure.scan.spellings import LONGEST, Spelling, length_known, places_spelled, spellings_of
+from sluice.erasure.scan.result import DecoderTotals, Hit, ScanResult, ScanRoot, TextFileFormat, Unread
+from sluice.erasure.scan.search import REACH
+from sluice.erasure.scan.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_places
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -32,18 +35,18 @@ _TOGETHER = 1 << 20
 class Inspection:
     """What is found in one file. encloses: how deep a decoder is in what others opened."""
 
-    def __init__(self, compiled: Compiled, root: Root, path: str) -> None:
+    def __init__(self, compiled: CompiledNeedles, root: ScanRoot, path: str) -> None:
         self.compiled, self.root, self.path = compiled, root, path
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.read: Counter[str] = Counter()
         self.reasons: list[tuple[str, str]] = []
 
-    def stream(self, decoder: str, text: bool = True, comma: bool = False, written: Written | None = None) -> Feed:
+    def stream(self, decoder: str, text: bool = True, comma: bool = False, written: TextFileFormat | None = None) -> SearchFeed:
         """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are rows of fields.
 
         written: how, where that is known.
         """
-        return Feed(self, decoder, text, comma, written)
+        return SearchFeed(self, decoder, text, comma, written)
 
     def whole(self, decoder: str, data: bytes, column: str = "") -> None:
         """For bytes that are there at once."""
@@ -52,7 +55,7 @@ class Inspection:
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
         """For cells of a column that lie one after the other. cells: where each begins, and the end of the last; so one more than cells."""
         self._in_cells(decoder, column, data, cells, decoder in _BESIDE)
-        places = places_spelled(data)
+        places = find_spelled_places(data)
         if places:
             self._in_spelled_cells(column, data, cells, np.unique(np.searchsorted(cells, places, side="right") - 1))
 
@@ -71,7 +74,7 @@ class Inspection:
         """Search what these of the cells mean that say it in another way."""
         meant: defaultdict[Spelling, list[bytes]] = defaultdict(list)
         for cell in some.tolist():
-            for one in spellings_of(data[cells[cell] : cells[cell + 1]].tobytes()):
+            for one in find_other_spellings(data[cells[cell] : cells[cell + 1]].tobytes()):
                 meant[one._replace(level=0, data=b"")].append(one.data)
         for spelling, texts in meant.items():
             ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
@@ -127,7 +130,7 @@ class Inspection:
         ]
         result.unread += [Unread(self.root.name, self.path, reason, of) for reason, of in self.reasons]
         for decoder, size in self.read.items():
-            known = result.decoders.setdefault(decoder, Scanned())
+            known = result.decoders.setdefault(decoder, DecoderTotals())
             known.files += 1
             known.bytes += size
 
@@ -153,18 +156,22 @@ class Inspection:
         """Whether a column of the needle is named right before the value."""
         match = self.compiled.before.search(before)
         columns = self.compiled.needles[number].columns
-        return match is not None and columns is not None and match.group(1).decode() in {*columns, *map(last, columns)}
+        return (
+            match is not None
+            and columns is not None
+            and match.group(1).decode() in {*columns, *map(innermost_field_name, columns)}
+        )
 
 
-class Feed:
+class SearchFeed:
     """A stream under the search: chunks of any length, with what the search needs of the chunk before."""
 
-    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, written: Written | None) -> None:
+    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, written: TextFileFormat | None) -> None:
         self._of, self._decoder, self._text, self._comma, self._written = inspection, decoder, text, comma, written
         self._kept = b""
         self._searched = 0
         self._at = 0
-        self._rows: Rows | None = None
+        self._rows: DelimitedRows | None = None
         # A letter may take many bytes, and the lines of base64 be short.
         self._overlap = max(_CONTEXT + REACH, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
 
@@ -177,9 +184,9 @@ class Feed:
         end = self._at + len(data)
         limit = end if last else end - REACH
         self._search(data, self._decoder, self._at, self._searched, limit)
-        for one in spellings_of(data):
+        for one in find_other_spellings(data):
             self._of.read[one.decoder] += len(one.data)
-            known = length_known(one, self._kept) if self._kept else 0
+            known = compute_known_length(one, self._kept) if self._kept else 0
             self._search(one.data, one.decoder, 0, known, len(one.data) - (0 if last else REACH), one.joined)
         self._searched = limit
         keep = 0 if last else self._length_kept(data)
@@ -210,7 +217,7 @@ class Feed:
 
     def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int) -> None:
         if self._rows is None and self._comma:
-            self._rows = Rows(lowered, self._of.compiled.columns, self._written)
+            self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._written)
         for start, end, numbers in self._of.compiled.bound(lowered):
             if not searched < at + end <= limit:
                 continue
@@ -219,3 +226,40 @@ class Feed:
                 columns = self._of.compiled.needles[number].columns or frozenset()
                 if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
                     self._of.counts[decoder, "", number] += 1
+
+
+_MARKS = ",;\t|"
+
+
+"""What parts fields."""
+
+
+class DelimitedRows:
+    """Rows of delimited text, in lower case. Where the first line names no column (there is no header), a value counts in any field."""
+
+    def __init__(self, start: bytes, columns: frozenset[str], written: TextFileFormat | None) -> None:
+        header = start.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r\ufeff")
+        said = written if written and written.delimiter else None
+        self._mark = (said.delimiter if said else None) or max(_MARKS, key=header.count)
+        self._quote = said.quote if said else '"'
+        self._names = [name.strip() for name in self._fields(header)]
+        names = bool(columns & set(self._names)) or all(re.fullmatch(r"[a-z_][a-z0-9_ .-]*", name) for name in self._names)
+        self._known = names if said is None else said.header
+
+    def holds(self, data: bytes, start: int, end: int, columns: frozenset[str]) -> bool:
+        """Whether the value is a field of its row, in one of these columns."""
+        first = data.rfind(b"\n", 0, start) + 1
+        stop = data.find(b"\n", end)
+        line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
+        value = data[start:end].decode()
+        fields = [field.strip() for field in self._fields(line.rstrip("\r"))]
+        other = max((self._mark, *_MARKS), key=line.count)
+        if len(fields) != len(self._names) and other != self._mark:  # no row of this file's form: no name tells its fields
+            fields += [field.strip() for field in self._fields(line.rstrip("\r"), other)]
+            return value in fields
+        if not self._known or line.count(self._quote) % 2 or len(fields) > len(self._names):
+            return value in fields
+        return any(field == value and name in columns for name, field in zip(self._names, fields, strict=False))
+
+    def _fields(self, line: str, mark: str = "") -> list[str]:
+        return next(csv.reader([line], delimiter=mark or self._mark, quotechar=self._quote), [])

@@ -60,42 +60,42 @@ CONTROL[[code for code in range(32) if code not in b"\t\n\x0b\x0c\r\x1b\x08\x1a\
 _NOT_OURS = re.compile(rb"\A(\x7fELF|%PDF|Rar!|7z\xbc\xaf|\x89PNG|\xff\xd8\xff|Obj\x01|\xca\xfe\xba\xbe|\xac\xed\x00\x05)")
 
 
-def kind(head: bytes, name: str) -> str | None:
+def detect_file_kind(head: bytes, name: str) -> str | None:
     """The kind, by the first 512 bytes and the path. None: none that is known by its signs; it may be text."""
     for sign, found in _SIGNS:
         # A text, too, may begin with these three letters.
-        if head.startswith(sign) and (found != "orc" or has_control(head)):
+        if head.startswith(sign) and (found != "orc" or has_control_characters(head)):
             return found
     if _ZSTD_SKIPPED.match(head):
         return "zstd"
     if head[257:262] == b"ustar":
         return "tar"
     by_name = next((found for pattern, found in _NAMES if pattern.search(name)), None)
-    if by_name == "rocksdb log" and not _log(head):
+    if by_name == "rocksdb log" and not _is_rocksdb_log(head):
         by_name = None
-    if by_name == "state schema" and not has_control(head):
+    if by_name == "state schema" and not has_control_characters(head):
         by_name = None
     if by_name is None and re.match(rb"\x80[\x02-\x05]", head) and (b"\0" in head or head.endswith(b".")):
         return "pickle"
-    return "deflate" if by_name is None and _zlib(head) else by_name
+    return "deflate" if by_name is None and _is_zlib_stream(head) else by_name
 
 
-def is_delimited(name: str) -> bool:
+def has_delimited_suffix(name: str) -> bool:
     """Whether a file is called as rows of delimited text are."""
     return _DELIMITED.search(name) is not None
 
 
-def has_control(data: bytes) -> bool:
+def has_control_characters(data: bytes) -> bool:
     """Whether there are control characters in it that no text has."""
     return bool(CONTROL[np.frombuffer(data, np.uint8)].any())
 
 
-def foreign(head: bytes) -> bool:
+def has_foreign_signature(head: bytes) -> bool:
     """Whether the signs are those of a kind that no decoder here opens."""
     return _NOT_OURS.match(head) is not None
 
 
-def _zlib(head: bytes) -> bool:
+def _is_zlib_stream(head: bytes) -> bool:
     """Whether these are the first bytes of a zlib stream. Texts may begin with the same two: so it is tried."""
     if head[:1] != b"x" or int.from_bytes(head[:2], "big") % 31:
         return False
@@ -104,9 +104,9 @@ def _zlib(head: bytes) -> bool:
         found = stream.decompress(head)
     except zlib.error:
         return False
-    return stream.eof or (bool(found) and has_control(head))
+    return stream.eof or (bool(found) and has_control_characters(head))
 
 
-def _log(head: bytes) -> bool:
+def _is_rocksdb_log(head: bytes) -> bool:
     """Whether a file begins with a record of RocksDB's logs. Log files of other programs have such names, too."""
     return not head or (len(head) >= 7 and (head[6] in range(1, 11) or not any(head[:7])))

@@ -45,7 +45,7 @@ _EIGHT_BIT = ("latin-1", "cp1252")
 _INT64 = range(-(2**63), 2**63)
 
 
-def of(
+def build_needles(
     identifiers: Iterable[tuple[str, str]],
     columns_of_domain: Mapping[str, Iterable[str]] | None = None,
     encodings: Iterable[str] = (),
@@ -60,39 +60,39 @@ def of(
     others = tuple(dict.fromkeys((*_EIGHT_BIT, *encodings)))
     found: dict[tuple[object, ...], Needle] = {}
     for domain, value in identifiers:
-        for needle in _of_one(domain, value, columns.get(domain) or frozenset({domain}), others):
+        for needle in _build_identifier_needles(domain, value, columns.get(domain) or frozenset({domain}), others):
             plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
             # The plainest form comes first. The same characters of base64 are others by what may stand beside them.
             found.setdefault((plain, needle.columns, needle.before, needle.after), needle)
     return list(found.values())
 
 
-def timed(domain: str, value: str, times: Iterable[tuple[str | None, str | None]]) -> Needle:
+def build_timed_needle(domain: str, value: str, times: Iterable[tuple[str | None, str | None]]) -> Needle:
     """The needle of an identifier that was the person's at these times alone (ISO 8601, from and until)."""
-    spans = tuple((_micros(since), _micros(until)) for since, until in times)
+    spans = tuple((_parse_epoch_microseconds(since), _parse_epoch_microseconds(until)) for since, until in times)
     return Needle(domain, TIMED, value.strip().encode(), times=spans)
 
 
-def _micros(text: str | None) -> int | None:
+def _parse_epoch_microseconds(text: str | None) -> int | None:
     return round(datetime.fromisoformat(text).timestamp() * 1_000_000) if text else None
 
 
-def _of_one(domain: str, value: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
-    forms = list(_forms(value))
+def _build_identifier_needles(domain: str, value: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
+    forms = list(_list_text_forms(value))
     for kind, text in forms:
-        yield from _as_text(domain, kind, text, columns, encodings)
+        yield from _build_text_needles(domain, kind, text, columns, encodings)
     for _, text in forms:
-        if _distinct(text):
-            for kind, data in _encodings(text):
+        if _is_distinctive_text(text):
+            for kind, data in _encode_wide_and_hex(text):
                 yield Needle(domain, kind, data, fold=True)
-            for part in _base64(text.encode()):
+            for part in _list_base64_parts(text.encode()):
                 if len(part.data) >= LEAST:
                     yield Needle(domain, "base64", part.data, before=part.before, after=part.after)
-        yield from _hashes(domain, text)
-    yield from _numbers(domain, value.strip(), columns)
+        yield from _build_hash_needles(domain, text)
+    yield from _build_number_needles(domain, value.strip(), columns)
 
 
-def _forms(value: str) -> Iterator[tuple[str, str]]:
+def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
     """The texts that mean the same identifier, each once."""
     trimmed = value.strip()
     wide = [("raw", value), ("trimmed", trimmed), ("folded", trimmed.casefold()), ("upper", trimmed.upper())]
@@ -111,15 +111,15 @@ def _forms(value: str) -> Iterator[tuple[str, str]]:
             yield kind, text
 
 
-def _distinct(text: str) -> bool:
+def _is_distinctive_text(text: str) -> bool:
     """Whether a text is nobody else's by chance."""
     return len(text) >= (LEAST_DIGITS if text.isdecimal() else LEAST)
 
 
-def _as_text(domain: str, kind: str, text: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
+def _build_text_needles(domain: str, kind: str, text: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
     """A form as it stands in text, and as other syntaxes write it."""
     data, whole = text.encode(), text.isdecimal()
-    if not _distinct(text):
+    if not _is_distinctive_text(text):
         yield Needle(domain, kind, data, columns, fold=True, whole=whole)
         return
     yield Needle(domain, kind, data, fold=True, whole=whole)
@@ -140,13 +140,13 @@ def _as_text(domain: str, kind: str, text: str, columns: frozenset[str], encodin
             continue
 
 
-def _encodings(text: str) -> Iterator[tuple[str, bytes]]:
+def _encode_wide_and_hex(text: str) -> Iterator[tuple[str, bytes]]:
     data = text.encode()
     yield from (("utf-16", text.encode(encoding)) for encoding in ("utf-16-le", "utf-16-be"))
     yield "hex", data.hex().encode()
 
 
-class _Part(NamedTuple):
+class _Base64Part(NamedTuple):
     """Characters of base64 that hold nothing but bits of some data, and those beside them that may hold the first and last of these bits."""
 
     data: bytes
@@ -154,7 +154,7 @@ class _Part(NamedTuple):
     after: bytes
 
 
-def _base64(data: bytes) -> Iterator[_Part]:
+def _list_base64_parts(data: bytes) -> Iterator[_Base64Part]:
     """What stands in base64 text wherever the data stand in what was encoded.
 
     The characters at both ends hold bits of what is beside the data, too; without the bits of the data in them 7000000001 is 7000000000.
@@ -164,12 +164,15 @@ def _base64(data: bytes) -> Iterator[_Part]:
         bits = "".join(f"{byte:08b}" for byte in bytes(before) + data)
         start, stop = -(-first // _BITS), end // _BITS
         part = base64.b64encode(bytes(before) + data)[start:stop]
-        edges = _characters(r".." * (first % _BITS // 2) + bits[first : start * _BITS]), _characters(bits[stop * _BITS : end])
+        edges = (
+            _find_base64_characters(r".." * (first % _BITS // 2) + bits[first : start * _BITS]),
+            _find_base64_characters(bits[stop * _BITS : end]),
+        )
         for one in dict.fromkeys((part, part.translate(_URL_SAFE))):
-            yield _Part(one, *edges)
+            yield _Base64Part(one, *edges)
 
 
-def _characters(bits: str) -> bytes:
+def _find_base64_characters(bits: str) -> bytes:
     """The characters of base64 that begin with these bits (`.` for any), of either alphabet; none where there are no bits."""
     if not bits:
         return b""
@@ -177,20 +180,20 @@ def _characters(bits: str) -> bytes:
     return bytes(sorted({*found, *found.translate(_URL_SAFE)}))
 
 
-def _hashes(domain: str, text: str) -> Iterator[Needle]:
+def _build_hash_needles(domain: str, text: str) -> Iterator[Needle]:
     """Hashes that no key protects: whoever can guess the value can tell it from them."""
     for algorithm in ("md5", "sha1", "sha256"):
         digest = hashlib.new(algorithm, text.encode(), usedforsecurity=False).digest()
         yield Needle(domain, algorithm, digest.hex().encode(), fold=True)
         yield Needle(domain, algorithm, digest)
-        yield from (Needle(domain, algorithm, part.data) for part in itertools.islice(_base64(digest), 2))
+        yield from (Needle(domain, algorithm, part.data) for part in itertools.islice(_list_base64_parts(digest), 2))
 
 
-def _numbers(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
+def _build_number_needles(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
     """The number that an identifier is: compared with the numbers of tables, and as bytes of state files."""
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) not in _INT64:
         return
-    number, everywhere = int(text), _distinct(text.lstrip("+-0"))
+    number, everywhere = int(text), _is_distinctive_text(text.lstrip("+-0"))
     yield Needle(domain, "number", number, None if everywhere else columns)
     if not everywhere:
         return

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO
 
 from sluice.erasure.scan import kinds, structures, texts
-from sluice.erasure.scan.cells import look_at_all
+from sluice.erasure.scan.cells import open_cells
 from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite, state_rows
-from sluice.erasure.scan.decoders.damage import LIMIT, Damaged
+from sluice.erasure.scan.decoders.damage import LIMIT, DamagedContent
 from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.parts import CHUNK, Parts, Searched
+from sluice.erasure.scan.parts import CHUNK, PartedStream, SearchedStream
 
 _TEXT = (None, *texts.WIDE)
 DEPTH = 4
@@ -26,53 +26,55 @@ DEPTH = 4
 _MOMENT = 0.2
 """Seconds after which a file is looked at again that has not the structure that it should have."""
 _STREAMS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
-    "gzip": compressed.gzip,
-    "bzip2": compressed.bzip2,
-    "xz": compressed.xz,
-    "zstd": compressed.zstd,
-    "lz4": compressed.lz4_frame,
-    "lz4-java": compressed.lz4_block,
-    "xerial": compressed.xerial,
-    "snappy framed": compressed.snappy_framed,
-    "snappy": compressed.snappy,
-    "hadoop lz4": compressed.hadoop_lz4,
-    "deflate": compressed.deflate,
+    "gzip": compressed.decompress_gzip,
+    "bzip2": compressed.decompress_bzip2,
+    "xz": compressed.decompress_xz,
+    "zstd": compressed.decompress_zstd,
+    "lz4": compressed.decompress_lz4_frames,
+    "lz4-java": compressed.decompress_lz4_java_blocks,
+    "xerial": compressed.decompress_xerial_snappy,
+    "snappy framed": compressed.decompress_framed_snappy,
+    "snappy": compressed.decompress_unframed_snappy,
+    "hadoop lz4": compressed.decompress_hadoop_lz4,
+    "deflate": compressed.decompress_deflate,
 }
 _COLUMNAR: dict[str, Callable[[IO[bytes], Inspection], None]] = {
-    "parquet": columnar.parquet,
-    "orc": columnar.orc,
-    "arrow": columnar.arrow,
+    "parquet": columnar.search_parquet_file,
+    "orc": columnar.search_orc_file,
+    "arrow": columnar.search_arrow_file,
 }
 
 
-def open_path(path: Path, inspection: Inspection) -> int:
+def search_file(path: Path, inspection: Inspection) -> int:
     """Search a file: its bytes as they are, and what its decoder makes of them. Returns its size in bytes."""
     with path.open("rb") as stream:
         head = stream.read(kinds.HEAD)
         stream.seek(0)
-        _open(stream, head, inspection.path, inspection, 0, path)
+        _search_stream_by_kind(stream, head, inspection.path, inspection, 0, path)
         return os.fstat(stream.fileno()).st_size
 
 
-def open_bytes(content: bytes, name: str, inspection: Inspection, depth: int) -> None:
+def search_contained_bytes(content: bytes, name: str, inspection: Inspection, depth: int) -> None:
     """Search what lies within something else."""
-    _open(io.BytesIO(content), content[: kinds.HEAD], name, inspection, depth, None)
+    _search_stream_by_kind(io.BytesIO(content), content[: kinds.HEAD], name, inspection, depth, None)
 
 
-def opens(kind: str | None) -> bool:
+def is_container_kind(kind: str | None) -> bool:
     """Whether a cell of this kind is a file of its own, that is opened or known to be closed, rather than a value."""
     return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "pickle", "encrypted parquet", *texts.WIDE)
 
 
-def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: Path | None) -> None:
+def _search_stream_by_kind(
+    stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: Path | None
+) -> None:
     if not head:
         inspection.read["empty"] += 0
         return
-    kind = kinds.kind(head, name)
-    if kind in structures.PLAIN and not _is_confirmed(str(kind), stream, path):
+    kind = kinds.detect_file_kind(head, name)
+    if kind in structures.PLAIN and not _is_confirmed_after_retry(str(kind), stream, path):
         kind = None  # it is only called so
     if kind in _TEXT:
-        texts.read(stream, head, name, inspection, kind)
+        texts.search_text_stream(stream, head, name, inspection, kind)
         return
     if depth > DEPTH:
         inspection.unread(f"deeper than {DEPTH} within other files")
@@ -80,89 +82,91 @@ def _open(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, dep
         inspection.unread("an encrypted Parquet file")
     try:
         if kind in _STREAMS and depth <= DEPTH:
-            _unpack(str(kind), stream, name, inspection, depth)
+            _search_compressed_stream(str(kind), stream, name, inspection, depth)
             return
-        _raw(stream, inspection, "raw bytes")
+        _search_raw_bytes(stream, inspection, "raw bytes")
         if depth <= DEPTH:
-            _decode(str(kind), stream, name, inspection, depth, path)
-    except Damaged as damage:
+            _decode_seekable_stream(str(kind), stream, name, inspection, depth, path)
+    except DamagedContent as damage:
         inspection.unread(str(damage))
 
 
-def _is_confirmed(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: Path | None) -> bool:
     """Whether something has the structure of its kind; of a file that a living database may be writing, a moment later."""
-    if structures.is_confirmed(kind, stream, path):
+    if structures.has_confirmed_structure(kind, stream, path):
         return True
     if path is None:
         return False
     time.sleep(_MOMENT)
-    return structures.is_confirmed(kind, stream, path)
+    return structures.has_confirmed_structure(kind, stream, path)
 
 
-def _decode(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: Path | None) -> None:
+def _decode_seekable_stream(
+    kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: Path | None
+) -> None:
     """Have a decoder open what can be read at any place."""
     stream.seek(0)
     if kind in _COLUMNAR:
         _COLUMNAR[kind](stream, inspection)
     elif kind == "sqlite":
-        sqlite.database(path, None if path else stream.read(), inspection)
+        sqlite.search_sqlite_database(path, None if path else stream.read(), inspection)
     elif kind == "rocksdb table":
         # Keys and values, each put together from what the file keeps apart.
-        inspection.several("rocksdb table", (part for entry in rocksdb.table(stream) for part in entry))
-        state_rows.read(path, rocksdb.table(stream), inspection)
+        inspection.several("rocksdb table", (part for entry in rocksdb.read_rocksdb_table(stream) for part in entry))
+        state_rows.search_state_store_table(path, rocksdb.read_rocksdb_table(stream), inspection)
     elif kind == "rocksdb log":
-        inspection.several("rocksdb log", rocksdb.records(stream))
+        inspection.several("rocksdb log", rocksdb.read_rocksdb_log(stream))
     elif kind == "zip":
-        _zip(stream, name, inspection, depth)
+        _search_zip_archive(stream, name, inspection, depth)
     elif kind == "tar":
-        _tar(stream, name, inspection, depth)
+        _search_tar_archive(stream, name, inspection, depth)
     elif kind == "state schema":
-        inspection.whole(kind, state_rows.schema_text(stream))
+        inspection.whole(kind, state_rows.read_state_schema_text(stream))
     elif kind == "pickle":
-        _pickle(stream, inspection)
+        _search_pickle(stream, inspection)
     elif kind in structures.PLAIN:
         inspection.read[kind] += 0
 
 
-def _pickle(stream: IO[bytes], inspection: Inspection) -> None:
+def _search_pickle(stream: IO[bytes], inspection: Inspection) -> None:
     """Texts and bytes that operations are given; bytes may be files of their own."""
-    given = list(structures.pickled(stream))
+    given = list(structures.read_pickle_arguments(stream))
     packed = [bytes(one) for one in given if isinstance(one, bytes | bytearray)]
     inspection.several("pickle", [*(one.encode("utf-8", "surrogatepass") for one in given if isinstance(one, str)), *packed])
-    look_at_all(packed, inspection)
+    open_cells(packed, inspection)
 
 
-def _raw(stream: IO[bytes], inspection: Inspection, decoder: str) -> None:
+def _search_raw_bytes(stream: IO[bytes], inspection: Inspection, decoder: str) -> None:
     feed = inspection.stream(decoder, text=True)
     while chunk := stream.read(CHUNK):
         feed.feed(chunk)
     feed.close()
 
 
-def _unpack(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
+def _search_compressed_stream(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
     """A compressed stream: its own bytes are searched while they are read, and what comes out of it is opened in turn."""
-    source = Searched(stream, inspection)
-    inner = Parts(_STREAMS[kind](source), inspection, kind)  # type: ignore[arg-type]
+    source = SearchedStream(stream, inspection)
+    inner = PartedStream(_STREAMS[kind](source), inspection, kind)  # type: ignore[arg-type]
     try:
         head = inner.peek(kinds.HEAD)
-        if kind == "lz4-java" and kinds.kind(head, "") is None:
+        if kind == "lz4-java" and kinds.detect_file_kind(head, "") is None:
             # Rows and records of Spark, as they are in memory: state, shuffled and spilt blocks, event logs.
-            _raw(inner, inspection, "spark blocks")  # type: ignore[arg-type]
+            _search_raw_bytes(inner, inspection, "spark blocks")  # type: ignore[arg-type]
         else:
-            _open_within(inner, head, _without_suffix(name), inspection, depth + 1)
+            _search_extracted_stream(inner, head, _strip_compression_suffix(name), inspection, depth + 1)
     finally:
         source.rest()
 
 
-def _open_within(stream: Parts, head: bytes, name: str, inspection: Inspection, depth: int) -> None:
+def _search_extracted_stream(stream: PartedStream, head: bytes, name: str, inspection: Inspection, depth: int) -> None:
     """What came out of something: in parts where these suffice, in memory where a decoder needs it whole."""
-    kind = kinds.kind(head, name)
+    kind = kinds.detect_file_kind(head, name)
     if kind in _STREAMS or kind in _TEXT:
-        _open(stream, head, name, inspection, depth, None)  # type: ignore[arg-type]
+        _search_stream_by_kind(stream, head, name, inspection, depth, None)  # type: ignore[arg-type]
         return
     content = stream.read(LIMIT + 1)
     if len(content) <= LIMIT:
-        open_bytes(content, name, inspection, depth)
+        search_contained_bytes(content, name, inspection, depth)
         return
     inspection.unread(f"a {kind} of more than {LIMIT >> 20} MiB within another file")
     feed = inspection.stream("raw bytes")
@@ -172,7 +176,7 @@ def _open_within(stream: Parts, head: bytes, name: str, inspection: Inspection, 
     feed.close()
 
 
-def _zip(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
+def _search_zip_archive(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
     try:
         with zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
@@ -181,12 +185,12 @@ def _zip(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> No
                 inspection.read["zip"] += member.compress_size
                 if not member.is_dir():
                     with archive.open(member) as opened:
-                        _member(opened, f"{name}/{member.filename}", inspection, depth + 1)
+                        _search_archive_member(opened, f"{name}/{member.filename}", inspection, depth + 1)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError):
-        raise Damaged("the zip archive, or a part of it, cannot be read") from None
+        raise DamagedContent("the zip archive, or a part of it, cannot be read") from None
 
 
-def _tar(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
+def _search_tar_archive(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
     try:
         with tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
@@ -194,16 +198,16 @@ def _tar(stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> No
                 inspection.read["tar"] += member.size
                 opened = archive.extractfile(member) if member.isreg() else None
                 if opened is not None:
-                    _member(opened, f"{name}/{member.name}", inspection, depth + 1)
+                    _search_archive_member(opened, f"{name}/{member.name}", inspection, depth + 1)
     except tarfile.TarError:
-        raise Damaged("the tar archive, or a part of it, cannot be read") from None
+        raise DamagedContent("the tar archive, or a part of it, cannot be read") from None
 
 
-def _member(opened: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
-    inner = Parts(iter(lambda: opened.read(CHUNK), b""), inspection, "")
-    _open_within(inner, inner.peek(kinds.HEAD), name, inspection, depth)
+def _search_archive_member(opened: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
+    inner = PartedStream(iter(lambda: opened.read(CHUNK), b""), inspection, "")
+    _search_extracted_stream(inner, inner.peek(kinds.HEAD), name, inspection, depth)
 
 
-def _without_suffix(name: str) -> str:
+def _strip_compression_suffix(name: str) -> str:
     """What a compressed file is called when it is not."""
     return re.sub(r"\.(gz|bz2|xz|zst|lz4|snappy|sz|deflate)\Z", "", name)

@@ -6,14 +6,14 @@ import io
 from collections.abc import Iterator
 from typing import IO
 
-from sluice.erasure.scan.decoders.damage import Damaged
+from sluice.erasure.scan.decoders.damage import DamagedContent
 from sluice.erasure.scan.inspection import Inspection
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""
 
 
-class Searched(io.RawIOBase):
+class SearchedStream(io.RawIOBase):
     """A stream whose bytes are searched as they are read."""
 
     def __init__(self, stream: IO[bytes], inspection: Inspection) -> None:
@@ -36,7 +36,7 @@ class Searched(io.RawIOBase):
         self._feed.close()
 
 
-class Parts(io.RawIOBase):
+class PartedStream(io.RawIOBase):
     """What comes in parts of any length, as a file that is read from its start to its end. An error of a decoder ends it, and is told."""
 
     def __init__(self, parts: Iterator[bytes], inspection: Inspection, kind: str) -> None:
@@ -63,7 +63,7 @@ class Parts(io.RawIOBase):
         while size < 0 or len(self._there) < size:
             try:
                 part = next(self._parts, None)
-            except Damaged as damage:
+            except DamagedContent as damage:
                 self._inspection.unread(str(damage))
                 part = None
             if part is None:

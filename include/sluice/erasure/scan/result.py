@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True)
-class Written:
+class TextFileFormat:
     """How text files below a folder of a root are written, as whoever declared them says. below: relative to the root.
 
     pattern: of their names (fnmatch). delimiter: of rows of fields; None: they are no such rows. header: whether the first row names the columns.
@@ -25,7 +25,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Clock:
+class TableClock:
     """How the rows of a table tell whose they are and of what time. below: its folder, relative to the root, or absolute before it is in one.
 
     subject: the column of identifiers of the domain. at: the column of the time; None where no reader here can tell it. per_second: how many
@@ -40,20 +40,20 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Root:
+class ScanRoot:
     """A file or a folder that is scanned whole, but for what lies below `without` (absolute paths). name: what a certificate calls it."""
 
     name: str
     path: str
     without: tuple[str, ...] = ()
-    written: tuple[Written, ...] = ()
-    clocks: tuple[Clock, ...] = ()
+    written: tuple[TextFileFormat, ...] = ()
+    clocks: tuple[TableClock, ...] = ()
 
-    def clock_at(self, path: str) -> Clock | None:
+    def clock_at(self, path: str) -> TableClock | None:
         """How the table tells its times that a file at a path (relative to the root) is of."""
         return next((one for one in self.clocks if not one.below or path.startswith(f"{one.below}/")), None)
 
-    def written_at(self, path: str) -> Written | None:
+    def written_at(self, path: str) -> TextFileFormat | None:
         """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
         found = [one for one in self.written if not one.below or path.startswith(f"{one.below}/")]
         name = path.rpartition("/")[2]
@@ -115,7 +115,7 @@ class Unread(NamedTuple):
 
 
 @dataclass
-class Scanned:
+class DecoderTotals:
     """How much one decoder had to read. bytes: as they were given to the search."""
 
     files: int = 0
@@ -128,9 +128,9 @@ class ScanResult:
 
     hits: list[Hit] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
-    decoders: dict[str, Scanned] = field(default_factory=dict)
+    decoders: dict[str, DecoderTotals] = field(default_factory=dict)
     needles: Counter[tuple[str, str]] = field(default_factory=Counter)
-    roots: tuple[Root, ...] = ()
+    roots: tuple[ScanRoot, ...] = ()
     missing: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
@@ -170,6 +170,6 @@ class ScanResult:
             self.files += other.files
             self.bytes += other.bytes
             for name, read in other.decoders.items():
-                known = self.decoders.setdefault(name, Scanned())
+                known = self.decoders.setdefault(name, DecoderTotals())
                 known.files += read.files
                 known.bytes += read.bytes

@@ -2,10 +2,13 @@
 
 Every pattern of at least `width + 3` bytes covers a whole word of `width` bytes that begins at a multiple of four, wherever it stands.
 So it suffices to look at these words: each is hashed, and a table says whether some pattern has such a word. What passes is compared.
+
+What stands beside characters of base64, past the breaks of its lines and the escapes of other syntaxes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +16,60 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.breaks import BREAKING, ESCAPING, INDENTING, REACH, letter_after, letter_before
+REACH = 16
+
+
+"""Bytes that are looked at on either side."""
+
+
+BREAKING = b"\r\n\\%"
+
+
+"""What may begin a break after base64 or an escaped letter of it: `\\/`, `%2F`."""
+
+
+INDENTING = b" \t"
+
+
+"""What lines may begin with."""
+
+
+ESCAPING = b"\\%"
+
+
+"""What begins an escape."""
+
+
+_BREAK = rb"(?:[ \t]*(?:\\*[\r\n]|\\+[rn]|%0[aAdD])[ \t]*)*"
+
+
+_SLASH, _PLUS = rb"(?P<slash>(?:%|\\+u00)2[fF]|\\*/)", rb"(?P<plus>(?:%|\\+u00)2[bB])"
+
+
+_LETTER = rb"(?:" + _SLASH + b"|" + _PLUS + rb"|(?<!\\)(?<!%)(?<!%.)(?P<letter>[A-Za-z0-9+_-]))"
+
+
+_AFTER = re.compile(_BREAK + _LETTER, re.DOTALL)
+
+
+_BEFORE = re.compile(_LETTER + _BREAK + rb"\\*\Z", re.DOTALL)
+
+
+def find_base64_letter_after(beside: bytes) -> int | None:
+    """The letter by which base64 goes on in the bytes after some of it; None where these do not tell."""
+    return _decode_matched_letter(_AFTER.match(beside))
+
+
+def find_base64_letter_before(beside: bytes) -> int | None:
+    """The letter that base64 had last in the bytes before some of it; None where these do not tell."""
+    return _decode_matched_letter(_BEFORE.search(beside))
+
+
+def _decode_matched_letter(found: re.Match[bytes] | None) -> int | None:
+    if found is None:
+        return None
+    return ord("/") if found["slash"] else ord("+") if found["plus"] else ord(found["letter"])
+
 
 _STEP = 4
 _BLOCK = 1 << 17
@@ -37,7 +93,7 @@ Words: TypeAlias = Any
 """An array of numpy; its operators lose the types of what they are given."""
 
 
-class Pattern(NamedTuple):
+class BytePattern(NamedTuple):
     """Bytes to find. fold: letters of either case; whole: not between digits.
 
     before, after: of base64, one of these letters beside it, past a break of lines or an escape; or nothing that tells; b"": any.
@@ -50,7 +106,7 @@ class Pattern(NamedTuple):
     after: bytes = b""
 
 
-class Found(NamedTuple):
+class PatternOccurrence(NamedTuple):
     """An occurrence: the pattern's number, and where it starts."""
 
     pattern: int
@@ -58,7 +114,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Group:
+class _PatternGroup:
     """Patterns that are found by words of one width.
 
     table: by hash, whether a word with it is sought; sought: these words, sorted; entries: for each, the patterns with it.
@@ -68,10 +124,10 @@ class _Group:
     shift: np.uint32
     table: npt.NDArray[np.bool_]
     sought: npt.NDArray[np.uint64]
-    entries: list[list[_Alike]]
+    entries: list[list[_AlikePatterns]]
 
 
-class _Alike:
+class _AlikePatterns:
     """Patterns with the same word at the same offset, and of the same length. Identifiers that are counted up are many of them."""
 
     def __init__(self, offset: int, fold: bool) -> None:
@@ -92,7 +148,7 @@ class _Alike:
         for first in range(0, len(starts), _AT_ONCE):
             part = starts[first : first + _AT_ONCE]
             there = data[part[:, np.newaxis] + np.arange(length)]
-            texts = (_lower(there) if self.fold else there).tobytes()
+            texts = (_lowercase_bytes(there) if self.fold else there).tobytes()
             for place, start in enumerate(part):
                 for number in self.numbers.get(texts[place * length : (place + 1) * length], ()):
                     met.setdefault(number, []).append(int(start))
@@ -104,22 +160,25 @@ class _Alike:
             if not len(starts):
                 return starts
             there = data[starts + position]
-            starts = starts[(_lower(there) if self.fold else there) == wanted[position]]
+            starts = starts[(_lowercase_bytes(there) if self.fold else there) == wanted[position]]
         return starts
 
 
-class Search:
+class PatternSearch:
     """A compiled set of patterns. Each must have 7 bytes at least."""
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
+    def __init__(self, patterns: Sequence[BytePattern]) -> None:
         short = next((one for one in patterns if len(one.data) < _LEAST), None)
         if short is not None:
             raise ValueError(f"A pattern has {len(short.data)} bytes; {_LEAST} are the least.")
         self._patterns = [
-            (np.frombuffer(_folded(one.data) if one.fold else one.data, np.uint8), one.fold, one.whole) for one in patterns
+            (np.frombuffer(_fold_letter_case(one.data) if one.fold else one.data, np.uint8), one.fold, one.whole)
+            for one in patterns
         ]
         self._beside = {
-            number: (_table(one.before), _table(one.after)) for number, one in enumerate(patterns) if one.before or one.after
+            number: (_build_byte_table(one.before), _build_byte_table(one.after))
+            for number, one in enumerate(patterns)
+            if one.before or one.after
         }
         self.longest = max((len(one.data) for one in patterns), default=0)
         numbers = range(len(patterns))
@@ -127,7 +186,7 @@ class Search:
         narrow = [number for number in numbers if len(patterns[number].data) < _WIDE]
         self._groups = [self._group(chosen) for chosen in (wide, narrow) if chosen]
 
-    def _group(self, numbers: Sequence[int]) -> _Group:
+    def _group(self, numbers: Sequence[int]) -> _PatternGroup:
         width = min(min(len(self._patterns[number][0]) for number in numbers) - _STEP + 1, 2 * _STEP)
         mask = np.uint32((1 << 8 * (width - _STEP)) - 1)
         bits = min(max(_BITS, (len(numbers) * 512).bit_length()), 24)
@@ -135,28 +194,30 @@ class Search:
         chosen, windows = [], []
         for number in numbers:
             data = self._patterns[number][0].tobytes()
-            base = _rarest(data, width)
+            base = _find_rarest_offset(data, width)
             chosen += [(number, offset) for offset in range(base, base + _STEP)]
             windows += [data[offset : offset + width].ljust(2 * _STEP, b"\0") for offset in range(base, base + _STEP)]
         words = np.frombuffer(b"".join(windows), "<u4") | _FOLD
-        table[_hashes(words, mask, shift)[::2]] = True
-        entries: dict[int, dict[tuple[int, int, bool], _Alike]] = {}
-        exact = _exact(words, np.arange(0, len(words), 2), mask).tolist()
+        table[_hash_words(words, mask, shift)[::2]] = True
+        entries: dict[int, dict[tuple[int, int, bool], _AlikePatterns]] = {}
+        exact = _join_word_pairs(words, np.arange(0, len(words), 2), mask).tolist()
         for (number, offset), word in zip(chosen, exact, strict=True):
             data, fold = self._patterns[number][0].tobytes(), self._patterns[number][1]
-            alike = entries.setdefault(word, {}).setdefault((offset, len(data), fold), _Alike(offset, fold))
+            alike = entries.setdefault(word, {}).setdefault((offset, len(data), fold), _AlikePatterns(offset, fold))
             alike.numbers.setdefault(data, []).append(number)
         sought = sorted(entries)
-        return _Group(mask, shift, table, np.array(sought, np.uint64), [list(entries[word].values()) for word in sought])
+        return _PatternGroup(mask, shift, table, np.array(sought, np.uint64), [list(entries[word].values()) for word in sought])
 
-    def find(self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None, beside: bool = False) -> list[Found]:
+    def find(
+        self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None, beside: bool = False
+    ) -> list[PatternOccurrence]:
         """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells.
 
         beside: whether digits may stand beside a whole pattern that is long enough to be nobody else's all the same.
         """
         if not self._groups or len(data) < _LEAST:
             return []
-        found: set[Found] = set()
+        found: set[PatternOccurrence] = set()
         for start in range(0, len(data), _BLOCK):
             # Words and comparisons reach a little further than the block does.
             part = data[start : start + _BLOCK + 2 * _STEP]
@@ -165,17 +226,19 @@ class Search:
             words = part[: len(part) // _STEP * _STEP].view("<u4") | _FOLD
             for group in self._groups:
                 for number, starts in self._candidates(group, words, data, start):
-                    found.update(Found(number, int(one)) for one in self._alone(number, starts, data, cells, beside))
+                    found.update(PatternOccurrence(number, int(one)) for one in self._alone(number, starts, data, cells, beside))
         return sorted(found, key=lambda one: (one.start, one.pattern))
 
-    def _candidates(self, group: _Group, words: Words, data: npt.NDArray[np.uint8], start: int) -> Iterator[tuple[int, Words]]:
+    def _candidates(
+        self, group: _PatternGroup, words: Words, data: npt.NDArray[np.uint8], start: int
+    ) -> Iterator[tuple[int, Words]]:
         """Patterns by their numbers, and where each is."""
-        places = np.flatnonzero(group.table[_hashes(words, group.mask, group.shift)])
+        places = np.flatnonzero(group.table[_hash_words(words, group.mask, group.shift)])
         if not len(places):
             return
-        exact = _exact(words, places, group.mask)
+        exact = _join_word_pairs(words, places, group.mask)
         which = np.minimum(np.searchsorted(group.sought, exact), len(group.sought) - 1)
-        places, which = _kept(group.sought[which] == exact, places, which)
+        places, which = _filter_arrays(group.sought[which] == exact, places, which)
         for index in np.unique(which):
             at = places[which == index] * _STEP + start
             for alike in group.entries[int(index)]:
@@ -186,13 +249,13 @@ class Search:
         wanted, _, whole = self._patterns[number]
         if cells is not None and len(starts):
             cell = np.searchsorted(cells, starts, side="right") - 1
-            starts, cell = _kept(starts + len(wanted) <= cells[np.minimum(cell + 1, len(cells) - 1)], starts, cell)
+            starts, cell = _filter_arrays(starts + len(wanted) <= cells[np.minimum(cell + 1, len(cells) - 1)], starts, cell)
             first, last = cells[cell], cells[np.minimum(cell + 1, len(cells) - 1)]
         else:
             first, last = np.zeros(len(starts), np.int64), np.full(len(starts), len(data), np.int64)
         if number in self._beside and len(starts):
             fits = self._goes_on(number, starts, first, last, data)
-            starts, first, last = _kept(fits, starts, first, last)
+            starts, first, last = _filter_arrays(fits, starts, first, last)
         if not whole or (beside and len(wanted) >= _LONG) or not len(starts):
             return starts
         ends = starts + len(wanted)
@@ -210,23 +273,23 @@ class Search:
         # Before it an escape may end with a letter (`\n`, `%0A`), and a line begin with blanks.
         escaped = _ESCAPING[data[np.maximum(starts - 2, 0)]] | _ESCAPING[data[np.maximum(starts - 3, 0)]]
         for place in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
-            letter = letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
+            letter = find_base64_letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
             fits_before[place] = fits_before[place] if letter is None else may_be_before[letter]
         for place in np.flatnonzero(_BREAKING[after]):
             end = starts[place] + length
-            letter = letter_after(data[end : min(last[place], end + REACH)].tobytes())
+            letter = find_base64_letter_after(data[end : min(last[place], end + REACH)].tobytes())
             fits_after[place] = fits_after[place] if letter is None else may_be_after[letter]
         return fits_before & fits_after
 
 
-def _table(some: bytes) -> npt.NDArray[np.bool_]:
+def _build_byte_table(some: bytes) -> npt.NDArray[np.bool_]:
     """By byte, whether it is one of some; of none, any."""
     made = np.full(256, not some)
     made[list(some)] = True
     return made
 
 
-def _hashes(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
+def _hash_words(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
     """A hash of each word and the masked one after it."""
     mixed = words[:-1] * _K1
     after = words[1:] if mask == np.uint32(0xFFFFFFFF) else words[1:] & mask
@@ -237,24 +300,24 @@ def _hashes(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
     return mixed
 
 
-def _exact(words: Words, places: Words, mask: np.uint32) -> Words:
+def _join_word_pairs(words: Words, places: Words, mask: np.uint32) -> Words:
     """The word at each place and the masked one after it, as one number."""
     return words[places].astype(np.uint64) | (words[places + 1] & mask).astype(np.uint64) << np.uint64(32)
 
 
-def _rarest(data: bytes, width: int) -> int:
+def _find_rarest_offset(data: bytes, width: int) -> int:
     """Where in a pattern the words begin by which it is found: where they repeat least, as `0000` would be met often."""
     bases = range(len(data) - width - _STEP + 2)
     return max(bases, key=lambda base: (len(set(data[base : base + width + _STEP - 1])), -base))
 
 
-def _folded(data: bytes) -> bytes:
+def _fold_letter_case(data: bytes) -> bytes:
     return data.lower()
 
 
-def _lower(data: Words) -> Words:
+def _lowercase_bytes(data: Words) -> Words:
     return np.where((data >= 65) & (data <= 90), data | _CASE, data)
 
 
-def _kept(which: Words, *arrays: Words) -> Iterable[Words]:
+def _filter_arrays(which: Words, *arrays: Words) -> Iterable[Words]:
     return tuple(array[which] for array in arrays)

@@ -46,40 +46,40 @@ class Spelling(NamedTuple):
         return JOINED if self.joined else UNESCAPED
 
 
-def spellings_of(data: bytes) -> Iterator[Spelling]:
+def find_other_spellings(data: bytes) -> Iterator[Spelling]:
     """Every other reading of some bytes; nothing where they mean themselves."""
-    levels = [data, *unescaped_levels(data)]
+    levels = [data, *resolve_escape_levels(data)]
     yield from (Spelling(level, False, meant) for level, meant in enumerate(levels) if level)
     for level, meant in enumerate(levels):
-        joined = joined_lines(meant)
+        joined = join_base64_lines(meant)
         if joined is not None:
             yield Spelling(level, True, joined)
 
 
-def length_known(spelling: Spelling, before: bytes) -> int:
+def compute_known_length(spelling: Spelling, before: bytes) -> int:
     """How far into what some bytes mean the meaning of the first of them goes, at least. before: those."""
     meant = before
-    for level, resolved in enumerate(unescaped_levels(before), start=1):
+    for level, resolved in enumerate(resolve_escape_levels(before), start=1):
         meant = resolved if level <= spelling.level else meant
-    meant = (joined_lines(meant) or meant) if spelling.joined else meant
+    meant = (join_base64_lines(meant) or meant) if spelling.joined else meant
     return len(meant) - LONGEST
 
 
-def places_spelled(data: npt.NDArray[np.uint8]) -> list[int]:
+def find_spelled_places(data: npt.NDArray[np.uint8]) -> list[int]:
     """Where something may be spelled otherwise."""
-    return [*(found.start() for found in _STRONG.finditer(data.tobytes())), *_breaks(data)]
+    return [*(found.start() for found in _STRONG.finditer(data.tobytes())), *_find_base64_breaks(data)]
 
 
-def unescaped_levels(data: bytes) -> Iterator[bytes]:
+def resolve_escape_levels(data: bytes) -> Iterator[bytes]:
     """What escaped text means; then what that means, if it is escaped again."""
     for _ in range(_DEPTH):
         if b"\\" not in data or not _STRONG.search(data):
             return
-        data = _ESCAPE.sub(_meant, data)
+        data = _ESCAPE.sub(_resolve_escape, data)
         yield data
 
 
-def _meant(escape: re.Match[bytes]) -> bytes:
+def _resolve_escape(escape: re.Match[bytes]) -> bytes:
     units, byte, itself, control = escape.groups()
     if units:
         text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
@@ -87,12 +87,12 @@ def _meant(escape: re.Match[bytes]) -> bytes:
     return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
 
 
-def joined_lines(data: bytes) -> bytes | None:
+def join_base64_lines(data: bytes) -> bytes | None:
     """The bytes without the breaks between lines of base64. None where there are none."""
     if b"\n" not in data and b"\r" not in data:
         return None
     kept, at = [], 0
-    for start in _breaks(np.frombuffer(data, np.uint8)):
+    for start in _find_base64_breaks(np.frombuffer(data, np.uint8)):
         blanks = _BLANKS.match(data, start)
         end = blanks.end() if blanks else start
         if end < len(data) and _LETTERS[data[end]]:
@@ -101,7 +101,7 @@ def joined_lines(data: bytes) -> bytes | None:
     return b"".join([*kept, data[at:]]) if kept else None
 
 
-def _breaks(data: npt.NDArray[np.uint8]) -> list[int]:
+def _find_base64_breaks(data: npt.NDArray[np.uint8]) -> list[int]:
     """Where lines end with letters of base64."""
     found = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
     found = found[found >= _LEAST_OF_LINE]

@@ -27,7 +27,7 @@ _UNPROVEN = 64
 _CHUNK = 1 << 20
 
 
-def is_confirmed(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+def has_confirmed_structure(kind: str, stream: IO[bytes], path: Path | None) -> bool:
     """Whether the whole of a stream, which is left at its start, has the structure of its kind. path: of the file, where it is one."""
     stream.seek(0, 2)
     size = stream.tell()
@@ -42,7 +42,7 @@ def is_confirmed(kind: str, stream: IO[bytes], path: Path | None) -> bool:
         stream.seek(0)
 
 
-def pickled(stream: IO[bytes]) -> Iterator[Any]:
+def read_pickle_arguments(stream: IO[bytes]) -> Iterator[Any]:
     """What the operations of pickles, one after the other, are given. Nothing is run. Raises ValueError where it is none."""
     size = stream.seek(0, 2)
     stream.seek(0)
@@ -51,11 +51,11 @@ def pickled(stream: IO[bytes]) -> Iterator[Any]:
             yield argument
 
 
-def _pickle(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    return sum(1 for _ in pickled(stream)) > 1
+def _is_pickle(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    return sum(1 for _ in read_pickle_arguments(stream)) > 1
 
 
-def _checksums(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """Hadoop's: how many bytes each is of, and one of each part of the file beside."""
     (part,) = struct.unpack(">4xI", stream.read(8))
     known = np.frombuffer(stream.read(), ">u4")
@@ -69,7 +69,7 @@ def _checksums(stream: IO[bytes], size: int, path: Path | None) -> bool:
     return bool(sums == known.tolist())
 
 
-def _deletion_vectors(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """A version, and bitmaps: the size of each, itself, its checksum."""
     if stream.read(1) != b"\x01":
         return False
@@ -81,34 +81,38 @@ def _deletion_vectors(stream: IO[bytes], size: int, path: Path | None) -> bool:
     return True
 
 
-def _shuffle_index(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_shuffle_index(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """Where each part of what was shuffled begins, as eight bytes; or a checksum of each."""
     numbers = np.frombuffer(stream.read(), ">u8")
     increases = bool((numbers[:-1] <= numbers[1:]).all()) and int(numbers[0]) == 0
     return bool(numbers.max() < 1 << (44 if increases else 32))
 
 
-def _shared_memory(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_wal_index_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """SQLite's index of a write-ahead log: blocks of numbers of pages, and of places in a table of hashes."""
     content = stream.read()
-    if size % _INDEX_BLOCK or not (_wal_index_begins(content) or not any(content)):
+    if size % _INDEX_BLOCK or not (_has_wal_index_header(content) or not any(content)):
         return False
     blocks = np.frombuffer(content, "<u2" if content[:4] == struct.pack("<I", _WAL_INDEX) else ">u2")
     hashes = blocks.reshape(-1, _INDEX_BLOCK // 2)[:, -_SLOTS:]
     return bool((hashes <= _FRAMES_IN_BLOCK).all())
 
 
-def _wal_index_begins(content: bytes) -> bool:
+def _has_wal_index_header(content: bytes) -> bool:
     version = {struct.pack(f"{order}I", _WAL_INDEX) for order in "<>"}
     return content[:4] in version and content[48:52] in version
 
 
-def _wal(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_write_ahead_log(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """SQLite's write-ahead log: a header with its checksum, and pages, each with a number and the marks of when it was written."""
     header = stream.read(32)
     _, version, page = struct.unpack(">III", header[:12])
     order = ">" if header[3] & 1 else "<"
-    if version != _WAL_INDEX or not _is_page(page) or _wal_sum(header[:24], order) != struct.unpack(">II", header[24:]):
+    if (
+        version != _WAL_INDEX
+        or not _is_page_size(page)
+        or _compute_wal_checksum(header[:24], order) != struct.unpack(">II", header[24:])
+    ):
         return False
     while len(head := stream.read(24)) == 24:
         if not int.from_bytes(head[:4], "big"):
@@ -117,7 +121,7 @@ def _wal(stream: IO[bytes], size: int, path: Path | None) -> bool:
     return True
 
 
-def _wal_sum(data: bytes, order: str) -> tuple[int, int]:
+def _compute_wal_checksum(data: bytes, order: str) -> tuple[int, int]:
     first = second = 0
     for one, other in struct.iter_unpack(f"{order}II", data):
         first = (first + one + second) & 0xFFFFFFFF
@@ -125,14 +129,14 @@ def _wal_sum(data: bytes, order: str) -> tuple[int, int]:
     return first, second
 
 
-def _rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
     """SQLite's journal: parts that begin at a sector with a header, and pages as they were, each with its number and a checksum."""
     at, sign = 0, stream.read(8)
     while at < size:
         stream.seek(at)
         header = stream.read(28)
         count, nonce, _, sector, page = struct.unpack(">8xIIIII", header)
-        if header[:8] not in (sign, bytes(8)) or not (_is_page(sector) and _is_page(page)):
+        if header[:8] not in (sign, bytes(8)) or not (_is_page_size(sector) and _is_page_size(page)):
             return False
         fitting = max(size - at - sector, 0) // (page + 8)
         known = count if 0 < count <= fitting else fitting  # a part that is still written does not say how many
@@ -149,18 +153,18 @@ def _rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
     return True
 
 
-def _is_page(size: int) -> bool:
+def _is_page_size(size: int) -> bool:
     return 512 <= size <= 65536 and not size & (size - 1)
 
 
 _STRUCTURES: Mapping[str, Callable[[IO[bytes], int, Path | None], bool]] = {
-    "checksums": _checksums,
-    "deletion vector": _deletion_vectors,
-    "pickle": _pickle,
-    "shuffle index": _shuffle_index,
-    "sqlite journal": _rollback_journal,
-    "sqlite shared memory": _shared_memory,
-    "sqlite wal": _wal,
+    "checksums": _is_checksum_file,
+    "deletion vector": _is_deletion_vector_file,
+    "pickle": _is_pickle,
+    "shuffle index": _is_shuffle_index,
+    "sqlite journal": _is_rollback_journal,
+    "sqlite shared memory": _is_wal_index_file,
+    "sqlite wal": _is_write_ahead_log,
 }
 _IN_PARTS = ("checksums", "deletion vector", "sqlite journal", "sqlite wal")
 PLAIN = frozenset(_STRUCTURES)

@@ -6,40 +6,40 @@ import codecs
 from typing import IO
 
 from sluice.erasure.scan import kinds
-from sluice.erasure.scan.inspection import Feed, Inspection
+from sluice.erasure.scan.inspection import Inspection, SearchFeed
 from sluice.erasure.scan.parts import CHUNK
-from sluice.erasure.scan.result import Written
+from sluice.erasure.scan.result import TextFileFormat
 
 WIDE = ("utf-16", "utf-32")
 """Kinds of text that is told by its byte order mark."""
 
 
-def read(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
+def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
     """Search text; say so where it is none, since nothing here can read that."""
     written = inspection.root.written_at(inspection.path)
-    comma = kinds.is_delimited(name) or (written is not None and written.delimiter is not None)
+    comma = kinds.has_delimited_suffix(name) or (written is not None and written.delimiter is not None)
     decoder = "csv" if comma else "json" if head.lstrip()[:1] in (b"{", b"[") else "text"
-    encoding = kind if kind in WIDE else _declared(written)
+    encoding = kind if kind in WIDE else _find_declared_encoding(written)
     if encoding is None:
         feed, bare = inspection.stream(decoder, comma=comma, written=written), True
         while chunk := stream.read(CHUNK):
             feed.feed(chunk)
-            bare = bare and not kinds.has_control(chunk)
+            bare = bare and not kinds.has_control_characters(chunk)
         feed.close()
     else:
         feed = inspection.stream(kind or decoder, comma=comma, written=written)
-        bare = _transcoded(stream, encoding, inspection, feed)
-    if kinds.foreign(head) or not bare:
+        bare = _search_transcoded_text(stream, encoding, inspection, feed)
+    if kinds.has_foreign_signature(head) or not bare:
         inspection.unread("no decoder knows this kind of file")
 
 
-def _declared(written: Written | None) -> str | None:
+def _find_declared_encoding(written: TextFileFormat | None) -> str | None:
     """The encoding that a source declares, where it is another than UTF-8 or a part of it."""
     name = codecs.lookup(written.encoding).name if written else "utf-8"
     return None if name in ("utf-8", "ascii", "utf-8-sig") else name
 
 
-def _transcoded(stream: IO[bytes], encoding: str, inspection: Inspection, feed: Feed) -> bool:
+def _search_transcoded_text(stream: IO[bytes], encoding: str, inspection: Inspection, feed: SearchFeed) -> bool:
     """Search the bytes as they are, and as UTF-8. Returns whether it is text as far as it could be read."""
     raw, decoder, bare = inspection.stream("raw bytes", text=False), codecs.getincrementaldecoder(encoding)(), True
     more, broken = True, False
@@ -54,7 +54,7 @@ def _transcoded(stream: IO[bytes], encoding: str, inspection: Inspection, feed: 
             text, broken = "", True
         part = text.encode("utf-8", "surrogatepass")
         feed.feed(part)
-        bare = bare and not kinds.has_control(part)
+        bare = bare and not kinds.has_control_characters(part)
     raw.close()
     feed.close()
     return bare

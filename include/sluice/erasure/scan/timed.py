@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.result import Clock, Needle
+from sluice.erasure.scan.result import Needle, TableClock
 
 _MICROS = 1_000_000
 _INT64 = range(-(2**63), 2**63)
@@ -24,7 +24,7 @@ _TEXTS = (
 )
 
 
-def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
+def count_timed_rows(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
     """Count the rows of somebody's time. Rows that tell no time count as well; those of a table whose times cannot be read are told of."""
     clock = inspection.root.clock_at(inspection.path) if inspection.compiled.timed else None
     if clock is None:
@@ -33,45 +33,45 @@ def judge(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
     if clock.subject.lower() not in names:
         return
     wanted = [(number, needle) for number, needle in inspection.compiled.timed if needle.domain == clock.domain]
-    subjects = _plain(batch.column(names[clock.subject.lower()]))
-    near = _any_of(subjects, [needle for _, needle in wanted])
+    subjects = _convert_to_filterable(batch.column(names[clock.subject.lower()]))
+    near = _match_identifiers(subjects, [needle for _, needle in wanted])
     if near is None or not pc.any(near, min_count=0).as_py():
         return
     subjects = subjects.filter(near)
     for number, needle in wanted:
-        same = _any_of(subjects, [needle])
+        same = _match_identifiers(subjects, [needle])
         if same is None or not pc.any(same, min_count=0).as_py():
             continue
         if clock.at is None or clock.at.lower() not in names:
             inspection.unread("rows of an identifier that changed hands, whose times cannot be read", needle.of)
             continue
-        times = _plain(batch.column(names[clock.at.lower()])).filter(near).filter(same).to_pylist()
-        count = sum(_inside(_micros(one, clock), needle) for one in times)
+        times = _convert_to_filterable(batch.column(names[clock.at.lower()])).filter(near).filter(same).to_pylist()
+        count = sum(_is_within_times(_convert_to_epoch_microseconds(one, clock), needle) for one in times)
         if count:
             inspection.counts[decoder, clock.subject, number] += count
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _convert_to_filterable(column: pa.Array) -> pa.Array:
     """The same values in a type that can be filtered; texts without blanks around them."""
     if pa.types.is_dictionary(column.type):
-        return _plain(column.dictionary_decode())
+        return _convert_to_filterable(column.dictionary_decode())
     if any(holds(column.type) for holds in _TEXTS):
         return pc.utf8_trim_whitespace(column.cast(pa.large_string()))
     return column
 
 
-def _any_of(column: pa.Array, needles: Sequence[Needle]) -> Any:
+def _match_identifiers(column: pa.Array, needles: Sequence[Needle]) -> Any:
     """Which values of a plain column are one of the identifiers; None for a type that holds none of them."""
-    kind, texts = column.type, [_text(one) for one in needles]
+    kind, texts = column.type, [_needle_text(one) for one in needles]
     if any(holds(kind) for holds in _NUMBERS):
         numbers = [int(text) for text in texts if re.fullmatch(r"-?[0-9]{1,19}", text) and int(text) in _INT64]
-        return _any_number(column, numbers) if numbers else None
+        return _match_numbers(column, numbers) if numbers else None
     if not texts or not pa.types.is_large_string(kind):
         return None
     return pc.is_in(column, pa.array(texts, pa.large_string()))
 
 
-def _any_number(column: pa.Array, numbers: Sequence[int]) -> Any:
+def _match_numbers(column: pa.Array, numbers: Sequence[int]) -> Any:
     kind = column.type
     if pa.types.is_decimal(kind):
         fitting = [Decimal(one) for one in numbers if len(str(abs(one))) + kind.scale <= kind.precision]
@@ -80,14 +80,14 @@ def _any_number(column: pa.Array, numbers: Sequence[int]) -> Any:
     return pc.is_in(column.cast(common, safe=False), pa.array(numbers, pa.int64()).cast(common, safe=False))
 
 
-def _text(needle: Needle) -> str:
+def _needle_text(needle: Needle) -> str:
     return needle.value.decode() if isinstance(needle.value, bytes) else str(needle.value)
 
 
-def _micros(value: Any, clock: Clock) -> int | None:
+def _convert_to_epoch_microseconds(value: Any, clock: TableClock) -> int | None:
     """An instant in microseconds since 1970; None where the row tells none."""
     if isinstance(value, str):
-        value = _instant(value)
+        value = _parse_iso_instant(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):
@@ -100,7 +100,7 @@ def _micros(value: Any, clock: Clock) -> int | None:
     return int(number) if math.isfinite(number) else None
 
 
-def _instant(text: str) -> datetime | str:
+def _parse_iso_instant(text: str) -> datetime | str:
     """A text as the instant that it tells (ISO 8601, with dashes: digits alone are a number), or as it is."""
     try:
         return datetime.fromisoformat(text) if text[4:5] == "-" else text
@@ -108,7 +108,7 @@ def _instant(text: str) -> datetime | str:
         return text
 
 
-def _inside(at: int | None, needle: Needle) -> bool:
+def _is_within_times(at: int | None, needle: Needle) -> bool:
     """Whether the identifier was the person's then; of a time that is not known it counts as theirs."""
     if at is None:
         return True

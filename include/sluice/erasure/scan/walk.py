@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sluice.erasure.scan.compiled import Compiled
+from sluice.erasure.scan.compiled import CompiledNeedles
 from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.opening import open_path
-from sluice.erasure.scan.result import Needle, Root, ScanResult, Unread
+from sluice.erasure.scan.opening import search_file
+from sluice.erasure.scan.result import Needle, ScanResult, ScanRoot, Unread
 
 _SMALL = 64 << 20
 """Bytes below all roots up to which one process scans them: others would take longer to start."""
@@ -23,14 +23,14 @@ _PART = 64 << 20
 _MOST_FILES = 500
 
 
-class _File(NamedTuple):
+class _ListedFile(NamedTuple):
     root: int
     path: str
     size: int
 
 
-def run(
-    roots: Sequence[Root], needles: Sequence[Needle], canary: Sequence[Needle] = (), processes: int | None = None
+def scan_roots(
+    roots: Sequence[ScanRoot], needles: Sequence[Needle], canary: Sequence[Needle] = (), processes: int | None = None
 ) -> ScanResult:
     """Scan the roots for needles, those of the person and those of the canary. processes: by itself as many as there are cores.
 
@@ -39,34 +39,34 @@ def run(
     """
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
-    roots = [_resolved(root, result) for root in roots]
+    roots = [_resolve_root(root, result) for root in roots]
     result.needles.update((one.of, one.kind) for one in needles if not one.shared)
-    result.missing = tuple(root.name for root in roots if _is_gone(root.path))
-    compiled = Compiled(needles, canary)
-    files = list(_files(roots, compiled, result))
+    result.missing = tuple(root.name for root in roots if _is_missing_path(root.path))
+    compiled = CompiledNeedles(needles, canary)
+    files = list(_walk_roots(roots, compiled, result))
     wanted = processes or min(os.cpu_count() or 1, 8)
     if wanted == 1 or sum(one.size for one in files) < _SMALL:
-        result.add([_scan(files, roots, compiled)])
+        result.add([_scan_files(files, roots, compiled)])
     else:
         # Not by fork: a process that has a JVM, or Arrow's threads, must not be copied.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(wanted, context, _prepare, (roots, needles, canary)) as pool:
-            result.add(list(pool.map(_scan_part, _parts(files))))
+        with ProcessPoolExecutor(wanted, context, _prepare_scan_process, (roots, needles, canary)) as pool:
+            result.add(list(pool.map(_scan_file_batch, _batch_files_by_size(files))))
     result.hits.sort()
     result.unread.sort()
     result.seconds = time.monotonic() - started
     return result
 
 
-def _resolved(root: Root, result: ScanResult) -> Root:
+def _resolve_root(root: ScanRoot, result: ScanResult) -> ScanRoot:
     """A root as it lies on the disk. One that leads nowhere may be a disk that is not mounted now, with all that is on it."""
     path = os.path.realpath(root.path)
-    if any(map(_leads_nowhere, (Path(root.path), *Path(root.path).parents))):
+    if any(map(_is_dangling_link, (Path(root.path), *Path(root.path).parents))):
         result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
     return replace(root, path=path)
 
 
-def _leads_nowhere(path: Path) -> bool:
+def _is_dangling_link(path: Path) -> bool:
     """Whether it is a link to nothing. What cannot be looked at is told of when the scan comes to it."""
     try:
         return path.is_symlink() and not path.exists()
@@ -74,24 +74,24 @@ def _leads_nowhere(path: Path) -> bool:
         return False
 
 
-def _files(roots: Sequence[Root], compiled: Compiled, result: ScanResult) -> Iterator[_File]:
+def _walk_roots(roots: Sequence[ScanRoot], compiled: CompiledNeedles, result: ScanResult) -> Iterator[_ListedFile]:
     """Every file; names of all that is there are searched on the way."""
     for number, root in enumerate(roots):
         names: list[tuple[str, bytes]] = []
-        for path, relative, status in _below(root, result):
+        for path, relative, status in _walk_below_root(root, result):
             # The folders above are searched on their own: a name counts once, not for each file below it.
             name = os.fsencode(Path(relative).name)
             if stat.S_ISLNK(status.st_mode):
                 name += b"\n" + os.fsencode(Path(path).readlink())
-                if not _within(path, roots):
+                if not _leads_within_roots(path, roots):
                     result.unread.append(Unread(root.name, relative, "a link that leads out of the roots"))
             names.append((relative, name))
             if stat.S_ISREG(status.st_mode):
-                yield _File(number, path, status.st_size)
-        _names(root, names, compiled, result)
+                yield _ListedFile(number, path, status.st_size)
+        _search_path_names(root, names, compiled, result)
 
 
-def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk_below_root(root: ScanRoot, result: ScanResult) -> Iterator[tuple[str, str, os.stat_result]]:
     """All that is below a root, and the root itself: path, path relative to the root, status. Links are not followed."""
     without = {os.path.realpath(path) for path in root.without}
     waiting = [root.path]
@@ -99,7 +99,7 @@ def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_r
         path = waiting.pop()
         if without and os.path.realpath(path) in without:
             continue
-        relative = _relative(path, root)
+        relative = _relative_result_path(path, root)
         try:
             status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -115,7 +115,7 @@ def _below(root: Root, result: ScanResult) -> Iterator[tuple[str, str, os.stat_r
                 result.unread.append(Unread(root.name, relative, f"the folder cannot be listed: {error.strerror}"))
 
 
-def _relative(path: str, root: Root) -> str:
+def _relative_result_path(path: str, root: ScanRoot) -> str:
     """What a path is called in a result: below the root; the root by its own name, where it is a file, since names tell kinds."""
     return os.path.relpath(path, root.path if path != root.path or _is_folder(path) else Path(path).parent)
 
@@ -127,12 +127,12 @@ def _is_folder(path: str) -> bool:
         return False
 
 
-def _within(path: str, roots: Sequence[Root]) -> bool:
+def _leads_within_roots(path: str, roots: Sequence[ScanRoot]) -> bool:
     target = os.path.realpath(path)
-    return _is_gone(target) or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
+    return _is_missing_path(target) or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
 
 
-def _is_gone(path: str) -> bool:
+def _is_missing_path(path: str) -> bool:
     """Whether there is nothing of that name. What cannot be looked at is there."""
     try:
         os.lstat(path)
@@ -143,7 +143,7 @@ def _is_gone(path: str) -> bool:
     return False
 
 
-def _names(root: Root, names: Sequence[tuple[str, bytes]], compiled: Compiled, result: ScanResult) -> None:
+def _search_path_names(root: ScanRoot, names: Sequence[tuple[str, bytes]], compiled: CompiledNeedles, result: ScanResult) -> None:
     """Search names, given with their paths: all together, and one by one only where there is something."""
     together = Inspection(compiled, root, ".")
     together.several("names", (name for _, name in names))
@@ -156,9 +156,9 @@ def _names(root: Root, names: Sequence[tuple[str, bytes]], compiled: Compiled, r
         inspection.add_to(result)
 
 
-def _parts(files: Sequence[_File]) -> Iterator[list[_File]]:
+def _batch_files_by_size(files: Sequence[_ListedFile]) -> Iterator[list[_ListedFile]]:
     """The files in parts that take about as long, large files first."""
-    part: list[_File] = []
+    part: list[_ListedFile] = []
     size = 0
     for one in sorted(files, key=lambda one: -one.size):
         part.append(one)
@@ -170,13 +170,13 @@ def _parts(files: Sequence[_File]) -> Iterator[list[_File]]:
         yield part
 
 
-def _scan(files: Sequence[_File], roots: Sequence[Root], compiled: Compiled) -> ScanResult:
+def _scan_files(files: Sequence[_ListedFile], roots: Sequence[ScanRoot], compiled: CompiledNeedles) -> ScanResult:
     result = ScanResult()
     for one in files:
         root = roots[one.root]
-        inspection = Inspection(compiled, root, _relative(one.path, root))
+        inspection = Inspection(compiled, root, _relative_result_path(one.path, root))
         try:
-            size = open_path(Path(one.path), inspection)
+            size = search_file(Path(one.path), inspection)
         except FileNotFoundError:
             continue  # gone since it was listed; what took its place is another file
         except OSError as error:
@@ -191,15 +191,15 @@ def _scan(files: Sequence[_File], roots: Sequence[Root], compiled: Compiled) -> 
     return result
 
 
-_prepared: tuple[Sequence[Root], Compiled] | None = None
+_prepared: tuple[Sequence[ScanRoot], CompiledNeedles] | None = None
 
 
-def _prepare(roots: Sequence[Root], needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
+def _prepare_scan_process(roots: Sequence[ScanRoot], needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
     global _prepared
-    _prepared = roots, Compiled(needles, canary)
+    _prepared = roots, CompiledNeedles(needles, canary)
 
 
-def _scan_part(files: Sequence[_File]) -> ScanResult:
+def _scan_file_batch(files: Sequence[_ListedFile]) -> ScanResult:
     if _prepared is None:
         raise RuntimeError("the process was not prepared")
-    return _scan(files, *_prepared)
+    return _scan_files(files, *_prepared)

@@ -12,7 +12,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 
-def rebase(erasing: Erasing) -> None:
+def reset_stateful_streams(erasing: Erasing) -> None:
     """Let streams with state start over that read of such people: nobody can be taken out of a sum, or out of a window that is open.
 
     Their state goes now, before the rows that it was made of: were it the other way round, a killed propagation would find none to look for.
@@ -21,13 +21,13 @@ def rebase(erasing: Erasing) -> None:
     workspace = erasing.workspace
     for stream in workspace.graph.streams.values():
         if not erasing.is_done("flows", stream.name):
-            if erasing.domains & _domains(workspace, stream.reads):
+            if erasing.domains & _find_input_domains(workspace, stream.reads):
                 flow = f"{workspace.graph.layer(stream)}_{stream.name}"
-                checkpoints.reset(workspace.checkpoints(flow), flow, continuity.ERASED)
+                checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, continuity.ERASED)
             erasing.done("flows", stream.name)
 
 
-def views(erasing: Erasing) -> None:
+def run_following_flows(erasing: Erasing) -> None:
     """Let every flow above bronze run to its end. A table's flow that fails does not matter: its rows are out already.
 
     Views that were restored are recomputed in full: they may have rows that no change of their inputs touches any more.
@@ -37,15 +37,15 @@ def views(erasing: Erasing) -> None:
         return
     workspace = erasing.workspace
     for view in workspace.graph.views.values():
-        if restored.of(workspace.path(view.name)) is not None:
+        if restored.read_restoration_mark(workspace.path(view.name)) is not None:
             flow = f"{workspace.graph.layer(view)}_{view.name}"
-            checkpoints.reset(workspace.checkpoints(flow), flow)
+            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow)
     try:
         reports, errors = erasing.follow(), {}
     except NotFollowed as failed:
         reports, errors = failed.reports, failed.errors
     erasing.reports += reports
-    stale = sorted(name for name in errors if name not in workspace.graph.tables and log.exists(workspace.path(name)))
+    stale = sorted(name for name in errors if name not in workspace.graph.tables and log.is_delta_table(workspace.path(name)))
     if stale:
         first = errors[stale[0]]
         why = str(first) if isinstance(first, SluiceError) else type(first).__name__
@@ -61,18 +61,19 @@ def views(erasing: Erasing) -> None:
     erasing.done("views", rows=sum(report.deleted for report in reports))
 
 
-def _domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:
+def _find_input_domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:
     """The kinds of people that are in these tables, as far as the declarations tell."""
     found: set[str] = set()
     for name in reads:
         declared = workspace.graph[name]
         domain = workspace.graph.domain(declared)
-        found |= set(subjects.other_cells(workspace.graph, declared).values())
-        found |= set(workspace.graph.domains()) if subjects.free_text(workspace.graph, declared) else set()
+        found |= set(subjects.find_other_subject_columns(workspace.graph, declared).values())
+        found |= set(workspace.graph.domains()) if subjects.find_free_text_columns(workspace.graph, declared) else set()
         if domain:
             found.add(domain)
         elif getattr(declared, "reads", ()):
             path = workspace.path(name)
-            told = subjects.of(workspace.graph, declared, log.columns(path) if log.exists(path) else [])  # type: ignore[arg-type]
+            columns = log.read_column_names(path) if log.is_delta_table(path) else []
+            told = subjects.find_table_subjects(workspace.graph, declared, columns)  # type: ignore[arg-type]
             found |= {domain for _, domain in told.columns} | told.unknown
     return found

@@ -18,25 +18,25 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
+from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.erasure.steps.rows import LAYER
-from sluice.erasure.steps.unfinished import Unfinished
 from sluice.errors import SluiceError
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.deliveries.absence import is_absent, remedy
+from sluice.ingest.deliveries.absence import absent_folder_remedy, is_landing_folder_absent
 from sluice.ingest.deliveries.discovery import DELIVERED, RETURNED
 from sluice.ingest.deliveries.known import REWRITTEN
 from sluice.ingest.deliveries.listing import AT_REST
-from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE
-from sluice.ingest.landing.rewriting import Rewritten
+from sluice.ingest.landing.rewriting import RewrittenFile
 from sluice.ingest.reading import records
-from sluice.ingest.reading.delivery import Delivery, Examined
-from sluice.ingest.reading.examination import examine
-from sluice.ingest.reading.records import Records
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
+from sluice.ingest.reading.examination import examine_deliveries
+from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.privacy import anonymised, other_subjects, suppression
@@ -48,10 +48,10 @@ _ATTEMPTS = 3
 Emptied = dict[int, dict[int, frozenset[str]]]
 
 
-def landing(erasing: Erasing) -> None:
+def rewrite_landed_files(erasing: Erasing) -> None:
     """Every source's folder and its archive. Raises SluiceError where a file could not be rewritten."""
     workspace = erasing.workspace
-    rewriting.finish(settlement.journals(workspace), workspace.deliveries, workspace.run)
+    rewriting.finish_rewriting_journals(settlement.rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for source in workspace.graph.sources.values():
         if (
             source.subject
@@ -59,7 +59,7 @@ def landing(erasing: Erasing) -> None:
             and not isinstance(source, KafkaSource)
             and not erasing.is_done("landing", source.name)
         ):
-            found = of_source(workspace, source, naming.of(erasing))
+            found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=LAYER)
             report.notes += [f"{found.files} landed files rewritten"] if found.files else []
             report.notes += (
@@ -69,35 +69,37 @@ def landing(erasing: Erasing) -> None:
             erasing.done("landing", source.name, found.rows, found.files)
 
 
-def again(workspace: Workspace) -> list[FlowReport]:
+def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     """Rewrite files that were delivered again with records of people who are on the list: an ingest left these out, the files have them."""
-    if suppression.is_empty(workspace):
+    if suppression.is_suppression_list_empty(workspace):
         return []
-    waiting = _delivered_again(workspace)
+    waiting = _find_redelivered_files(workspace)
     reports = []
     for name, files in waiting.items():
-        rows, count, _ = of_source(workspace, workspace.graph.sources[name], naming.Names(), files)
+        rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], naming.ErasedNames(), files)
         report = FlowReport(flow=f"{name}_landing", layer=LAYER)
         report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
         reports += [report] if count else []
     return reports
 
 
-def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
+def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
     """By source, the files of which something was left out at their last delivery, and which are as they were then."""
     outcomes: dict[int, int] = {}
-    for row in ledger.in_order(ledger.rows(workspace.outcomes, ["delivery", "suppressed", ledger.RECORDED, entries.ENTRY])):
+    for row in ledger.sort_outcomes_by_recording(
+        ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", ledger.RECORDED, entries.ENTRY])
+    ):
         outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
     for source in workspace.graph.sources.values():
-        if anonymised.of_source(workspace.graph, source):
+        if anonymised.keeps_anonymised_facts(workspace.graph, source):
             # Of these an ingest keeps the facts, and leaves nothing out.
-            outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name)), 1)
+            outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name)), 1)
         if source.also_subjects:
-            outcomes |= dict.fromkeys(anonymised.deliveries(workspace.path(source.name), other_subjects.MARK), 1)
+            outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), other_subjects.MARK), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
     left_out: dict[tuple[str, str], bool] = {}
-    told: list[dict[str, Any]] = ledger.rows(workspace.deliveries, ["delivery", "source", "file", "event"])
-    for entry in ledger.in_number(told):
+    told: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.deliveries, ["delivery", "source", "file", "event"])
+    for entry in ledger.sort_deliveries_by_number(told):
         name, file, event = entry["source"], entry["file"], entry["event"]
         if event in (DELIVERED, REWRITTEN):
             left_out[name, file] = event == DELIVERED and bool(outcomes.get(entry["delivery"]))
@@ -111,7 +113,7 @@ def _delivered_again(workspace: Workspace) -> dict[str, set[str]]:
     }
 
 
-class TakenOut(NamedTuple):
+class TakenOutCounts(NamedTuple):
     """How many records went, of how many files, and how many of these went as a whole since nobody can read them."""
 
     rows: int = 0
@@ -119,19 +121,23 @@ class TakenOut(NamedTuple):
     whole: int = 0
 
 
-def of_source(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None = None) -> TakenOut:
+def rewrite_source_files(
+    workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None = None
+) -> TakenOutCounts:
     """Rewrite a source's files. only: those that the ledger calls so."""
-    append.create(workspace, source)
-    if only is None and is_absent(source, workspace.landing, known.latest(workspace.deliveries).of(source.name)):
+    append.create_bronze_tables(workspace, source)
+    if only is None and is_landing_folder_absent(
+        source, workspace.landing, known.read_known_files(workspace.deliveries).of(source.name)
+    ):
         folder = workspace.landing / source.path
         raise SluiceError(
-            f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {remedy(folder)}"
+            f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {absent_folder_remedy(folder)}"
         )
-    done = TakenOut()
+    done = TakenOutCounts()
     writing: set[str] = set()
     for _ in range(_ATTEMPTS):
-        found = _rewritten(workspace, source, names, only)
-        done, only = TakenOut(done.rows + found.rows, done.files + found.files, done.whole + found.whole), found.again
+        found = _rewrite_files_once(workspace, source, names, only)
+        done, only = TakenOutCounts(done.rows + found.rows, done.files + found.files, done.whole + found.whole), found.again
         writing |= found.writing
         if not only:
             break
@@ -146,7 +152,7 @@ def of_source(workspace: Workspace, source: Source, names: naming.Names, only: C
 
 
 @dataclass
-class _Pass:
+class _RewritePass:
     """One look at a source's files. again: which to look at once more, as they were rewritten or changed; writing: which stay for now."""
 
     rows: int = 0
@@ -156,40 +162,44 @@ class _Pass:
     writing: set[str] = field(default_factory=set)
 
 
-def _rewritten(workspace: Workspace, source: Source, names: naming.Names, only: Collection[str] | None) -> _Pass:
-    state = Unfinished(workspace, source, known.latest(workspace.deliveries).of(source.name))
-    done = _Pass()
-    for some in landed_files.together(landed_files.of(workspace, source, only)):
-        looked, gone, emptied = _looked(workspace, source, names, some)
+def _rewrite_files_once(
+    workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None
+) -> _RewritePass:
+    state = UnfinishedFiles(workspace, source, known.read_known_files(workspace.deliveries).of(source.name))
+    done = _RewritePass()
+    for some in landed_files.batch_deliveries_by_size(landed_files.list_landed_files(workspace, source, only)):
+        looked, gone, emptied = _examine_landed_files(workspace, source, names, some)
         done.again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
         theirs = [one for one in looked if one.delivery.number in gone]
-        stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived(workspace, one.delivery))}
+        stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived_file(workspace, one.delivery))}
         done.writing |= {one.delivery.file for one in theirs if one.delivery.number in stay}
-        prepared: list[Rewritten] = []
+        prepared: list[RewrittenFile] = []
         for one in (one for one in theirs if one.delivery.number not in stay):
             numbers = gone[one.delivery.number]
             cells = emptied.get(one.delivery.number, {})
-            prepared += _prepared(source, one, numbers, state.is_known(one.delivery), cells)
+            prepared += _prepare_file_rewrite(source, one, numbers, state.is_known(one.delivery), cells)
             done.whole += numbers is None
             done.rows += 1 if numbers is None else len(numbers) + len(set(cells) - set(numbers))
             done.again.add(one.delivery.file)
-        done.files += rewriting.put(settlement.journals(workspace), workspace.deliveries, prepared, workspace.run)
+        done.files += rewriting.replace_rewritten_files(
+            settlement.rewriting_journal_folder(workspace), workspace.deliveries, prepared, workspace.run
+        )
     return done
 
 
-def _is_archived(workspace: Workspace, delivery: Delivery) -> bool:
+def _is_archived_file(workspace: Workspace, delivery: Delivery) -> bool:
     return delivery.path.is_relative_to(workspace.landing / ARCHIVE)
 
 
-def _looked(
-    workspace: Workspace, source: Source, names: naming.Names, together: list[Delivery]
-) -> tuple[list[Examined], dict[int, set[int] | None], Emptied]:
+def _examine_landed_files(
+    workspace: Workspace, source: Source, names: naming.ErasedNames, together: list[Delivery]
+) -> tuple[list[ExaminedDelivery], dict[int, set[int] | None], Emptied]:
     """Files as they look, and by their numbers the records that are to go; None: the file as a whole. And whose fields become empty."""
-    looked, found = _read(workspace, source, examine(source, together))
+    looked, found = _read_examined_records(workspace, source, examine_deliveries(source, together))
     try:
-        gone: dict[int, set[int] | None] = dict(_records(workspace, source, names, found))
-        emptied, unfit = _others(workspace, source, found)
-        _texts(source, names, found, emptied)
+        gone: dict[int, set[int] | None] = dict(_find_suppressed_records(workspace, source, names, found))
+        emptied, unfit = _find_other_subject_fields(workspace, source, found)
+        _add_named_text_fields(source, names, found, emptied)
     finally:
         found.release()
     whole = [one.delivery for one in looked if one.state == ledger.QUARANTINED]
@@ -198,48 +208,54 @@ def _looked(
     return looked, gone | {one.number: None for one in whole if names.are_in(one.path)}, emptied
 
 
-def _prepared(
-    source: Source, one: Examined, gone: Collection[int] | None, is_known: bool, emptied: Mapping[int, Collection[str]]
-) -> list[Rewritten]:
+def _prepare_file_rewrite(
+    source: Source, one: ExaminedDelivery, gone: Collection[int] | None, is_known: bool, emptied: Mapping[int, Collection[str]]
+) -> list[RewrittenFile]:
     delivery = one.delivery
     try:
-        return [rewriting.prepare(source, delivery.file, delivery.path, gone, is_known, emptied)]
+        return [rewriting.prepare_rewritten_file(source, delivery.file, delivery.path, gone, is_known, emptied)]
     except FileNotFoundError:
         return []
-    except (Unreadable, OSError) as error:
+    except (UnreadableFile, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SluiceError(
-            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {landed_files.called(delivery)}. "
+            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {landed_files.describe_landed_file(delivery)}. "
             "Remove or repair it, then run the stage propagate_deletions again."
         ) from None
 
 
-def _read(workspace: Workspace, source: Source, looked: list[Examined]) -> tuple[list[Examined], Records]:
+def _read_examined_records(
+    workspace: Workspace, source: Source, looked: list[ExaminedDelivery]
+) -> tuple[list[ExaminedDelivery], DeliveredRecords]:
     """The records of the files that look well, and all files again: some that looked well cannot be read, or changed meanwhile."""
-    columns = intake.columns_of(workspace, source)
+    columns = intake.current_source_columns(workspace, source)
     while True:
         try:
-            return looked, records.read(workspace.session, columns.source, looked, columns.schema)
-        except records.Changed:
-            looked = examine(source, [one.delivery for one in looked])
-        except records.Refused as refused:
+            return looked, records.read_delivered_records(workspace.session, columns.source, looked, columns.schema)
+        except records.ChangedWhileRead:
+            looked = examine_deliveries(source, [one.delivery for one in looked])
+        except records.RefusedDeliveries as refused:
             looked = [refused.judged(one) for one in looked]
 
 
-def _records(workspace: Workspace, source: Source, names: naming.Names, read: Records) -> dict[int, set[int]]:
+def _find_suppressed_records(
+    workspace: Workspace, source: Source, names: naming.ErasedNames, read: DeliveredRecords
+) -> dict[int, set[int]]:
     """By number of the file, the records in it that an ingest would leave out, and those that are nobody's and name somebody."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     if read.frame is not None:
-        for row in _suppressed(workspace, source, read.frame).select("_delivery", "_row").collect():
+        for row in _select_suppressed_rows(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
         delimiter = source.delimiter if source.format == "csv" else None
-        for row in _nobodys(source, read.frame).toLocalIterator() if names and read.problems else ():
+        for row in _select_unattributed_records(source, read.frame).toLocalIterator() if names and read.problems else ():
             if names.are_in_record(row._record.encode(), delimiter):
                 found[row._delivery].add(row._row)
     return found
 
 
-def _others(workspace: Workspace, source: Source, read: Records) -> tuple[Emptied, defaultdict[int, set[int]]]:
+def _find_other_subject_fields(
+    workspace: Workspace, source: Source, read: DeliveredRecords
+) -> tuple[Emptied, defaultdict[int, set[int]]]:
     """By number of the file and of the record, the fields with a person who was erased and is not the record's subject.
 
     And the records with such a person that cannot stand in bronze: an ingest leaves these out.
@@ -247,20 +263,22 @@ def _others(workspace: Workspace, source: Source, read: Records) -> tuple[Emptie
     cells = dict(source.also_subjects)
     found: Emptied = defaultdict(dict)
     unfit: defaultdict[int, set[int]] = defaultdict(set)
-    if read.frame is None or not cells or suppression.is_empty(workspace):
+    if read.frame is None or not cells or suppression.is_suppression_list_empty(workspace):
         return found, unfit
-    flagged = suppression.with_flags(workspace, read.frame, cells, suppression.instant(read.frame, source.subject_at))
-    flags = [F.col(other_subjects.flag(name)) for name in cells]
+    flagged = suppression.flag_suppressed_cells(
+        workspace, read.frame, cells, suppression.row_instant_column(read.frame, source.subject_at)
+    )
+    flags = [F.col(other_subjects.erased_cell_flag(name)) for name in cells]
     aside = F.col("_problem").isNotNull().alias("aside")
-    for row in flagged.where(other_subjects.any_of(flags)).select("_delivery", "_row", aside, *flags).collect():
+    for row in flagged.where(other_subjects.is_any_true(flags)).select("_delivery", "_row", aside, *flags).collect():
         if row.aside:
             unfit[row._delivery].add(row._row)
         else:
-            found[row._delivery][row._row] = frozenset(name for name in cells if row[other_subjects.flag(name)])
+            found[row._delivery][row._row] = frozenset(name for name in cells if row[other_subjects.erased_cell_flag(name)])
     return found, unfit
 
 
-def _texts(source: Source, names: naming.Names, read: Records, emptied: Emptied) -> None:
+def _add_named_text_fields(source: Source, names: naming.ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
     """Add the fields of free text that name somebody. They are looked through here: no value gets into a plan."""
     if read.frame is None or not names:
         return
@@ -276,13 +294,13 @@ def _texts(source: Source, names: naming.Names, read: Records, emptied: Emptied)
                 of_file[row._row] = of_file.get(row._row, frozenset()) | named
 
 
-def _suppressed(workspace: Workspace, source: Source, frame: DataFrame) -> DataFrame:
-    subject = records.subject_of(source, frame.columns)
-    at = suppression.instant(frame, source.subject_at)
-    return suppression.only_suppressed(workspace, frame, subject, source.domain, at)
+def _select_suppressed_rows(workspace: Workspace, source: Source, frame: DataFrame) -> DataFrame:
+    subject = records.subject_key_column(source, frame.columns)
+    at = suppression.row_instant_column(frame, source.subject_at)
+    return suppression.select_suppressed_rows(workspace, frame, subject, source.domain, at)
 
 
-def _nobodys(source: Source, frame: DataFrame) -> DataFrame:
+def _select_unattributed_records(source: Source, frame: DataFrame) -> DataFrame:
     """Records that cannot stand in bronze and do not say whose they are. They are looked through here: no value gets into a plan."""
-    unsaid = records.subject_of(source, frame.columns).isNull()
+    unsaid = records.subject_key_column(source, frame.columns).isNull()
     return frame.where(unsaid & F.col("_record").isNotNull()).select("_delivery", "_row", "_record")

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.erasure import vault
 from sluice.erasure.control.canary import PREFIX
 from sluice.erasure.steps import places, spellings
@@ -38,7 +38,7 @@ _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
 @dataclass(frozen=True)
-class Names:
+class ErasedNames:
     """Who is looked for: by the first letters and digits of names, in lower case, the whole names, and how far in these are.
 
     Letters that are none of ASCII's count as what stands beside a word; names of these alone are found wherever they stand.
@@ -57,14 +57,16 @@ class Names:
 
         However it is written: with escapes of JSON, or in base64.
         """
-        return any(map(self._stand_in, spellings.texts_meant(content)))
+        return any(map(self._stand_in, spellings.decode_possible_texts(content)))
 
     def _stand_in(self, content: bytes) -> bool:
         lowered = content.lower()
         other = any(name in lowered for name, _ in self.by_first.get(b"", ()))
         near = self._near(lowered) if self.by_first else ()
         return (
-            other or any(_stands(lowered, found.start() - before, name) for found, name, before in near) or self._beside(lowered)
+            other
+            or any(_is_whole_word(lowered, found.start() - before, name) for found, name, before in near)
+            or self._beside(lowered)
         )
 
     def are_in_record(self, record: bytes, delimiter: str | None = None) -> bool:
@@ -76,7 +78,9 @@ class Names:
             return True
         values = {value for _, value in self.short}
         plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
-        return plain and any(found in values for found in _numbers(_parting(record, delimiter)).findall(record))
+        return plain and any(
+            found in values for found in _number_field_pattern(_choose_delimiters(record, delimiter)).findall(record)
+        )
 
     def _beside(self, lowered: bytes) -> bool:
         return any(pair in self.short for pair in self._named.findall(lowered)) if self._named else False
@@ -105,37 +109,43 @@ class Names:
 
     def are_in_content(self, content: bytes) -> bool:
         """The same of a whole file's bytes."""
-        return self.are_in_bytes(content) or self.are_in_bytes(_inflated(content))
+        return self.are_in_bytes(content) or self.are_in_bytes(_inflate_gzip(content))
 
 
-def of(erasing: Erasing) -> Names:
+def load_erased_names(erasing: Erasing) -> ErasedNames:
     """The people of the requests that are carried out, as far as the vault still knows them."""
     settings, pipeline = erasing.workspace.settings, erasing.workspace.pipeline
     known = [
         one
         for request in erasing.waiting
-        if vault.holds(settings, pipeline, request.request)
-        for one in vault.read(settings, pipeline, request.request)
+        if vault.has_vault_entry(settings, pipeline, request.request)
+        for one in vault.read_vault_identifiers(settings, pipeline, request.request)
         if not one.domain.startswith(PREFIX)
     ]
     handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
     own = {(one.domain, one.value) for one in known} - handed_on
-    columns = domain_columns.by_domain(settings, erasing.workspace.graph)
-    return names((value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain})))
+    columns = domain_columns.columns_by_domain(settings, erasing.workspace.graph)
+    return index_erased_names(
+        (value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain}))
+    )
 
 
-def names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> Names:
+def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> ErasedNames:
     """These identifiers. beside: columns that each may stand beside, which short numbers need."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    long = {value.strip() for value in values if len(value.strip()) >= SHORTEST and not _is_short(value)}
+    long = {value.strip() for value in values if len(value.strip()) >= SHORTEST and not _is_short_number(value)}
     for name in sorted(value.encode().lower() for value in long):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
-    short = {(column.rpartition(".")[2].lower().encode(), value.strip().encode()) for column, value in beside if _is_short(value)}
-    return Names(by_first, frozenset(short))
+    short = {
+        (column.rpartition(".")[2].lower().encode(), value.strip().encode())
+        for column, value in beside
+        if _is_short_number(value)
+    }
+    return ErasedNames(by_first, frozenset(short))
 
 
-def _parting(record: bytes, delimiter: str | None) -> str:
+def _choose_delimiters(record: bytes, delimiter: str | None) -> str:
     """What parts the fields of a record: what its source says, unless others of them are more frequent, since it may be why nobody could read it."""
     if delimiter is None:
         return _DELIMITERS
@@ -144,65 +154,65 @@ def _parting(record: bytes, delimiter: str | None) -> str:
 
 
 @functools.cache
-def _numbers(delimiters: str) -> re.Pattern[bytes]:
+def _number_field_pattern(delimiters: str) -> re.Pattern[bytes]:
     """A number that is all that is between two of these."""
     parted = b"|".join(re.escape(one.encode()) for one in (*delimiters, "\r", "\n"))
     return re.compile(rb"(?:\A|" + parted + rb")[ \"']*([0-9]+)(?=[ \"']*(?:" + parted + rb"|\Z))")
 
 
-def _is_short(value: str) -> bool:
+def _is_short_number(value: str) -> bool:
     """Whether a value is a number that stands in many places by chance."""
     text = value.strip()
     return text.isascii() and text.isdigit() and len(text) < LEAST_DIGITS
 
 
-def _stands(content: bytes, start: int, name: bytes) -> bool:
+def _is_whole_word(content: bytes, start: int, name: bytes) -> bool:
     """Whether a name is there, with no letter or digit beside it."""
     end = start + len(name)
     beside = content[max(start - 1, 0) : max(start, 0)] + content[end : end + 1]
     return start >= 0 and content[start:end] == name and _WORD.search(beside) is None
 
 
-def unattributed(erasing: Erasing) -> None:
+def erase_unattributed_quarantine(erasing: Erasing) -> None:
     """Take out of quarantine what names one of them and is nobody's as far as is known: ragged records, and files as a whole.
 
     Where a record may hold another person than its subject (`also_subjects`), also what is somebody else's.
     """
-    workspace, looked_for = erasing.workspace, of(erasing)
-    for place in places.quarantines(workspace):
+    workspace, looked_for = erasing.workspace, load_erased_names(erasing)
+    for place in places.find_subject_quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
-            entries = _entries(place, looked_for) if looked_for else []
+            entries = _find_naming_entries(place, looked_for) if looked_for else []
             workspace.note(f"erasure_{place.name}")
-            quarantine.remove(workspace.session, place.path, entries)
+            quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer="propagate_deletions", deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []
             erasing.done("unattributed", place.name, rows=len(entries))
 
 
-def _entries(place: places.Place, looked_for: Names) -> list[quarantine.Entry]:
+def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) -> list[quarantine.Entry]:
     """Read a part at a time, without a JVM: no value of anybody gets into a plan."""
     # A subject with a backslash is not what it says: lakes of before have it as a record that was cut off wrote it.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
     if place.others:
         wanted = wanted.partition(" WHERE ")[0]
-    table = opened_table(place.path)
+    table = open_checked_table(place.path)
     if {"made", "content"} - {field.name for field in table.schema().fields}:
         wanted = wanted.replace(', "made"', ', NULL AS "made"')
     found = []
     for batch in QueryBuilder().register("t", table).execute(wanted):
         rows: list[dict[str, Any]] = pa.record_batch(batch).to_pylist()
-        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _is_named(row, looked_for, place.delimiter)]
+        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.delimiter)]
     return sorted(set(found), key=repr)
 
 
-def _is_named(row: dict[str, Any], looked_for: Names, delimiter: str | None) -> bool:
+def _has_erased_name(row: dict[str, Any], looked_for: ErasedNames, delimiter: str | None) -> bool:
     texts = (row[name].encode() for name in ("record", "made") if row[name])
     return any(looked_for.are_in_record(text, delimiter) for text in texts) or (
         bool(row["content"]) and looked_for.are_in_content(bytes(row["content"]))
     )
 
 
-def _inflated(content: bytes) -> bytes:
+def _inflate_gzip(content: bytes) -> bytes:
     """What can be read of a gzip stream, damaged or not; nothing of what is none."""
     if not content.startswith(b"\x1f\x8b"):
         return b""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake import log
@@ -13,23 +13,23 @@ from sluice.lake.workspace import Workspace
 _VECTORS = "deletionVectors"
 
 
-def purge(erasing: Erasing) -> None:
+def purge_deletion_vectors(erasing: Erasing) -> None:
     """REORG TABLE ... APPLY (PURGE), of tables that may have deletion vectors. Sluice's own have none, unless somebody turned them on."""
-    for name, path in {**erasing.workspace.tables(), **canaries.tables_of(erasing.workspace, erasing.waiting)}.items():
-        if log.exists(path) and not erasing.is_done("purge", name):
-            erasing.done("purge", name, files=of_table(erasing.workspace, name, path))
+    for name, path in {**erasing.workspace.tables(), **canaries.canary_table_paths(erasing.workspace, erasing.waiting)}.items():
+        if log.is_delta_table(path) and not erasing.is_done("purge", name):
+            erasing.done("purge", name, files=purge_table_vectors(erasing.workspace, name, path))
 
 
-def of_table(workspace: Workspace, name: str, path: str) -> int:
+def purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
     """Write the files of one table anew that have rows marked as deleted. Returns how many."""
-    if not _may_have_vectors(path):
+    if not _may_have_deletion_vectors(path):
         return 0
     workspace.note(f"erasure_{name}")
     row = workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").select("metrics.numFilesRemoved").first()
     return int(row[0]) if row else 0
 
 
-def _may_have_vectors(path: str) -> bool:
+def _may_have_deletion_vectors(path: str) -> bool:
     """By the table's protocol, which keeps the feature when the property is turned off again."""
-    features = opened_table(path).protocol().writer_features or []
+    features = open_checked_table(path).protocol().writer_features or []
     return _VECTORS in features or any(Path(path).glob("deletion_vector_*.bin"))

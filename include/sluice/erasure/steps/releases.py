@@ -10,58 +10,58 @@ from sluice.flows.copies import released
 from sluice.lake import releases
 from sluice.lake.releases import Release
 from sluice.privacy import suppression_key
-from sluice.privacy.pseudonyms import pseudonym
+from sluice.privacy.pseudonyms import compute_pseudonym
 
 STEP = "releases"
 
 
-def erase(erasing: Erasing) -> None:
+def erase_from_releases(erasing: Erasing) -> None:
     """Erase from every table of every release; one that does not say whose its rows are is withdrawn: nobody knows who is counted in it."""
     workspace = erasing.workspace
-    for release in releases.of(workspace.settings, workspace.pipeline):
-        waiting = [name for name in release.tables if not erasing.is_done(STEP, _called(release, name))]
+    for release in releases.read_pipeline_releases(workspace.settings, workspace.pipeline):
+        waiting = [name for name in release.tables if not erasing.is_done(STEP, _release_table_key(release, name))]
         if not waiting:
             continue
-        with releases.writable(release):
+        with releases.release_made_writable(release):
             for name in waiting:
-                _one(erasing, release, name)
+                _erase_from_release_table(erasing, release, name)
 
 
-def _as_written(erasing: Erasing) -> set[tuple[str, str]]:
+def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
     """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
     workspace = erasing.workspace
     settings, pipeline, forms = workspace.settings, workspace.pipeline, workspace.graph.forms
     if not forms:
         return set()
-    key = suppression_key.key(settings, workspace.suppression)
+    key = suppression_key.read_suppression_key(settings, workspace.suppression)
     known = [
         one
         for request in erasing.waiting
-        if vault.holds(settings, pipeline, request.request)
-        for one in vault.read(settings, pipeline, request.request)
+        if vault.has_vault_entry(settings, pipeline, request.request)
+        for one in vault.read_vault_identifiers(settings, pipeline, request.request)
         if one.domain in forms
     ]
     names = {domain: {domain, *workspace.graph.former(domain)} for domain in forms}
-    hashed = ((name, pseudonym(key, name, one.value)) for one in known for name in names[one.domain])
+    hashed = ((name, compute_pseudonym(key, name, one.value)) for one in known for name in names[one.domain])
     return {(name, made) for name, made in hashed if made}
 
 
-def _called(release: Release, table: str) -> str:
+def _release_table_key(release: Release, table: str) -> str:
     return f"{release.number}/{table}"
 
 
-def _one(erasing: Erasing, release: Release, name: str) -> None:
+def _erase_from_release_table(erasing: Erasing, release: Release, name: str) -> None:
     told, now = release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
     gone = 0
     if not (release.folder / name).exists():
         told.setdefault("withdrawn", now)
     elif told["pseudonyms"]:
-        gone = released.erase(erasing.workspace, release, name, _as_written(erasing))
+        gone = released.erase_from_release(erasing.workspace, release, name, _pseudonyms_as_written(erasing))
         if gone:
             told["erased"].append({"at": now, "rows": gone})
             told["rows"] -= gone
     elif told.get("of_people", True):
-        releases.withdraw(release, name)
+        releases.remove_release_table(release, name)
         told["withdrawn"] = now
-    releases.keep(release)
-    erasing.done(STEP, _called(release, name), rows=gone)
+    releases.write_release_manifest(release)
+    erasing.done(STEP, _release_table_key(release, name), rows=gone)

@@ -18,26 +18,26 @@ _BREAKS = b"\r\n \t"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-def texts_meant(content: bytes) -> Iterator[bytes]:
+def decode_possible_texts(content: bytes) -> Iterator[bytes]:
     """The bytes as they are, and all that they are found to mean."""
-    for text in _unescaped(content):
+    for text in _unescape_repeatedly(content):
         yield text
-        decoded = b"\n".join(_decoded(text))
+        decoded = b"\n".join(_decode_base64_words(text))
         if decoded:
-            yield from _unescaped(decoded)
+            yield from _unescape_repeatedly(decoded)
 
 
-def _unescaped(content: bytes) -> Iterator[bytes]:
+def _unescape_repeatedly(content: bytes) -> Iterator[bytes]:
     """The text as it is, without its escapes, without those that are left then."""
     yield content
     for _ in range(_DEPTH):
         if not _ESCAPE.search(content):
             return
-        content = _ESCAPE.sub(_letters, content)
+        content = _ESCAPE.sub(_unescape_match, content)
         yield content
 
 
-def _letters(escape: re.Match[bytes]) -> bytes:
+def _unescape_match(escape: re.Match[bytes]) -> bytes:
     units, byte, itself, control = escape.groups()
     if units:  # two of a pair are one letter
         text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
@@ -45,7 +45,7 @@ def _letters(escape: re.Match[bytes]) -> bytes:
     return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
 
 
-def _decoded(content: bytes) -> Iterator[bytes]:
+def _decode_base64_words(content: bytes) -> Iterator[bytes]:
     """What words of the letters of base64 hold, those in several lines put together. Where one begins, letters of something else may stand."""
     for found in _BASE64.finditer(content):
         letters = found.group().translate(_URL_SAFE, _BREAKS)

@@ -1,10 +1,13 @@
 """Left-over files: of commits, writes and sessions that were killed. No VACUUM removes them, and nobody reads them.
 
 To be called under the pipeline's lease: what is older than this run is nobody's any more.
+
+Checkpoints that no flow goes on from any more: given up by a run that was killed before it had removed them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,46 +24,46 @@ _STAGING = ("_temporary", ".spark-staging-")
 _STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
 
 
-def sweep(erasing: Erasing) -> None:
+def sweep_leftover_files(erasing: Erasing) -> None:
     """Temporary files of logs and checkpoints, staging folders, what Spark left on local disks, its event logs."""
     if not erasing.is_done("sweep"):
-        erasing.done("sweep", files=everywhere(erasing.workspace, erasing.began))
+        erasing.done("sweep", files=remove_leftover_files(erasing.workspace, erasing.began))
 
 
-def everywhere(workspace: Workspace, before: float) -> int:
+def remove_leftover_files(workspace: Workspace, before: float) -> int:
     """Remove what was left before an instant (seconds since 1970). Returns how many files and folders it was."""
     settings = workspace.settings
-    left = _of_lakes(workspace, before)
-    left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modified(path) < before]
-    left += [*_of_sessions(settings, before), *_event_logs(workspace, before)]
+    left = _find_lake_leftovers(workspace, before)
+    left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modification_time(path) < before]
+    left += [*_find_ended_session_folders(settings, before), *_find_old_event_logs(workspace, before)]
     for path in left:
-        remove(path)
+        remove_file_or_folder(path)
     return len(left)
 
 
-def what_killed_commits_left(workspace: Workspace, before: float) -> int:
+def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
     """Remove temporary files of commits, of checkpoints and of data files, and folders of writers, of before an instant. Returns how many.
 
     What is staged stays: it is needed to bring to its end what was killed.
     """
-    left = [path for path in _of_lakes(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
+    left = [path for path in _find_lake_leftovers(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
     for path in left:
-        remove(path)
+        remove_file_or_folder(path)
     return len(left)
 
 
-def _of_lakes(workspace: Workspace, before: float) -> list[Path]:
+def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Path]:
     settings = workspace.settings
     roots = {"lake": Path(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
     theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
     return [
         path
         for name, root in roots.items()
-        for path in _of_lake(root, before, {root / below for of, _, below in theirs if of == name})
+        for path in _find_leftovers_below(root, before, {root / below for of, _, below in theirs if of == name})
     ]
 
 
-def remove(path: Path) -> None:
+def remove_file_or_folder(path: Path) -> None:
     """A file, or a folder with all that is in it; what is gone already is well."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -68,7 +71,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _of_lake(root: Path, before: float, theirs: Container[Path]) -> Iterator[Path]:
+def _find_leftovers_below(root: Path, before: float, theirs: Container[Path]) -> Iterator[Path]:
     """Temporary files of `_delta_log` and of checkpoints, folders of writers that died, and what readmissions had staged.
 
     theirs: what is said to be somebody else's (`also_here`), where a folder may be called so and be in use.
@@ -78,20 +81,22 @@ def _of_lake(root: Path, before: float, theirs: Container[Path]) -> Iterator[Pat
         folders[:] = [name for name in folders if here / name not in theirs]
         files = [name for name in files if here / name not in theirs]
         for name in list(folders):
-            if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modified(here / name) < before:
+            if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modification_time(
+                here / name
+            ) < before:
                 folders.remove(name)
                 yield here / name
         there = set(files)
-        left = (name for name in files if _is_temporary(here, name) or _is_of_nothing(name, there))
-        yield from (here / name for name in left if _modified(here / name) < before)
+        left = (name for name in files if _is_temporary_file(here, name) or _is_stray_checksum(name, there))
+        yield from (here / name for name in left if _modification_time(here / name) < before)
 
 
-def _is_of_nothing(name: str, there: Container[str]) -> bool:
+def _is_stray_checksum(name: str, there: Container[str]) -> bool:
     """Whether it is called as the checksums of a file are that is gone: who removes files by other means leaves them."""
     return name.startswith(".") and name.endswith(".crc") and name.removeprefix(".").removesuffix(".crc") not in there
 
 
-def _is_temporary(folder: Path, name: str) -> bool:
+def _is_temporary_file(folder: Path, name: str) -> bool:
     """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own: `<file>#1` of what it writes."""
     stem = name.removesuffix(".crc")
     if stem.endswith(".tmp") or _STAGED.search(name):
@@ -99,23 +104,44 @@ def _is_temporary(folder: Path, name: str) -> bool:
     return folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp")
 
 
-def _of_sessions(settings: Settings, before: float) -> Iterator[Path]:
+def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[Path]:
     """Folders of Spark sessions that have ended. One that a running session may own stays."""
-    return (path for path in session_folders.ended(settings) if _modified(path) < before)
+    return (path for path in session_folders.abandoned_session_folders(settings) if _modification_time(path) < before)
 
 
-def _event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
+def _find_old_event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
     """Those that this session writes or its predecessors wrote, where they lie below the checkout or the lake; a running one stays."""
     told = workspace.session.conf.get("spark.eventLog.dir", "") or ""
     folder = Path(told.removeprefix("file:"))
     ours = [workspace.settings.root, Path(workspace.settings.lake)]
     if told and "://" not in told.removeprefix("file:") and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
         mine = workspace.session.sparkContext.applicationId
-        yield from (path for path in folder.iterdir() if mine not in path.name and _modified(path) < before)
+        yield from (path for path in folder.iterdir() if mine not in path.name and _modification_time(path) < before)
 
 
-def _modified(path: Path) -> float:
+def _modification_time(path: Path) -> float:
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:
         return float("inf")
+
+
+def remove_abandoned_checkpoints(erasing: Erasing) -> None:
+    """Remove them with the state that is in them. What a flow goes on from was made anew before, where it knew anything of such people."""
+    if erasing.is_done("state"):
+        return
+    left = list(_find_abandoned_checkpoints(Path(erasing.workspace.checkpoints("any")).parent))
+    for folder in left:
+        shutil.rmtree(folder)
+    erasing.done("state", files=len(left))
+
+
+def _find_abandoned_checkpoints(root: Path) -> Iterator[Path]:
+    """The folders below a flow's own that its flow.json does not name."""
+    for flow in sorted(path for path in root.glob("*") if path.is_dir()):
+        try:
+            memory = json.loads((flow / "flow.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            memory = {}
+        identity = None if memory.get("reset") else memory.get("identity")
+        yield from (path for path in sorted(flow.iterdir()) if path.is_dir() and path.name != identity)

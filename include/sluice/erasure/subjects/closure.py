@@ -15,16 +15,24 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import Link
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.holders import ALWAYS, Ambiguous, Times, held, overlap, text, within
+from sluice.erasure.subjects.holders import (
+    ALWAYS,
+    AmbiguousIdentifier,
+    Times,
+    compute_holding_times,
+    format_identifier_time,
+    intersect_times,
+    is_instant_within,
+)
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
-from sluice.erasure.subjects.link_rows import Rows
+from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_key
-from sluice.privacy.pseudonyms import canonical_text, pseudonym
+from sluice.privacy.pseudonyms import canonical_text, compute_pseudonym
 
 
 @dataclass
-class _Known:
+class _KnownIdentifiers:
     """What was found: by domain and value, the times during which it was the person's."""
 
     times: dict[tuple[str, str], set[Times]] = field(default_factory=dict)
@@ -42,7 +50,12 @@ class _Known:
         every = ((key, {ALWAYS} if ALWAYS in times else times) for key, times in self.times.items())
         return sorted(
             (
-                Identifier(*key, since=text(since), until=text(until), known_until=text(known))
+                Identifier(
+                    *key,
+                    since=format_identifier_time(since),
+                    until=format_identifier_time(until),
+                    known_until=format_identifier_time(known),
+                )
                 for key, times in every
                 for since, until, known in times
             ),
@@ -50,107 +63,114 @@ class _Known:
         )
 
 
-def close(workspace: Workspace, identifiers: Iterable[Identifier], rows: Rows | None = None) -> list[Identifier]:
+def close_over_identifiers(
+    workspace: Workspace, identifiers: Iterable[Identifier], rows: LinkRows | None = None
+) -> list[Identifier]:
     """All identifiers of the people who are asked for, pseudonyms included. Raises Ambiguous where one has been several people's.
 
     An identifier that no link knows is its own person's. rows: of the links, where they were read for several requests.
     """
     if rows is None:
-        with link_rows.of(workspace) as read:
-            return close(workspace, identifiers, read)
-    asked = in_their_forms(workspace.graph, identifiers)
+        with link_rows.open_link_rows(workspace) as read:
+            return close_over_identifiers(workspace, identifiers, read)
+    asked = canonicalise_identifiers(workspace.graph, identifiers)
     # What is nobody's as far as links tell, and changes hands, is that of whoever asks now, until somebody else gets it.
     changing = workspace.graph.changing_hands()
     alone = (None, None, rows.at)
-    people = _Known()
-    for number, one in enumerate(_by_their_own_name(workspace, rows, asked), start=1):
-        for domain, value in _people(workspace, rows, one, number):
+    people = _KnownIdentifiers()
+    for number, one in enumerate(_resolve_asked_pseudonyms(workspace, rows, asked), start=1):
+        for domain, value in _find_identifier_owners(workspace, rows, one, number):
             people.add(domain, value, alone if domain in changing else ALWAYS)
-    found = _down(workspace, rows, people)
+    found = _find_owned_identifiers(workspace, rows, people)
     for one in asked:
         if one.domain == PSEUDONYM:
             found.add(PSEUDONYM, one.value, ALWAYS)
-    _spell(workspace, rows, found)
-    _hash(workspace, found)
+    _add_written_spellings(workspace, rows, found)
+    _add_stored_pseudonyms(workspace, found)
     return found.identifiers()
 
 
-def in_their_forms(graph: Graph, identifiers: Iterable[Identifier]) -> list[Identifier]:
+def canonicalise_identifiers(graph: Graph, identifiers: Iterable[Identifier]) -> list[Identifier]:
     """The identifiers in the forms in which those of their domains are compared, as the rows of links have them."""
     return [replace(one, value=canonical_text(one.value, graph.canonical(one.domain))) for one in identifiers]
 
 
-def _by_their_own_name(workspace: Workspace, rows: Rows, asked: list[Identifier]) -> list[Identifier]:
+def _resolve_asked_pseudonyms(workspace: Workspace, rows: LinkRows, asked: list[Identifier]) -> list[Identifier]:
     """What was asked, with the identifiers that pseudonyms were made of in the place of these."""
     hidden = [one.value for one in asked if one.domain == PSEUDONYM]
-    behind = in_their_forms(workspace.graph, link_rows.behind(workspace, rows, hidden)) if hidden else []
+    behind = (
+        canonicalise_identifiers(workspace.graph, link_rows.find_pseudonym_originals(workspace, rows, hidden)) if hidden else []
+    )
     return [one for one in asked if one.domain != PSEUDONYM] + list(dict.fromkeys(behind))
 
 
-def _people(
-    workspace: Workspace, rows: Rows, asked: Identifier, number: int, passed: frozenset[tuple[str, str]] = frozenset()
+def _find_identifier_owners(
+    workspace: Workspace, rows: LinkRows, asked: Identifier, number: int, passed: frozenset[tuple[str, str]] = frozenset()
 ) -> set[tuple[str, str]]:
     """Up from an identifier to the people whose it is, or was at the time that is said; itself where no link knows of anybody."""
     owners: set[tuple[str, str]] = set()
-    _refuse_erased(workspace, rows, asked, number)
+    _refuse_erased_owner(workspace, rows, asked, number)
     for link in workspace.graph.links:
         if link.identifier[1] != asked.domain:
             continue
-        had = held(rows.of_identifiers(link, {asked.value}), link, rows.at).get(asked.value, [])
-        whose = {person for person, when in had if asked.at is None or within(datetime.fromisoformat(asked.at), when)}
+        had = compute_holding_times(rows.of_identifiers(link, {asked.value}), link, rows.at).get(asked.value, [])
+        whose = {person for person, when in had if asked.at is None or is_instant_within(datetime.fromisoformat(asked.at), when)}
         if len(whose) > 1:
             how = 'ask again with "at", an instant at which it was the person\'s' if link.since else f"ask by '{link.person[1]}'"
-            raise Ambiguous(f"Identifier {number}, a '{asked.domain}', was several people's; {how}.")
+            raise AmbiguousIdentifier(f"Identifier {number}, a '{asked.domain}', was several people's; {how}.")
         owners |= {(link.person[1], person) for person in whose}
     below = passed | {(asked.domain, asked.value)}
     fresh = sorted(owners - below)
-    return {one for owner in fresh for one in _people(workspace, rows, Identifier(*owner), number, below)} or {
+    return {one for owner in fresh for one in _find_identifier_owners(workspace, rows, Identifier(*owner), number, below)} or {
         (asked.domain, asked.value)
     }
 
 
-def _refuse_erased(workspace: Workspace, rows: Rows, asked: Identifier, number: int) -> None:
+def _refuse_erased_owner(workspace: Workspace, rows: LinkRows, asked: Identifier, number: int) -> None:
     """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
-    if asked.domain not in workspace.graph.changing_hands() or suppression.is_empty(workspace):
+    if asked.domain not in workspace.graph.changing_hands() or suppression.is_suppression_list_empty(workspace):
         return
-    key, form = suppression_key.key(workspace.settings, workspace.suppression), workspace.graph.canonical(asked.domain)
-    hashed = pseudonym(key, asked.domain, asked.value, form)
+    key, form = (
+        suppression_key.read_suppression_key(workspace.settings, workspace.suppression),
+        workspace.graph.canonical(asked.domain),
+    )
+    hashed = compute_pseudonym(key, asked.domain, asked.value, form)
     for request, since, until in rows.erased.get((asked.domain, str(hashed)), ()):
-        if asked.at is None or within(datetime.fromisoformat(asked.at), (since, until, None)):
+        if asked.at is None or is_instant_within(datetime.fromisoformat(asked.at), (since, until, None)):
             how = "nothing of that time is left" if asked.at else 'ask again with "at", if it is another\'s now'
-            raise Ambiguous(
+            raise AmbiguousIdentifier(
                 f"Identifier {number}, a '{asked.domain}', was a person's who was erased by request {request}; {how}."
             )
 
 
-def _down(workspace: Workspace, rows: Rows, people: _Known) -> _Known:
+def _find_owned_identifiers(workspace: Workspace, rows: LinkRows, people: _KnownIdentifiers) -> _KnownIdentifiers:
     """Everything that is or was these people's, with the times."""
-    found = _Known({key: set(times) for key, times in people.times.items()})
+    found = _KnownIdentifiers({key: set(times) for key, times in people.times.items()})
     fresh = people.times
     while fresh:
-        following = _Known()
+        following = _KnownIdentifiers()
         for link in workspace.graph.links:
             mine = {value: times for (domain, value), times in fresh.items() if domain == link.person[1]}
-            for identifier, when in _theirs(rows, link, mine):
+            for identifier, when in _find_identifiers_through_link(rows, link, mine):
                 if found.add(link.identifier[1], identifier, when):
                     following.add(link.identifier[1], identifier, when)
         fresh = following.times
     return found
 
 
-def _theirs(rows: Rows, link: Link, people: dict[str, set[Times]]) -> Iterable[tuple[str, Times]]:
+def _find_identifiers_through_link(rows: LinkRows, link: Link, people: dict[str, set[Times]]) -> Iterable[tuple[str, Times]]:
     if not people:
         return
     linked = {row.identifier for row in rows.of_people(link, set(people))}
-    for identifier, had in held(rows.of_identifiers(link, linked), link, rows.at).items():
+    for identifier, had in compute_holding_times(rows.of_identifiers(link, linked), link, rows.at).items():
         for person, when in had:
             for known in people.get(person, ()):
-                both = overlap(known, when)
+                both = intersect_times(known, when)
                 if both is not None:
                     yield identifier, both
 
 
-def _spell(workspace: Workspace, rows: Rows, found: _Known) -> None:
+def _add_written_spellings(workspace: Workspace, rows: LinkRows, found: _KnownIdentifiers) -> None:
     """Add how the same identifiers are written in the lake: the scan looks for bytes, and a pseudonym may be of one spelling."""
     for domain in workspace.graph.forms:
         known = {value: times for (of, value), times in list(found.times.items()) if of == domain}
@@ -159,13 +179,13 @@ def _spell(workspace: Workspace, rows: Rows, found: _Known) -> None:
                 found.add(domain, written, when)
 
 
-def _hash(workspace: Workspace, found: _Known) -> None:
+def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> None:
     """Add the pseudonyms that tables have in the place of identifiers, made with the same keys."""
     graph = workspace.graph
     for name, how in graph.pseudonyms():
-        domains = subjects.domains_above(graph, graph[name])
-        key = secrets.key(workspace.settings, how.secret)
+        domains = subjects.find_subject_domains(graph, graph[name])
+        key = secrets.read_secret_key(workspace.settings, how.secret)
         for (domain, value), times in list(found.times.items()):
-            made = pseudonym(key, how.domain, value, how.canonical) if domain in domains else None
+            made = compute_pseudonym(key, how.domain, value, how.canonical) if domain in domains else None
             for when in times if made else ():
                 found.add(PSEUDONYM, str(made), when)

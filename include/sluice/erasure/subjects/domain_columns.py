@@ -7,14 +7,14 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.subjects.identifiers import PSEUDONYM
 from sluice.lake import log
-from sluice.lake.places import OfPipeline
+from sluice.lake.places import PipelinePlaces
 from sluice.settings import Settings
 
 
-def by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
+def columns_by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
     """By domain, the names of the columns whose values are of it, in any table, source or link."""
     found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
-    places = OfPipeline(settings, graph)
+    places = PipelinePlaces(settings, graph)
     for declared in graph:
         if isinstance(declared, Source):
             domain = graph.domain(declared)
@@ -22,7 +22,11 @@ def by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
             pairs += declared.also_subjects
         else:
             path = places.table(declared.name)
-            pairs = list(subjects.of(graph, declared, log.columns(path) if log.exists(path) else []).columns)
+            pairs = list(
+                subjects.find_table_subjects(
+                    graph, declared, log.read_column_names(path) if log.is_delta_table(path) else []
+                ).columns
+            )
             hidden = [name for name, how in declared.treatments.items() if type(how).__name__ == "Hmac"]
             pairs += [(name, PSEUDONYM) for name in hidden]
         for column, domain in pairs:

@@ -16,7 +16,7 @@ from sluice.erasure.subjects import link_rows
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key
-from sluice.privacy.pseudonyms import with_pseudonym
+from sluice.privacy.pseudonyms import add_pseudonym_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sluice.declare.erasure.links import Link
 
 
-def sources(workspace: Workspace) -> frozenset[str]:
+def find_handover_sources(workspace: Workspace) -> frozenset[str]:
     """The sources of links whose identifiers change hands."""
     graph = workspace.graph
     made = [
@@ -37,58 +37,58 @@ def sources(workspace: Workspace) -> frozenset[str]:
     return frozenset(one.name for table in made for one in graph.feeding(table.reads[0]))
 
 
-def first(workspace: Workspace, levels: list[list[Any]]) -> list[list[Any]]:
+def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) -> list[list[Any]]:
     """The levels of the lowest layer, with the links' sources before the others, where somebody's identifier may get a new owner."""
-    early = sources(workspace)
-    if not early or suppression.is_empty(workspace):
+    early = find_handover_sources(workspace)
+    if not early or suppression.is_suppression_list_empty(workspace):
         return levels
     parts = [[item for item in level if (item.name in early) is wanted] for wanted in (True, False) for level in levels]
     return [part for part in parts if part]
 
 
-def close(workspace: Workspace, flows: Sequence[str]) -> int:
+def end_handed_over_entries(workspace: Workspace, flows: Sequence[str]) -> int:
     """End entries whose identifiers have new owners. flows: that have run just now. Returns how many were ended."""
-    if not sources(workspace) & set(flows) or suppression.is_empty(workspace):
+    if not find_handover_sources(workspace) & set(flows) or suppression.is_suppression_list_empty(workspace):
         return 0
     changing = [link for link in workspace.graph.links if link.since]
-    suppression.create(workspace)
+    suppression.create_suppression_list(workspace)
     workspace.note("suppression")
-    with link_rows.of(workspace) as rows:
-        return sum(_close(workspace, link, rows) for link in changing)
+    with link_rows.open_link_rows(workspace) as rows:
+        return sum(_end_entries_of_link(workspace, link, rows) for link in changing)
 
 
-def _close(workspace: Workspace, link: Link, rows: link_rows.Rows) -> int:
+def _end_entries_of_link(workspace: Workspace, link: Link, rows: link_rows.LinkRows) -> int:
     frame = rows.frame(link)
     path = workspace.suppression
     if frame is None:
         return 0
-    open_ones = tables.read(workspace.session, path).where(
+    open_ones = tables.read_table(workspace.session, path).where(
         (F.col("domain") == link.identifier[1]) & F.expr("valid_to IS NULL AND lifted_at IS NULL AND known_until IS NOT NULL")
     )
     if open_ones.isEmpty():
         return 0
-    key = suppression_key.key(workspace.settings, path)
-    others = suppression.without_suppressed(workspace, frame.where("since IS NOT NULL"), F.col("person"), link.person[1])
+    key = suppression_key.read_suppression_key(workspace.settings, path)
+    others = suppression.exclude_suppressed_rows(workspace, frame.where("since IS NOT NULL"), F.col("person"), link.person[1])
     # Also as it is written: entries of before a form was declared are of the text.
     written = [others.select(F.col(name).alias("identifier"), "since") for name in ("identifier", "identifier_as_is")]
     every = written[0].unionByName(written[1]).distinct()
-    hashed = with_pseudonym(every, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
+    hashed = add_pseudonym_column(every, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
     # Who is erased has no link any more: whoever is in one got the identifier before, or after.
     found = hashed.join(F.broadcast(open_ones.select("pseudonym", "known_until").distinct()), "pseudonym").where(
         "since > known_until"
     )
     ends = found.groupBy("pseudonym", "known_until").agg(F.min("since").alias("ended_at")).persist()
     try:
-        return _end(workspace, path, link.identifier[1], ends)
+        return _write_entry_ends(workspace, path, link.identifier[1], ends)
     finally:
         ends.unpersist()
 
 
-def _end(workspace: Workspace, path: str, domain: str, ends: DataFrame) -> int:
+def _write_entry_ends(workspace: Workspace, path: str, domain: str, ends: DataFrame) -> int:
     if ends.isEmpty():
         return 0
     same = "t.domain = s.domain AND t.pseudonym = s.pseudonym AND t.known_until = s.known_until AND t.valid_to IS NULL"
     of_domain = ends.withColumn("domain", F.lit(domain))
     merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(of_domain.alias("s"), same)
     merging.whenMatchedUpdate(set={"valid_to": "s.ended_at"}).execute()
-    return int(log.commits(path, 1)[0]["metrics"].get("numTargetRowsUpdated", 0))
+    return int(log.read_commit_history(path, 1)[0]["metrics"].get("numTargetRowsUpdated", 0))

@@ -18,11 +18,11 @@ from sluice.declare.erasure.links import Link
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression
-from sluice.privacy.pseudonyms import canonical_column, with_pseudonym
+from sluice.privacy.pseudonyms import add_pseudonym_column, canonical_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,7 +32,7 @@ _AS_IS = "_as_is"
 
 
 @dataclass(frozen=True)
-class Row:
+class LinkRow:
     """From `since` on the identifier is the person's; None: since ever."""
 
     person: str = field(repr=False)
@@ -41,30 +41,30 @@ class Row:
 
 
 @dataclass
-class Rows:
+class LinkRows:
     """The rows of all links of a lake, each link's read once, and each value looked for once. at: when they were looked at."""
 
     workspace: Workspace
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     frames: dict[Link, DataFrame | None] = field(default_factory=dict)
-    known: dict[tuple[Link, str], dict[str, list[Row]]] = field(default_factory=dict, repr=False)
+    known: dict[tuple[Link, str], dict[str, list[LinkRow]]] = field(default_factory=dict, repr=False)
     written: dict[str, dict[str, set[str]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def erased(self) -> suppression.Times:
         """Of the suppression list, whose identifiers were erased, and when they were theirs."""
-        return suppression.times(self.workspace.suppression)
+        return suppression.read_suppression_times(self.workspace.suppression)
 
     @cached_property
     def listed(self) -> frozenset[str]:
         """The requests whose subjects are on the list already."""
-        return suppression.listed(self.workspace)
+        return suppression.list_suppressed_requests(self.workspace)
 
-    def of_people(self, link: Link, people: set[str]) -> list[Row]:
+    def of_people(self, link: Link, people: set[str]) -> list[LinkRow]:
         """What the link says of these people."""
         return self._found(link, "person", people)
 
-    def of_identifiers(self, link: Link, identifiers: set[str]) -> list[Row]:
+    def of_identifiers(self, link: Link, identifiers: set[str]) -> list[LinkRow]:
         """What the link says of these identifiers, whoever has them."""
         return self._found(link, "identifier", identifiers)
 
@@ -72,10 +72,12 @@ class Rows:
         """Of these identifiers, in the form of their domain, how bronze and the links write them: pairs of form and spelling."""
         known = self.written.setdefault(domain, {})
         new = values - known.keys()
-        every = _known(self.workspace, self, domain) if new else None
+        every = _read_domain_identifiers(self.workspace, self, domain) if new else None
         if every is not None:
             form = canonical_column(F.col("value"), self.workspace.graph.canonical(domain))
-            told = every.select("value", form.alias("form")).join(_wanted(self.workspace, new, "form"), "form", "left_semi")
+            told = every.select("value", form.alias("form")).join(
+                _inline_wanted_values(self.workspace, new, "form"), "form", "left_semi"
+            )
             for row in told.collect():
                 known.setdefault(row.form, set()).add(row.value)
         for value in new:
@@ -85,7 +87,7 @@ class Rows:
     def frame(self, link: Link) -> DataFrame | None:
         """person, identifier, both in the forms of their domains, and as they are written (`_as_is`); since. None where nothing is there yet."""
         if link not in self.frames:
-            made = _made(self.workspace, link)
+            made = _build_link_frame(self.workspace, link)
             self.frames[link] = made.persist() if made is not None else None
         return self.frames[link]
 
@@ -95,56 +97,60 @@ class Rows:
             if frame is not None:
                 frame.unpersist()
 
-    def _found(self, link: Link, by: str, values: set[str]) -> list[Row]:
+    def _found(self, link: Link, by: str, values: set[str]) -> list[LinkRow]:
         known = self.known.setdefault((link, by), {})
         new = values - known.keys()
         frame = self.frame(link) if new else None
         if frame is not None:
             known.update((value, []) for value in new)
-            for row in frame.join(_wanted(self.workspace, new, by), by, "left_semi").collect():
+            for row in frame.join(_inline_wanted_values(self.workspace, new, by), by, "left_semi").collect():
                 since = row.since.astimezone(UTC) if row.since else None
-                known[row[by]].append(Row(row.person, row.identifier, since))
+                known[row[by]].append(LinkRow(row.person, row.identifier, since))
         return [row for value in sorted(values) for row in known.get(value, ())]
 
 
 @contextlib.contextmanager
-def of(workspace: Workspace) -> Iterator[Rows]:
+def open_link_rows(workspace: Workspace) -> Iterator[LinkRows]:
     """The rows of the links, for as long as they are needed."""
-    rows = Rows(workspace)
+    rows = LinkRows(workspace)
     try:
         yield rows
     finally:
         rows.release()
 
 
-def behind(workspace: Workspace, rows: Rows, pseudonyms: Sequence[str]) -> list[Identifier]:
+def find_pseudonym_originals(workspace: Workspace, rows: LinkRows, pseudonyms: Sequence[str]) -> list[Identifier]:
     """The identifiers that pseudonyms were made of: each that is somebody's is hashed and compared."""
     graph, found = workspace.graph, set()
     for name, how in graph.pseudonyms():
-        key = secrets.key(workspace.settings, how.secret)
-        for domain in sorted(subjects.domains_above(graph, graph[name])):
-            known = _known(workspace, rows, domain)
+        key = secrets.read_secret_key(workspace.settings, how.secret)
+        for domain in sorted(subjects.find_subject_domains(graph, graph[name])):
+            known = _read_domain_identifiers(workspace, rows, domain)
             if known is None:
                 continue
-            hashed = with_pseudonym(known, key, how.domain, canonical_column(F.col("value"), how.canonical), _WANTED)
-            same = hashed.join(_wanted(workspace, set(pseudonyms), _WANTED), _WANTED, "left_semi").select("value")
+            hashed = add_pseudonym_column(known, key, how.domain, canonical_column(F.col("value"), how.canonical), _WANTED)
+            same = hashed.join(_inline_wanted_values(workspace, set(pseudonyms), _WANTED), _WANTED, "left_semi").select("value")
             found |= {Identifier(domain, row.value) for row in same.collect()}
     return sorted(found)
 
 
-def _known(workspace: Workspace, rows: Rows, domain: str) -> DataFrame | None:
+def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) -> DataFrame | None:
     """All identifiers of a domain, in `value`: of bronze and of the links."""
     graph, found = workspace.graph, []
     for source in graph.sources.values():
         path = workspace.path(source.name)
-        if source.domain == domain and not source.into and log.exists(path):
-            bronze = tables.read(workspace.session, path)
-            told = subjects.expression(graph, source, bronze.columns)
-            found += [bronze.select(_text(F.expr(told)).alias("value"))] if told else []
+        if source.domain == domain and not source.into and log.is_delta_table(path):
+            bronze = tables.read_table(workspace.session, path)
+            told = subjects.build_subject_expression(graph, source, bronze.columns)
+            found += [bronze.select(_identifier_text_column(F.expr(told)).alias("value"))] if told else []
         for column, of_cell in source.also_subjects:
             bronze_path = workspace.path(source.table)
-            if of_cell == domain and log.exists(bronze_path) and column in log.columns(bronze_path):
-                found.append(tables.read(workspace.session, bronze_path).select(_text(F.col(f"`{column}`")).alias("value")))
+            if of_cell == domain and log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
+                found.append(
+                    tables.read_table(workspace.session, bronze_path).select(
+                        _identifier_text_column(F.col(f"`{column}`")).alias("value")
+                    )
+                )
     for link in graph.links:
         for of, column in ((link.person, "person"), (link.identifier, "identifier")):
             frame = rows.frame(link) if of[1] == domain else None
@@ -152,48 +158,53 @@ def _known(workspace: Workspace, rows: Rows, domain: str) -> DataFrame | None:
     return functools.reduce(lambda a, b: a.unionByName(b), found).where("value IS NOT NULL").distinct() if found else None
 
 
-def _made(workspace: Workspace, link: Link) -> DataFrame | None:
+def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
     declared: Any = workspace.graph[link.table]
     made_of = [workspace.graph.tables[name] for name in workspace.graph.kept_for(link.table)]
     made_of += [declared] if isinstance(declared, Table) else []
-    told = functools.partial(_columns, workspace, link, declared)
-    found = [told(table(bronze)) for table in made_of if (bronze := _bronze(workspace, table)) is not None]
+    told = functools.partial(_select_link_columns, workspace, link, declared)
+    found = [told(table(bronze)) for table in made_of if (bronze := _read_link_bronze(workspace, table)) is not None]
     treated = {link.person[0], link.identifier[0]} & set(declared.treatments)
-    stored = [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.exists(workspace.path(name))]
-    found += [told(tables.read(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
+    stored = (
+        [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.is_delta_table(workspace.path(name))]
+    )
+    found += [told(tables.read_table(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
     if not found:
         return None
     every = functools.reduce(lambda a, b: a.unionByName(b), found)
     return every.where("person IS NOT NULL AND identifier IS NOT NULL").distinct()
 
 
-def _bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
+def _read_link_bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
     path = workspace.path(table.reads[0])
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return None
-    bronze = tables.read(workspace.session, path)
+    bronze = tables.read_table(workspace.session, path)
     return bronze if delivered_columns(bronze.columns) else None
 
 
-def _columns(workspace: Workspace, link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
+def _select_link_columns(workspace: Workspace, link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
     wanted = (link.person[0], link.identifier[0], *((link.since,) if link.since else ()))
     for name in wanted:
         if name not in frame.columns:
-            raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest(name, frame.columns)}")
+            raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest_name_hint(name, frame.columns)}")
     since = F.col(f"`{link.since}`").try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
     both = {"person": link.person, "identifier": link.identifier}
     return frame.select(
-        *(_text(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias(name) for name, (column, domain) in both.items()),
-        *(_text(F.col(f"`{column}`")).alias(f"{name}{_AS_IS}") for name, (column, _) in both.items()),
+        *(
+            _identifier_text_column(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias(name)
+            for name, (column, domain) in both.items()
+        ),
+        *(_identifier_text_column(F.col(f"`{column}`")).alias(f"{name}{_AS_IS}") for name, (column, _) in both.items()),
         since.alias("since"),
     )
 
 
-def _text(column: Column, form: Canonical = AS_TEXT) -> Column:
+def _identifier_text_column(column: Column, form: Canonical = AS_TEXT) -> Column:
     """An identifier as it is asked for: as text, without blanks around it; NULL where nothing is left."""
     return F.nullif(canonical_column(column, form), F.lit(""))
 
 
-def _wanted(workspace: Workspace, values: set[str], name: str) -> DataFrame:
+def _inline_wanted_values(workspace: Workspace, values: set[str], name: str) -> DataFrame:
     """By value in a frame, not as literals: these would stand in plans and event logs."""
-    return F.broadcast(tables.inline(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING"))
+    return F.broadcast(tables.make_inline_frame(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING"))

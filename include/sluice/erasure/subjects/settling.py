@@ -8,14 +8,14 @@ from sluice.erasure import requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.closure import close, in_their_forms
-from sluice.erasure.subjects.holders import Ambiguous
-from sluice.erasure.subjects.link_rows import Rows
+from sluice.erasure.subjects.closure import canonicalise_identifiers, close_over_identifiers
+from sluice.erasure.subjects.holders import AmbiguousIdentifier
+from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression
 
 
-def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = None) -> ErasureRequest:
+def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: LinkRows | None = None) -> ErasureRequest:
     """Close over a request's identifiers, which the vault has, and keep what was found: in the vault, and as the request's subjects.
 
     To be called before anything is deleted: the links are deleted, too. So a request whose people are on the suppression list stays as it
@@ -23,16 +23,18 @@ def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = No
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     # One of the first form has its subjects, and nothing in the vault.
-    if _is_settled(workspace, request, suppression.listed(workspace) if rows is None else rows.listed):
+    if _is_request_settled(workspace, request, suppression.list_suppressed_requests(workspace) if rows is None else rows.listed):
         return request
-    known = vault.read(settings, pipeline, request.request)
+    known = vault.read_vault_identifiers(settings, pipeline, request.request)
     made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]
-    asked = [one for one in vault.asked(settings, pipeline, request.request) if one not in made_up]
-    found = close(workspace, asked, rows)
-    vault.replace(settings, pipeline, request.request, [*found, *made_up])
+    asked = [one for one in vault.read_asked_identifiers(settings, pipeline, request.request) if one not in made_up]
+    found = close_over_identifiers(workspace, asked, rows)
+    vault.replace_vault_identifiers(settings, pipeline, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
-    requests.with_subjects(settings, pipeline, request.request, requests.subjects_of(settings, workspace.graph, found))
-    return requests.note(
+    requests.write_request_subjects(
+        settings, pipeline, request.request, requests.pseudonymise_subjects(settings, workspace.graph, found)
+    )
+    return requests.add_request_event(
         settings,
         pipeline,
         request.request,
@@ -41,43 +43,49 @@ def settle(workspace: Workspace, request: ErasureRequest, rows: Rows | None = No
     )
 
 
-def settled(workspace: Workspace, only: Collection[str] = ()) -> list[ErasureRequest]:
+def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests that wait, or only these of them, each settled. One that never can be is failed, with the reason in its history; the others go on.
 
     What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    found, waiting = [], requests.waiting(settings, pipeline, only)
-    with link_rows.of(workspace) as rows:
-        _look_ahead(workspace, rows, waiting)
+    found, waiting = [], requests.list_waiting_requests(settings, pipeline, only)
+    with link_rows.open_link_rows(workspace) as rows:
+        _preload_link_rows(workspace, rows, waiting)
         for request in waiting:
             try:
-                found.append(settle(workspace, request, rows))
-            except (Ambiguous, vault.Missing) as error:
-                requests.advance(settings, pipeline, request, requests.FAILED, str(error))
+                found.append(settle_erasure_request(workspace, request, rows))
+            except (AmbiguousIdentifier, vault.VaultEntryMissing) as error:
+                requests.advance_request_state(settings, pipeline, request, requests.FAILED, str(error))
     return found
 
 
-def _is_settled(workspace: Workspace, request: ErasureRequest, listed: Collection[str]) -> bool:
-    there = vault.holds(workspace.settings, workspace.pipeline, request.request)
+def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: Collection[str]) -> bool:
+    there = vault.has_vault_entry(workspace.settings, workspace.pipeline, request.request)
     return bool(request.subjects) and (request.request in listed or not there)
 
 
-def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureRequest]) -> None:
+def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[ErasureRequest]) -> None:
     """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
     settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
-    open_ = [one.request for one in waiting if not _is_settled(workspace, one, rows.listed)]
-    asked = (vault.asked(settings, pipeline, one) for one in open_ if vault.holds(settings, pipeline, one))
-    people = fresh = {(one.domain, one.value) for of in asked for one in in_their_forms(workspace.graph, of)}
+    open_ = [one.request for one in waiting if not _is_request_settled(workspace, one, rows.listed)]
+    asked = (
+        vault.read_asked_identifiers(settings, pipeline, one) for one in open_ if vault.has_vault_entry(settings, pipeline, one)
+    )
+    people = fresh = {(one.domain, one.value) for of in asked for one in canonicalise_identifiers(workspace.graph, of)}
     while fresh:
-        found = {(link.person[1], row.person) for link in links for row in rows.of_identifiers(link, _of(fresh, link.identifier))}
+        found = {
+            (link.person[1], row.person)
+            for link in links
+            for row in rows.of_identifiers(link, _select_domain_values(fresh, link.identifier))
+        }
         fresh = found - people
         people = people | fresh
     known = fresh = people
     while fresh:
         found = set()
         for link in links:
-            linked = {row.identifier for row in rows.of_people(link, _of(fresh, link.person))}
+            linked = {row.identifier for row in rows.of_people(link, _select_domain_values(fresh, link.person))}
             rows.of_identifiers(link, linked)
             found |= {(link.identifier[1], identifier) for identifier in linked}
         fresh = found - known
@@ -86,6 +94,6 @@ def _look_ahead(workspace: Workspace, rows: Rows, waiting: Iterable[ErasureReque
         rows.spellings(domain, {value for of, value in known if of == domain})
 
 
-def _of(known: Iterable[tuple[str, str]], column: tuple[str, str]) -> set[str]:
+def _select_domain_values(known: Iterable[tuple[str, str]], column: tuple[str, str]) -> set[str]:
     """The values of the domain of a link's column."""
     return {value for domain, value in known if domain == column[1]}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.receiving import kind
+from sluice.erasure.receiving import resolve_identifier_domain
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 
@@ -20,7 +20,7 @@ AT = "at"
 
 
 @dataclass(frozen=True)
-class Asked:
+class PersonLine:
     """One person's identifiers, of a line of a file. received_at: when the person asked, where that is said."""
 
     line: int
@@ -29,24 +29,24 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Bad:
+class RejectedLine:
     """A line that was set aside, and why, without its values."""
 
     line: int
     why: str
 
 
-def of_text(graph: Graph, text: str, domain: str | None) -> list[Identifier]:
+def parse_identifier_text(graph: Graph, text: str, domain: str | None) -> list[Identifier]:
     """One identifier a line, of one domain; or JSON such as [{"user_id": "12140"}, {"device_id": "17", "at": "2026-11-20"}].
 
     Raises UsageError where it is neither.
     """
     if text.lstrip()[:1] in ("[", "{"):
-        return [one for given in _objects(graph, text) for one in given.identifiers]
-    return [Identifier(kind(graph, domain), line.strip()) for line in text.splitlines() if line.strip()]
+        return [one for given in _parse_json_people(graph, text) for one in given.identifiers]
+    return [Identifier(resolve_identifier_domain(graph, domain), line.strip()) for line in text.splitlines() if line.strip()]
 
 
-def of_csv(graph: Graph, text: str) -> tuple[list[Asked], list[Bad]]:
+def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], list[RejectedLine]]:
     """A person a line. The columns are domains, and may be `received_at` and `at` (when the identifiers were the person's).
 
     Lines that cannot be taken are set aside. Raises UsageError where the header is wrong.
@@ -58,23 +58,23 @@ def of_csv(graph: Graph, text: str) -> tuple[list[Asked], list[Bad]]:
         raise UsageError(f"The header is not CSV: {error}.") from None
     for number, name in enumerate(header, start=1):
         if name not in (RECEIVED_AT, AT):
-            _known(graph, name, f"The first line: column {number}")
+            _check_domain_exists(graph, name, f"The first line: column {number}")
     if len(set(header)) != len(header) or not set(header) - {RECEIVED_AT, AT}:
         raise UsageError(
             "The first line names the columns, each once: kinds of identifiers, and received_at where that is known."
         )
-    good: list[Asked] = []
-    bad: list[Bad] = []
-    for line, cells in _rows(lines):
-        found = cells if isinstance(cells, Bad) else _person(line, header, cells)
-        if isinstance(found, Bad):
+    good: list[PersonLine] = []
+    bad: list[RejectedLine] = []
+    for line, cells in _read_csv_lines(lines):
+        found = cells if isinstance(cells, RejectedLine) else _parse_csv_person(line, header, cells)
+        if isinstance(found, RejectedLine):
             bad.append(found)
         elif found is not None:
             good.append(found)
     return good, bad
 
 
-def _rows(lines: Any) -> Iterator[tuple[int, list[str] | Bad]]:
+def _read_csv_lines(lines: Any) -> Iterator[tuple[int, list[str] | RejectedLine]]:
     while True:
         line = lines.line_num + 1
         try:
@@ -82,37 +82,37 @@ def _rows(lines: Any) -> Iterator[tuple[int, list[str] | Bad]]:
         except StopIteration:
             return
         except csv.Error as error:
-            yield line, Bad(line, f"not CSV: {error}")
+            yield line, RejectedLine(line, f"not CSV: {error}")
 
 
-def _person(line: int, header: list[str], cells: list[str]) -> Asked | Bad | None:
+def _parse_csv_person(line: int, header: list[str], cells: list[str]) -> PersonLine | RejectedLine | None:
     if not any(cell.strip() for cell in cells):
         return None
     if len(cells) != len(header):
-        return Bad(line, f"{len(cells)} fields; the header has {len(header)}")
+        return RejectedLine(line, f"{len(cells)} fields; the header has {len(header)}")
     given = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
     try:
-        received = _instant(given.pop(RECEIVED_AT, None), RECEIVED_AT)
-        at = _instant(given.pop(AT, None), AT)
+        received = _parse_optional_instant(given.pop(RECEIVED_AT, None), RECEIVED_AT)
+        at = _parse_optional_instant(given.pop(AT, None), AT)
     except ValueError as error:
-        return Bad(line, str(error))
+        return RejectedLine(line, str(error))
     if received is not None and received > datetime.now(UTC):
-        return Bad(line, f"{RECEIVED_AT} is in the future")
+        return RejectedLine(line, f"{RECEIVED_AT} is in the future")
     if not given:
-        return Bad(line, "no identifier")
-    return Asked(
+        return RejectedLine(line, "no identifier")
+    return PersonLine(
         line, tuple(Identifier(name, value, at=at.isoformat() if at else None) for name, value in given.items()), received
     )
 
 
-def _known(graph: Graph, domain: str, where: str) -> None:
+def _check_domain_exists(graph: Graph, domain: str, where: str) -> None:
     """Raises UsageError for a kind that there is none of, without saying it: where a file has no header it is somebody's address."""
     if graph.domains() and domain not in graph.domains():
         raise UsageError(f"{where} is no kind of identifier. There are: {', '.join(sorted(graph.domains()))}.")
-    kind(graph, domain)
+    resolve_identifier_domain(graph, domain)
 
 
-def _objects(graph: Graph, text: str) -> list[Asked]:
+def _parse_json_people(graph: Graph, text: str) -> list[PersonLine]:
     try:
         read = json.loads(text)
     except ValueError as error:
@@ -120,28 +120,31 @@ def _objects(graph: Graph, text: str) -> list[Asked]:
         raise UsageError(
             f'This begins as JSON and is none{where}. Write [{{"user_id": "12140"}}], or one identifier a line.'
         ) from None
-    return [_object(graph, number, given) for number, given in enumerate(read if isinstance(read, list) else [read], start=1)]
+    return [
+        _parse_json_person(graph, number, given)
+        for number, given in enumerate(read if isinstance(read, list) else [read], start=1)
+    ]
 
 
-def _object(graph: Graph, number: int, given: Any) -> Asked:
+def _parse_json_person(graph: Graph, number: int, given: Any) -> PersonLine:
     fits = isinstance(given, dict) and all(isinstance(one, str | int) and not isinstance(one, bool) for one in given.values())
     if not fits or not set(given) - {AT}:
         raise UsageError(
             f'Entry {number} is not as in {{"user_id": "12140"}}: kinds of identifiers, each with a text or a number.'
         )
     for name in set(given) - {AT}:
-        _known(graph, name, f"Entry {number}: what it names")
+        _check_domain_exists(graph, name, f"Entry {number}: what it names")
     try:
-        at = _instant(str(given[AT]) if AT in given else None, AT)
+        at = _parse_optional_instant(str(given[AT]) if AT in given else None, AT)
     except ValueError as error:
         raise UsageError(f"Entry {number}: {error}.") from None
-    return Asked(
+    return PersonLine(
         number,
         tuple(Identifier(name, str(value), at=at.isoformat() if at else None) for name, value in given.items() if name != AT),
     )
 
 
-def _instant(text: str | None, field: str) -> datetime | None:
+def _parse_optional_instant(text: str | None, field: str) -> datetime | None:
     if text is None:
         return None
     try:

@@ -10,17 +10,17 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
-from sluice.ingest.reading.delivery import Examined
-from sluice.ingest.schema.held_back import held_back_note, newly_held_back
+from sluice.ingest.reading.delivery import ExaminedDelivery
+from sluice.ingest.schema.held_back import held_back_note, newly_held_back_fields
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 
-def outcomes(
+def build_outcome_rows(
     workspace: Workspace,
     source: Source,
-    examined: list[Examined],
+    examined: list[ExaminedDelivery],
     suppressed: dict[int, int],
     batch: int | None,
     read: Mapping[int, int],
@@ -30,9 +30,9 @@ def outcomes(
 
     read: where it is known. held_back: by delivery, the fields that became no column.
     """
-    written = _counted(workspace, workspace.path(source.name), examined)
-    aside = _counted(workspace, workspace.quarantine(source.name), examined)
-    fresh = newly_held_back(held_back, _told_before(workspace, source)) if any(held_back.values()) else {}
+    written = _count_rows_by_delivery(workspace, workspace.path(source.name), examined)
+    aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
+    fresh = newly_held_back_fields(held_back, _read_earlier_held_back(workspace, source)) if any(held_back.values()) else {}
     now = datetime.now(UTC)
     found: list[dict[str, Any]] = []
     for item in examined:
@@ -66,8 +66,8 @@ def outcomes(
     return found
 
 
-def _counted(workspace: Workspace, path: str, examined: list[Examined]) -> dict[int, tuple[int, int]]:
-    frame = tables.read(workspace.session, path)
+def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[ExaminedDelivery]) -> dict[int, tuple[int, int]]:
+    frame = tables.read_table(workspace.session, path)
     numbers = [item.delivery.number for item in examined]
     ours = frame.where(F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers))
     rescued = F.count("_rescued_data") if "_rescued_data" in frame.columns else F.lit(0)
@@ -75,13 +75,13 @@ def _counted(workspace: Workspace, path: str, examined: list[Examined]) -> dict[
     return {row._delivery: (row["rows"], row.rescued) for row in counted.collect()}
 
 
-def _told_before(workspace: Workspace, source: Source) -> list[str | None]:
+def _read_earlier_held_back(workspace: Workspace, source: Source) -> list[str | None]:
     """What earlier outcomes of the source say of fields that became no column."""
-    rows: list[dict[str, Any]] = ledger.rows(workspace.outcomes, ["source", "held_back"])
+    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.outcomes, ["source", "held_back"])
     return [row["held_back"] for row in rows if row["source"] == source.name]
 
 
-def count(report: FlowReport, source: Source, outcomes: list[dict[str, Any]]) -> None:
+def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[dict[str, Any]]) -> None:
     """Add the outcomes of a batch to the flow's report."""
     note = held_back_note(source, [outcome["held_back"] for outcome in outcomes])
     report.notes += [note] if note else []

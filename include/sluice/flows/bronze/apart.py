@@ -1,17 +1,29 @@
-"""Deliveries whose records cannot be written together are taken one by one, so that one of them does not stop its source for good."""
+"""Deliveries whose records cannot be written together are taken one by one, so that one of them does not stop its source for good.
+
+Whose fault it is that records could not be written. Only what is known to come of the records themselves counts as theirs.
+
+A full disk, a stop request, a lost lease, storage that is gone, a concurrent commit and whatever nobody has thought of are not.
+"""
 
 from __future__ import annotations
 
+import builtins
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
-from sluice.flows.bronze.write_faults import fault_name, is_of_delivery
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
-from sluice.ingest.reading.delivery import Examined
+from sluice.ingest.reading.delivery import ExaminedDelivery
 from sluice.ingest.schema import evolution
 from sluice.lake import commits, tables
 from sluice.lake.commits import Transaction
@@ -19,67 +31,136 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 
-def take_together_or_apart(
-    workspace: Workspace, source: Source, examined: list[Examined], report: FlowReport, transaction: Transaction | None = None
+def ingest_together_or_singly(
+    workspace: Workspace,
+    source: Source,
+    examined: list[ExaminedDelivery],
+    report: FlowReport,
+    transaction: Transaction | None = None,
 ) -> None:
-    """As `intake.take`. Where that fails by what the records are, each delivery is taken by itself.
+    """As `intake.ingest_deliveries`. Where that fails by what the records are, each delivery is taken by itself.
 
     One that fails then as well goes to quarantine whole, if others pass. Raises what the first attempt raised where none does, and at once
     whatever is not the fault of a delivery.
     """
     try:
-        intake.take(workspace, source, examined, report, transaction)
+        intake.ingest_deliveries(workspace, source, examined, report, transaction)
     except Exception as error:
         # What was read of a topic has the columns that every topic has: nothing in it can be refused.
-        if isinstance(source, KafkaSource) or not is_of_delivery(error):
+        if isinstance(source, KafkaSource) or not is_fault_of_records(error):
             raise
-        refused = _taken_one_by_one(workspace, source, examined, report)
-        if refused and not _others_pass(workspace, source, examined, refused):
+        refused = _ingest_one_by_one(workspace, source, examined, report)
+        if refused and not _has_writable_others(workspace, source, examined, refused):
             raise
-        _set_aside_whole(workspace, source, refused, report)
+        _quarantine_whole_deliveries(workspace, source, refused, report)
 
 
-def _taken_one_by_one(
-    workspace: Workspace, source: Source, examined: Sequence[Examined], report: FlowReport
-) -> list[tuple[Examined, Exception]]:
+def _ingest_one_by_one(
+    workspace: Workspace, source: Source, examined: Sequence[ExaminedDelivery], report: FlowReport
+) -> list[tuple[ExaminedDelivery, Exception]]:
     """Those that could not be written by themselves either, with the reason."""
     refused = []
     for item in examined:
         stop_if_requested(workspace)
-        _forget_columns(workspace, source)
+        _withdraw_unwritten_columns(workspace, source)
         try:
-            intake.take(workspace, source, [item], report)
+            intake.ingest_deliveries(workspace, source, [item], report)
         except Exception as error:
-            if not is_of_delivery(error):
+            if not is_fault_of_records(error):
                 raise
             refused.append((item, error))
-    _forget_columns(workspace, source)
+    _withdraw_unwritten_columns(workspace, source)
     return refused
 
 
-def _forget_columns(workspace: Workspace, source: Source) -> None:
+def _withdraw_unwritten_columns(workspace: Workspace, source: Source) -> None:
     """Columns that an attempt has written down before its rows could not be written must not be in the way of the next one."""
-    bronze = tables.read(workspace.session, workspace.path(source.name)).schema
-    evolution.withdraw_unwritten(workspace.schemas(source.table), bronze)
+    bronze = tables.read_table(workspace.session, workspace.path(source.name)).schema
+    evolution.withdraw_unwritten_versions(workspace.schemas(source.table), bronze)
 
 
-def _others_pass(
-    workspace: Workspace, source: Source, examined: Sequence[Examined], refused: Sequence[tuple[Examined, Exception]]
+def _has_writable_others(
+    workspace: Workspace,
+    source: Source,
+    examined: Sequence[ExaminedDelivery],
+    refused: Sequence[tuple[ExaminedDelivery, Exception]],
 ) -> bool:
     """Whether the table takes rows of other deliveries. For a delivery that came alone no rows stand in, in the table's own columns."""
     if len(examined) > 1:
         return len(refused) < len(examined)
     path = workspace.path(source.name)
     try:
-        commits.append(tables.read(workspace.session, path).limit(0), path, None)
+        commits.append_rows(tables.read_table(workspace.session, path).limit(0), path, None)
     except Exception:
         return False
     return True
 
 
-def _set_aside_whole(
-    workspace: Workspace, source: Source, refused: Sequence[tuple[Examined, Exception]], report: FlowReport
+def _quarantine_whole_deliveries(
+    workspace: Workspace, source: Source, refused: Sequence[tuple[ExaminedDelivery, Exception]], report: FlowReport
 ) -> None:
     for item, error in refused:
         reason = f"its records cannot be written, and those of other deliveries can: {fault_name(error)}"
-        intake.take(workspace, source, [replace(item, state=ledger.QUARANTINED, reason=reason)], report)
+        intake.ingest_deliveries(workspace, source, [replace(item, state=ledger.QUARANTINED, reason=reason)], report)
+
+
+_OF_VALUES = (ValueError, ArithmeticError, RecursionError, pa.ArrowTypeError, pa.ArrowNotImplementedError)
+
+
+"""What Python raises over a value. Arrow's ArrowInvalid is a ValueError; that a disk is full is an OSError."""
+
+
+_STATES_OF_COLUMNS = frozenset({
+    *("42602", "42622", "42702", "42703", "42704", "42711"),  # a name that is none, is too long, ambiguous or there twice
+    *("42804", "42806", "42846", "42K09", "42KD9"),  # a type that does not go with another
+    *("42939", "42K05"),  # a name that is taken, or has signs that a column cannot have
+    "0AKDC",  # a type that Delta has not
+})
+
+
+"""SQLSTATEs by which Spark and Delta refuse columns. Others of class 42 say that a table or a path is gone."""
+
+
+_CLASS_OF_VALUES, _OF_PYTHON = "22", "38000"
+
+
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Invalid))(?::|$)", re.MULTILINE)
+
+
+def is_fault_of_records(error: BaseException) -> bool:
+    """Whether the records that were to be written are the cause of an error."""
+    if isinstance(error, SluiceError):
+        return False
+    if isinstance(error, PySparkException | Py4JJavaError):
+        state, text = _innermost_cause(error)
+        if state == _OF_PYTHON:
+            return issubclass(_exception_raised_by_worker(text), _OF_VALUES)
+        return state.startswith(_CLASS_OF_VALUES) or state in _STATES_OF_COLUMNS
+    return isinstance(error, _OF_VALUES)
+
+
+def fault_name(error: BaseException) -> str:
+    """What an error is called, without anything of the records."""
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return str(condition or type(error).__name__)
+
+
+def _innermost_cause(error: PySparkException | Py4JJavaError) -> tuple[str, str]:
+    """The SQLSTATE and the text of what happened first, which is the last cause. "" where that has no SQLSTATE, as a failing disk."""
+    java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    if java is None:
+        return (error.getSqlState() or "" if isinstance(error, PySparkException) else ""), str(error)
+    while java.getCause() is not None:
+        java = java.getCause()
+    try:
+        return str(java.getSqlState() or ""), str(java.getMessage())
+    except Py4JError:  # of a class that has no such method
+        return "", ""
+
+
+def _exception_raised_by_worker(text: str) -> type[BaseException]:
+    """What a worker has raised, by the last line of its traceback that says so."""
+    names = _RAISED.findall(text)
+    name = names[-1].rpartition(".")[2] if names else ""
+    found = getattr(builtins, name, None) or getattr(pa, name, None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else BaseException

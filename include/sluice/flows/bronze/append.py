@@ -1,4 +1,7 @@
-"""The bronze flow: streams deliveries, reads their files as they are now, appends every record once."""
+"""The bronze flow: streams deliveries, reads their files as they are now, appends every record once.
+
+Refresh of bronze, where its source allows it: what the landing folder still has is read again, in one commit.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,26 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.flows.bronze import intake, reread
-from sluice.flows.bronze.apart import take_together_or_apart
+from sluice.flows.bronze import accounting, intake
+from sluice.flows.bronze.apart import ingest_together_or_singly
+from sluice.flows.bronze.widening import cast_or_rescue_columns
 from sluice.flows.progress import streams
-from sluice.flows.progress.checkpoints import Checkpoint, current
+from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import groups
-from sluice.ingest.deliveries.discovery import TAKEN
-from sluice.ingest.deliveries.known import deliveries_now
+from sluice.ingest.deliveries.discovery import DELIVERED, TAKEN
+from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading import records
-from sluice.ingest.reading.delivery import Delivery, Examined
-from sluice.ingest.reading.examination import examine
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
+from sluice.ingest.reading.examination import examine_deliveries
 from sluice.lake import evaluation, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression
 from sluice.quality import quarantine
@@ -36,57 +41,59 @@ TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP
 _ALL_FILES = 2**31 - 1
 
 
-def shape_of(workspace: Workspace, source: Source) -> Shape:
+def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
     """What a source's bronze table is made with."""
     retain = workspace.graph.pipeline.retain
-    declared = tables.columns(source.ddl) if source.ddl else StructType()
-    schema = StructType([*declared.fields, *tables.columns(TECHNICAL).fields])
+    declared = tables.parse_ddl_schema(source.ddl) if source.ddl else StructType()
+    schema = StructType([*declared.fields, *tables.parse_ddl_schema(TECHNICAL).fields])
     # Columns come and go with deliveries, and any may be personal: bronze is pruned by delivery alone.
     comment = workspace.graph.sources[source.table].comment
-    return Shape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
+    return TableShape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
 
 
-def create(workspace: Workspace, source: Source) -> Shape:
+def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
     """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
-    shape = shape_of(workspace, source)
-    tables.create(workspace.session, workspace.path(source.name), shape)
-    quarantine.create(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
-    ledger.create(workspace.outcomes, ledger.OUTCOMES)
+    shape = bronze_table_shape(workspace, source)
+    tables.create_table(workspace.session, workspace.path(source.name), shape)
+    quarantine.create_quarantine(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
+    ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
     return shape
 
 
-def run(workspace: Workspace, source: Source, report: FlowReport, anew: str | None = None) -> None:
+def run_bronze_flow(workspace: Workspace, source: Source, report: FlowReport, anew: str | None = None) -> None:
     """Ingest every delivery of the source that has no outcome yet. anew: read again what the landing folder still has, before that."""
     if not anew:
-        _refuse_gone(workspace, source)
-    shape = create(workspace, source)
+        _refuse_missing_bronze(workspace, source)
+    shape = create_bronze_tables(workspace, source)
     if anew:
-        reread.run(workspace, source, shape, report)
-    streams.rebasing(lambda why: _stream_deliveries(workspace, source, report, why), None)
+        reread_landing_files(workspace, source, shape, report)
+    streams.run_with_rebase(lambda why: _stream_deliveries(workspace, source, report, why), None)
 
 
 def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport, anew: str | None) -> None:
     flow = f"bronze_{source.name}"
-    checkpoint = current(workspace.checkpoints(flow), flow, {"deliveries": log.table_id(workspace.deliveries)}, anew=anew)
-    if checkpoint.rebased and log.version(workspace.path(source.name)):
+    checkpoint = open_checkpoint(
+        workspace.checkpoints(flow), flow, {"deliveries": log.read_table_id(workspace.deliveries)}, anew=anew
+    )
+    if checkpoint.rebased and log.latest_table_version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
     if isinstance(source, KafkaSource):
         from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
 
-        report.notes += offsets.warnings(source, workspace.deliveries, workspace.outcomes)
+        report.notes += offsets.find_retention_warnings(source, workspace.deliveries, workspace.outcomes)
     # One file of the deliveries table is one rate-limited group of deliveries; starting anew, most have an outcome already.
-    at_once = _ALL_FILES if checkpoint.rebased and _known(workspace) else 1
+    at_once = _ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
     reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", at_once)
     ours = (F.col("source") == source.name) & F.col("event").isin(*TAKEN)
     frame = reader.load(workspace.deliveries).where(ours)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
-        ingest(inside, source, checkpoint, rows, number, report)
+        ingest_delivery_batch(inside, source, checkpoint, rows, number, report)
 
-    streams.run(workspace, frame, checkpoint, on_batch)
+    streams.run_stream(workspace, frame, checkpoint, on_batch)
 
 
-def ingest(
+def ingest_delivery_batch(
     workspace: Workspace,
     source: Source,
     checkpoint: Checkpoint,
@@ -95,43 +102,47 @@ def ingest(
     report: FlowReport,
 ) -> None:
     """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
-    known = ledger.settled(workspace.outcomes)
-    fresh = _as_they_are(workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known])
-    parts = groups.of_source(source, fresh, lambda row: row["size"])
+    known = ledger.read_settled_deliveries(workspace.outcomes)
+    fresh = _refresh_sizes_and_hashes(
+        workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known]
+    )
+    parts = groups.group_into_micro_batches(source, fresh, lambda row: row["size"])
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
-    folder = intake.folder_of(workspace, source)
+    folder = intake.source_landing_folder(workspace, source)
     for part in parts:
         workspace.note(checkpoint.flow, [row["delivery"] for row in part])
         few = sum(row["size"] or 0 for row in part) <= records.HERE
-        evaluation.suit(workspace.session, (), rows=0 if few else None)
-        deliveries = [intake.delivery_of(row, folder) for row in part]
-        take_together_or_apart(workspace, source, _looked_at(source, deliveries), report, transaction)
+        evaluation.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
+        deliveries = [intake.delivery_from_row(row, folder) for row in part]
+        ingest_together_or_singly(workspace, source, _examine_fresh_deliveries(source, deliveries), report, transaction)
 
 
-def _as_they_are(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the stream with the sizes and hashes of now: an erasure may have rewritten files that were waiting."""
-    if not fresh or suppression.is_empty(workspace):
+    if not fresh or suppression.is_suppression_list_empty(workspace):
         return fresh
-    now = {row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in deliveries_now(workspace.deliveries)}
+    now = {
+        row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in read_current_deliveries(workspace.deliveries)
+    }
     return [row | now.get(row["delivery"], {}) for row in fresh]
 
 
-def _looked_at(source: Source, fresh: list[Delivery]) -> list[Examined]:
+def _examine_fresh_deliveries(source: Source, fresh: list[Delivery]) -> list[ExaminedDelivery]:
     """What bronze has nothing of yet. Raises LostOffsets where a topic has lost some of it, unless the source goes on without that."""
-    examined = examine(source, fresh)
+    examined = examine_deliveries(source, fresh)
     if isinstance(source, KafkaSource):
         from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
 
-        return kafka.settled(source, examined)
+        return kafka.settle_lost_offsets(source, examined)
     return examined
 
 
-def _refuse_gone(workspace: Workspace, source: Source) -> None:
+def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
     """Raise UsageError where rows were ingested and the table is away: made empty and gone on with, all of them would be lost in silence."""
-    if log.exists(workspace.path(source.name)) or not _known(workspace):
+    if log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
         return
-    had = sum(one.had_rows for one in ledger.of_source(workspace.outcomes, source.name))
+    had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))
     if had:
         raise UsageError(
             f"The bronze table of '{source.name}' is gone, with the rows of {had} {'delivery' if had == 1 else 'deliveries'}. Put it back at "
@@ -140,6 +151,62 @@ def _refuse_gone(workspace: Workspace, source: Source) -> None:
         )
 
 
-def _known(workspace: Workspace) -> bool:
-    state = log.state(workspace.outcomes)
+def _has_outcomes(workspace: Workspace) -> bool:
+    state = log.read_table_state(workspace.outcomes)
     return state is not None and state.rows != 0
+
+
+_TAKEN = (ledger.INGESTED, ledger.QUARANTINED, ledger.MISSED)
+
+
+def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
+    """Read every delivery again whose file is as it was; the rows of the others stay. shape: of the bronze table, without rows."""
+    workspace.note(f"bronze_{source.name}")
+    known = _examine_known_deliveries(workspace, source)
+    # A file that has changed is a delivery of its own; of the earlier one bronze holds all there is.
+    examined = [item for item in known if item.state != ledger.MISSED]
+    report.notes.append(
+        f"{len(examined)} deliveries read again, {len(known) - len(examined)} kept whose files are gone or changed"
+    )
+    if not examined:
+        return
+    stored: list[bool] = []
+
+    def store(rows: DataFrame) -> None:
+        stored.append(True)
+        _replace_bronze_rows(workspace, source, shape, rows, examined)
+
+    written = intake.quarantine_and_store_records(workspace, source, examined, store, anew=True)
+    if not stored:  # nothing of them fits any more
+        store(tables.read_table(workspace.session, workspace.path(source.name)).limit(0))
+    outcomes = accounting.build_outcome_rows(
+        workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
+    )
+    ledger.append_delivery_ledger_rows(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
+    accounting.add_outcomes_to_report(report, source, outcomes)
+
+
+def _examine_known_deliveries(workspace: Workspace, source: Source) -> list[ExaminedDelivery]:
+    folder = intake.source_landing_folder(workspace, source)
+    states = ledger.read_last_delivery_states(workspace.outcomes)
+    ours = [
+        row for row in read_current_deliveries(workspace.deliveries) if row["source"] == source.name and row["event"] == DELIVERED
+    ]
+    return examine_deliveries(
+        source, [intake.delivery_from_row(row, folder) for row in ours if states.get(row["delivery"], ("",))[0] in _TAKEN]
+    )
+
+
+def _replace_bronze_rows(
+    workspace: Workspace, source: Source, shape: TableShape, rows: DataFrame, examined: list[ExaminedDelivery]
+) -> None:
+    path = workspace.path(source.name)
+    again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
+    others = tables.read_table(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
+    final = rows if others.isEmpty() else rows.unionByName(cast_or_rescue_columns(others, rows.schema), allowMissingColumns=True)
+    technical = [name for name in shape.schema.names if is_reserved_column(name)]
+    names = [*(name for name in final.columns if name not in technical), *technical]
+    schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
+    tables.replace_table(
+        final, path, TableShape(schema=schema, comment=shape.comment, statistics=shape.statistics, retain=shape.retain)
+    )

@@ -19,14 +19,14 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.listing import path_of
+from sluice.ingest.deliveries.listing import resolve_landed_path
 from sluice.ingest.reading import contents, records
-from sluice.ingest.reading.delivery import Delivery, Examined
-from sluice.ingest.reading.examination import examine
-from sluice.ingest.reading.records import Records
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
+from sluice.ingest.reading.examination import examine_deliveries
+from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema import evolution
-from sluice.ingest.schema.evolution import Columns
-from sluice.ingest.schema.held_back import held_back_fields
+from sluice.ingest.schema.evolution import SourceColumns
+from sluice.ingest.schema.held_back import find_held_back_fields
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -41,40 +41,44 @@ Store = Callable[["DataFrame"], None]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenDeliveries:
     """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known.
 
     held_back: by delivery, the fields that became no column.
     """
 
-    examined: list[Examined]
+    examined: list[ExaminedDelivery]
     read: dict[int, int] = field(default_factory=dict)
     suppressed: dict[int, int] = field(default_factory=dict)
     held_back: dict[int, dict[str, str]] = field(default_factory=dict)
 
 
-def take(
-    workspace: Workspace, source: Source, examined: list[Examined], report: FlowReport, transaction: Transaction | None = None
+def ingest_deliveries(
+    workspace: Workspace,
+    source: Source,
+    examined: list[ExaminedDelivery],
+    report: FlowReport,
+    transaction: Transaction | None = None,
 ) -> None:
     """Write the records of deliveries that were looked at, then their outcomes.
 
     What bronze has of them already an earlier attempt has written, which then died: it is not written again, by whichever flow.
     """
-    there = _written(workspace, source, examined)
+    there = _find_written_deliveries(workspace, source, examined)
     before = [item for item in examined if item.delivery.number in there]
-    suppressed = _suppressed(workspace, source, before) if before else {}
+    suppressed = _recount_suppressed_records(workspace, source, before) if before else {}
     rest = [item for item in examined if item.delivery.number not in there]
     # The transaction's number is used up where an attempt of the batch has written.
     once = None if before else transaction
     bronze = workspace.path(source.name)
 
     def store(rows: DataFrame) -> None:
-        widening.align(workspace, source, rows.schema)
-        commits.append(rows, bronze, once)
+        widening.widen_bronze_columns(workspace, source, rows.schema)
+        commits.append_rows(rows, bronze, once)
 
-    written = write(workspace, source, rest, store) if rest else Written([])
+    written = quarantine_and_store_records(workspace, source, rest, store) if rest else WrittenDeliveries([])
     done = [*before, *written.examined]
-    outcomes = accounting.outcomes(
+    outcomes = accounting.build_outcome_rows(
         workspace,
         source,
         done,
@@ -83,96 +87,105 @@ def take(
         written.read,
         written.held_back,
     )
-    ledger.append(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
-    accounting.count(report, source, outcomes)
+    ledger.append_delivery_ledger_rows(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
+    accounting.add_outcomes_to_report(report, source, outcomes)
 
 
-def folder_of(workspace: Workspace, source: Source) -> Path:
+def source_landing_folder(workspace: Workspace, source: Source) -> Path:
     """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
     if isinstance(source, KafkaSource):
         return workspace.settings.secret(source.options_file).parent if source.options_file else workspace.settings.secrets
     return workspace.landing / source.path
 
 
-def delivery_of(row: Any, folder: Path) -> Delivery:
+def delivery_from_row(row: Any, folder: Path) -> Delivery:
     """A row of the deliveries table, read by Spark or without it."""
     # PySpark gives instants without a zone, in the zone of the process, which is UTC.
     at = row["modified_at"].astimezone(UTC) if row["modified_at"] else None
     return Delivery(
-        row["delivery"], row["source"], row["file"], row["event"], path_of(folder, row["file"]), row["size"], at, row["sha256"]
+        row["delivery"],
+        row["source"],
+        row["file"],
+        row["event"],
+        resolve_landed_path(folder, row["file"]),
+        row["size"],
+        at,
+        row["sha256"],
     )
 
 
-def _written(workspace: Workspace, source: Source, examined: list[Examined]) -> set[int]:
+def _find_written_deliveries(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> set[int]:
     """Which of the deliveries bronze has rows of. New ones have higher numbers than any file's statistics, and nothing is read."""
     path = workspace.path(source.name)
-    possible = sorted(log.covered(path, "_delivery", [item.delivery.number for item in examined]))
+    possible = sorted(log.find_values_in_file_ranges(path, "_delivery", [item.delivery.number for item in examined]))
     if not possible:
         return set()
-    present = tables.read(workspace.session, path).where(F.col("_delivery").isin(possible)).select("_delivery").distinct()
+    present = tables.read_table(workspace.session, path).where(F.col("_delivery").isin(possible)).select("_delivery").distinct()
     return {row._delivery for row in present.collect()}
 
 
-def columns_of(workspace: Workspace, source: Source, anew: bool = False) -> Columns:
+def current_source_columns(workspace: Workspace, source: Source, anew: bool = False) -> SourceColumns:
     """The source's columns now. anew: as if nothing had been ingested yet."""
-    bronze = tables.read(workspace.session, workspace.path(source.name)).schema
-    return evolution.current(source, workspace.schemas(source.table), bronze, workspace.run, anew)
+    bronze = tables.read_table(workspace.session, workspace.path(source.name)).schema
+    return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run, anew)
 
 
-def write(workspace: Workspace, source: Source, examined: list[Examined], store: Store, anew: bool = False) -> Written:
+def quarantine_and_store_records(
+    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], store: Store, anew: bool = False
+) -> WrittenDeliveries:
     """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`. anew: their columns are found out anew."""
-    examined, found, held_back = read(workspace, source, examined, anew)
+    examined, found, held_back = read_delivery_records(workspace, source, examined, anew)
     # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
-    whole = _whole_files(workspace, examined)
+    whole = _refused_files_for_quarantine(workspace, examined)
     try:
         if found.frame is None:
-            _set_aside(workspace, source, whole, numbers)
-            return Written(examined, found.read, held_back=held_back)
-        kept, suppressed = without_erased(workspace, source, found.frame)
-        good, bad = _sizes(kept, found, some_left_out=bool(suppressed))
-        aside = _rows_aside(source, kept) if bad else None
+            _replace_quarantined_rows(workspace, source, whole, numbers)
+            return WrittenDeliveries(examined, found.read, held_back=held_back)
+        kept, suppressed = drop_erased_and_old_records(workspace, source, found.frame)
+        good, bad = _count_good_and_bad(kept, found, some_left_out=bool(suppressed))
+        aside = _unfit_rows_for_quarantine(source, kept) if bad else None
         both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
-        _set_aside(workspace, source, both, numbers)
+        _replace_quarantined_rows(workspace, source, both, numbers)
         if good:
             store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"))
-        return Written(examined, found.read, suppressed, held_back)
+        return WrittenDeliveries(examined, found.read, suppressed, held_back)
     finally:
         found.release()
 
 
-def read(
-    workspace: Workspace, source: Source, examined: list[Examined], anew: bool
-) -> tuple[list[Examined], Records, dict[int, dict[str, str]]]:
+def read_delivery_records(
+    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], anew: bool
+) -> tuple[list[ExaminedDelivery], DeliveredRecords, dict[int, dict[str, str]]]:
     """The deliveries' records, read into the columns that all of them together have; and by delivery the fields that became none."""
-    columns = columns_of(workspace, source, anew)
+    columns = current_source_columns(workspace, source, anew)
     log_ = workspace.schemas(source.table)
     if not columns.settled:
-        some = evolution.sampled(examined)
-        news = records.sample(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
+        some = evolution.select_sampled_deliveries(examined)
+        news = records.sample_new_fields(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
         why = f"inferred from {len(some)} deliver{'y' if len(some) == 1 else 'ies'}"
-        columns = evolution.grown(columns, news, log_, workspace.run, why)
+        columns = evolution.grow_source_columns(columns, news, log_, workspace.run, why)
     while True:
         try:
-            found = records.read(workspace.session, columns.source, examined, columns.schema)
-        except records.Changed:
-            examined = examine(source, [item.delivery for item in examined])
+            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema)
+        except records.ChangedWhileRead:
+            examined = examine_deliveries(source, [item.delivery for item in examined])
             continue
-        except records.Refused as refused:
+        except records.RefusedDeliveries as refused:
             examined = [refused.judged(item) for item in examined]
             continue
         try:
-            grown = evolution.grown(columns, found.news, log_, workspace.run)
+            grown = evolution.grow_source_columns(columns, found.news, log_, workspace.run)
         except BaseException:
             found.release()
             raise
         if grown.schema.equals(columns.schema):
-            return examined, found, {number: held_back_fields(grown, news) for number, news in found.found.items()}
+            return examined, found, {number: find_held_back_fields(grown, news) for number, news in found.found.items()}
         found.release()
         columns = grown
 
 
-def _sizes(kept: DataFrame, found: Records, some_left_out: bool) -> tuple[int, int]:
+def _count_good_and_bad(kept: DataFrame, found: DeliveredRecords, some_left_out: bool) -> tuple[int, int]:
     """How many records can stand in bronze and how many cannot."""
     if not some_left_out:
         return sum(found.read.values()) - found.problems, found.problems
@@ -180,95 +193,101 @@ def _sizes(kept: DataFrame, found: Records, some_left_out: bool) -> tuple[int, i
     return sizes.get(True, 0), sizes.get(False, 0)
 
 
-def _rows_aside(source: Source, kept: DataFrame) -> DataFrame:
+def _unfit_rows_for_quarantine(source: Source, kept: DataFrame) -> DataFrame:
     bad = kept.where(F.col("_problem").isNotNull())
-    return quarantine.entries(bad, F.array("_problem"), F.col("_record"), records.subject_of(source, kept.columns))
+    return quarantine.make_quarantine_rows(
+        bad, F.array("_problem"), F.col("_record"), records.subject_key_column(source, kept.columns)
+    )
 
 
-def _whole_files(workspace: Workspace, examined: list[Examined]) -> DataFrame | None:
+def _refused_files_for_quarantine(workspace: Workspace, examined: list[ExaminedDelivery]) -> DataFrame | None:
     refused = [item for item in examined if item.state == ledger.QUARANTINED]
     if not refused:
         return None
-    files = contents.of_files(workspace.session, refused)
+    files = contents.read_refused_files(workspace.session, refused)
     nothing = F.lit(None).cast("string")
-    return quarantine.entries(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
+    return quarantine.make_quarantine_rows(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
 
 
-def _set_aside(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:
+def _replace_quarantined_rows(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:
     path = workspace.quarantine(source.name)
-    empty = tables.inline(workspace.session, [], quarantine.SCHEMA)
-    quarantine.replace(rows if rows is not None else empty, path, numbers, some=rows is not None)
+    empty = tables.make_inline_frame(workspace.session, [], quarantine.SCHEMA)
+    quarantine.replace_quarantine_of_deliveries(rows if rows is not None else empty, path, numbers, some=rows is not None)
 
 
-def _suppressed(workspace: Workspace, source: Source, examined: list[Examined]) -> dict[int, int]:
+def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:
     """What an earlier attempt, which wrote bronze and no outcomes, must have left out: counted again from the files."""
-    if source.subject is None or suppression.is_empty(workspace):
+    if source.subject is None or suppression.is_suppression_list_empty(workspace):
         return {}
-    columns = columns_of(workspace, source)
-    found = records.read(workspace.session, columns.source, examined, columns.schema)
+    columns = current_source_columns(workspace, source)
+    found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema)
     try:
-        return {} if found.frame is None else without_erased(workspace, source, found.frame)[1]
+        return {} if found.frame is None else drop_erased_and_old_records(workspace, source, found.frame)[1]
     finally:
         found.release()
 
 
-def without_erased(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+def drop_erased_and_old_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
     """The records but those of erased people and those that are too old, and how many these are by delivery.
 
     Where a table keeps facts without the person, an erased person's records stay as such.
     """
-    kept, gone = _without_people(workspace, source, parsed)
-    kept, gone = _without_others(workspace, source, kept, gone)
-    return _without_old(workspace, source, kept, gone)
+    kept, gone = _drop_erased_records(workspace, source, parsed)
+    kept, gone = _blank_erased_other_cells(workspace, source, kept, gone)
+    return _drop_old_records(workspace, source, kept, gone)
 
 
-def _without_others(
+def _blank_erased_other_cells(
     workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
 ) -> tuple[DataFrame, dict[int, int]]:
     """Cells of erased people in others' records become NULL. A record that cannot stand in bronze would be set aside as it came: it is left out."""
-    cells = subjects.other_cells(workspace.graph, source)
-    if not cells or suppression.is_empty(workspace):
+    cells = subjects.find_other_subject_columns(workspace.graph, source)
+    if not cells or suppression.is_suppression_list_empty(workspace):
         return rows, gone
-    at = suppression.instant(rows, subjects.instant(source))
-    flagged = suppression.with_flags(workspace, rows, cells, at)
-    theirs = other_subjects.any_of([F.col(other_subjects.flag(name)) for name in cells])
+    at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
+    flagged = suppression.flag_suppressed_cells(workspace, rows, cells, at)
+    theirs = other_subjects.is_any_true([F.col(other_subjects.erased_cell_flag(name)) for name in cells])
     found = flagged.where(theirs).groupBy("_delivery", F.col("_problem").isNotNull().alias("aside")).count().collect()
     if not found:
         return rows, gone
     marked = flagged.where(~(theirs & F.col("_problem").isNotNull())).withColumn(other_subjects.MARK, F.when(theirs, F.lit(True)))
     aside = {row._delivery: row["count"] for row in found if row.aside}
-    return other_subjects.emptied(marked, cells), {
+    return other_subjects.empty_flagged_cells(marked, cells), {
         number: gone.get(number, 0) + aside.get(number, 0) for number in {*gone, *aside}
     }
 
 
-def _without_old(workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]) -> tuple[DataFrame, dict[int, int]]:
+def _drop_old_records(
+    workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
+) -> tuple[DataFrame, dict[int, int]]:
     declared = workspace.graph.sources[source.table]
-    before = age.oldest(declared)
+    before = age.oldest_kept_instant(declared)
     if before is None:
         return rows, gone
     # Once for both uses: a record must not become too old between them.
-    old = F.coalesce(age.too_old(declared, rows, before), F.lit(False))
+    old = F.coalesce(age.is_older_than_kept(declared, rows, before), F.lit(False))
     counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
     if not counted:
         return rows, gone
     return rows.where(~old), {number: gone.get(number, 0) + counted.get(number, 0) for number in {*gone, *counted}}
 
 
-def _without_people(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    if source.subject is None or suppression.is_empty(workspace):
+def _drop_erased_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
+    if source.subject is None or suppression.is_suppression_list_empty(workspace):
         return parsed, {}
-    subject = records.subject_of(source, parsed.columns)
-    at = suppression.instant(parsed, subjects.instant(source))
-    gone = suppression.only_suppressed(workspace, parsed, subject, source.domain, at).groupBy("_delivery").count().collect()
+    subject = records.subject_key_column(source, parsed.columns)
+    at = suppression.row_instant_column(parsed, subjects.subject_time_expression(source))
+    gone = (
+        suppression.select_suppressed_rows(workspace, parsed, subject, source.domain, at).groupBy("_delivery").count().collect()
+    )
     if not gone:
         return parsed, {}
-    kept = suppression.without_suppressed(workspace, parsed, subject, source.domain, at)
-    if anonymised.of_source(workspace.graph, source):
+    kept = suppression.exclude_suppressed_rows(workspace, parsed, subject, source.domain, at)
+    if anonymised.keeps_anonymised_facts(workspace.graph, source):
         # What cannot stand in bronze would be set aside as it came.
-        theirs = suppression.only_suppressed(workspace, parsed, subject, source.domain, at)
-        facts = anonymised.without_person(
-            theirs.where(F.col("_problem").isNull()), anonymised.hidden(workspace.graph, source) | {"_record"}
+        theirs = suppression.select_suppressed_rows(workspace, parsed, subject, source.domain, at)
+        facts = anonymised.anonymise_rows(
+            theirs.where(F.col("_problem").isNull()), anonymised.anonymised_columns(workspace.graph, source) | {"_record"}
         )
         kept = kept.unionByName(facts, allowMissingColumns=True)
         gone = theirs.where(F.col("_problem").isNotNull()).groupBy("_delivery").count().collect()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress import checkpoints
 from sluice.ingest.deliveries import lost
-from sluice.ingest.deliveries.known import latest
+from sluice.ingest.deliveries.known import read_known_files
 from sluice.lake.workspace import Workspace
 
 WHY = "the ledger of deliveries had lost its last commits"
@@ -19,11 +19,11 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
     The streams start anew: they do not read the versions again that they had taken, and these hold others now. Raises SluiceError where
     bronze has rows of a delivery that nothing else knows.
     """
-    known = latest(workspace.deliveries, workspace.outcomes)
-    if lost.put_back(sources, workspace.landing, known, workspace.run):
-        known = latest(workspace.deliveries, workspace.outcomes)
+    known = read_known_files(workspace.deliveries, workspace.outcomes)
+    if lost.restore_lost_deliveries(sources, workspace.landing, known, workspace.run):
+        known = read_known_files(workspace.deliveries, workspace.outcomes)
         for source in workspace.graph.sources.values():
             flow = f"bronze_{source.name}"
-            checkpoints.reset(workspace.checkpoints(flow), flow, WHY)
+            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, WHY)
     if own_bronze:
-        lost.refuse_unknown(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})
+        lost.refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})

@@ -9,38 +9,38 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.lake import tables
-from sluice.lake.tables import Shape, property_of
+from sluice.lake.tables import TableShape, read_table_property
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def align(workspace: Workspace, source: Source, wanted: StructType) -> None:
+def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructType) -> None:
     """Let the bronze table's columns have the types that the next rows have, where they were widened: one commit, all of its rows.
 
     Delta's own widening is a feature that few other readers know, and it does not take a BIGINT to a DOUBLE.
     """
     path = workspace.path(source.name)
-    there = tables.read(workspace.session, path)
-    widened = [name for name in there.columns if name in wanted.names and _differs(there.schema, wanted, name)]
+    there = tables.read_table(workspace.session, path)
+    widened = [name for name in there.columns if name in wanted.names and _has_other_type(there.schema, wanted, name)]
     if widened:
         schema = StructType([wanted[field.name] if field.name in widened else field for field in there.schema])
-        shape = Shape(
+        shape = TableShape(
             schema=schema,
             comment=workspace.graph.sources[source.table].comment,
             statistics=("_delivery", "_ingested_at"),
-            retain=(property_of(path, tables.RETENTION) or "interval 7 days").removeprefix("interval "),
+            retain=(read_table_property(path, tables.RETENTION) or "interval 7 days").removeprefix("interval "),
         )
-        tables.replace(typed_as(there, schema), path, shape)
+        tables.replace_table(cast_or_rescue_columns(there, schema), path, shape)
 
 
-def typed_as(rows: DataFrame, schema: StructType) -> DataFrame:
+def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
     """The rows with their columns in these types; a value that does not fit goes to _rescued_data."""
-    names = [name for name in rows.columns if name in schema.names and _differs(rows.schema, schema, name)]
+    names = [name for name in rows.columns if name in schema.names and _has_other_type(rows.schema, schema, name)]
     if not names:
         return rows
-    fitting = {name: _exactly(rows, schema, name) for name in names}
+    fitting = {name: _cast_without_loss(rows, schema, name) for name in names}
     unfit = (F.when(value.isNull(), F.col(f"`{name}`")).alias(name) for name, value in fitting.items())
     text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
     joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
@@ -48,13 +48,13 @@ def typed_as(rows: DataFrame, schema: StructType) -> DataFrame:
     return rows.withColumns({"_rescued_data": rescued, **fitting})
 
 
-def _exactly(rows: DataFrame, schema: StructType, name: str) -> Column:
+def _cast_without_loss(rows: DataFrame, schema: StructType, name: str) -> Column:
     """The column in its new type; NULL where casting it back gives another value."""
     old, new = rows.schema[name].dataType, schema[name].dataType
     value = F.col(f"`{name}`").try_cast(new)
     return F.when(value.try_cast(old) == F.col(f"`{name}`"), value)
 
 
-def _differs(there: StructType, wanted: StructType, name: str) -> bool:
+def _has_other_type(there: StructType, wanted: StructType, name: str) -> bool:
     """Whether the types are other ones; a struct that only has more fields is not."""
     return there[name].dataType != wanted[name].dataType and not isinstance(there[name].dataType, StructType)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
 from sluice.flows.copies import erased
-from sluice.flows.writing.difference import kept
+from sluice.flows.writing.difference import persist_frame
 from sluice.lake import constraints, evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CHECKS, CONSTRAINT
@@ -29,7 +29,7 @@ _PSEUDONYM_KEYS = "sluice.pseudonymKeys"
 
 
 @dataclass(frozen=True)
-class Asked:
+class CloneRequest:
     """A version of a table, and where its clone goes. joining: personal columns of these names get stand-ins, others stay behind."""
 
     source: str
@@ -41,93 +41,97 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Made:
+class ClonedColumns:
     """What of a table's columns is not as it was."""
 
     left_out: list[str]
     stand_ins: list[str]
 
 
-def without_stand_in(path: str, names: Sequence[str]) -> str:
+def find_column_without_stand_in(path: str, names: Sequence[str]) -> str:
     """Of these columns of a table, one of a type that there are no stand-ins of, with its type; "" where all are fine."""
-    kinds = versions.columns(path)
-    return next((f"'{name}' ({kinds[name]})" for name in names if _kind(kinds.get(name, "")) not in stand_ins.TYPES), "")
+    kinds = versions.read_version_columns(path)
+    return next(
+        (f"'{name}' ({kinds[name]})" for name in names if _logged_type_name(kinds.get(name, "")) not in stand_ins.TYPES), ""
+    )
 
 
-def copy(workspace: Workspace, asked: Asked, key: bytes, report: FlowReport) -> Made:
+def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes, report: FlowReport) -> ClonedColumns:
     """Copy a table's rows without those of erased people. key: of the stand-ins, the same for all tables of a clone."""
     session = workspace.session
-    evaluation.suit(session, [asked.source])
+    evaluation.choose_evaluation_settings(session, [asked.source])
     rows = session.read.format("delta").option("versionAsOf", asked.version).load(asked.source)
     if asked.dataset is not None:
-        rows = erased.without(workspace, asked.dataset, rows, versions.committed_at(asked.source, asked.version))
-    made = _made(rows.schema, asked)
+        rows = erased.drop_rows_of_erased(
+            workspace, asked.dataset, rows, versions.read_version_commit_time(asked.source, asked.version)
+        )
+    made = _plan_cloned_columns(rows.schema, asked)
     stays = [name for name in rows.columns if name not in made.left_out]
-    frame = stand_ins.applied(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
-    _create(workspace, asked, StructType([rows.schema[name] for name in stays]), made)
-    with kept(frame) as final:
-        _check_distinct(rows, final, made.stand_ins)
+    frame = stand_ins.replace_with_stand_ins(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
+    _create_clone_table(workspace, asked, StructType([rows.schema[name] for name in stays]), made)
+    with persist_frame(frame) as final:
+        _check_distinct_stand_ins(rows, final, made.stand_ins)
         final.write.format("delta").mode("append").save(asked.target)
         report.changed(final.count(), 0, 0)
     if made.left_out or made.stand_ins:
-        report.notes.append(_said(made))
+        report.notes.append(_describe_cloned_columns(made))
     return made
 
 
-def shallow(workspace: Workspace, asked: Asked, report: FlowReport) -> Made:
+def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: FlowReport) -> ClonedColumns:
     """Let a table of its own reference the files of another as they are, with everything in them."""
     workspace.session.sql(
         f"CREATE TABLE delta.`{asked.target}` SHALLOW CLONE delta.`{asked.source}` VERSION AS OF {asked.version}"
     )
-    comment = log.description(asked.source)
+    comment = log.read_table_comment(asked.source)
     if comment:
-        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {constraints.literal(comment)}")
+        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {constraints.sql_literal(comment)}")
     report.notes.append(f"references the files of version {asked.version}")
-    return Made([], [])
+    return ClonedColumns([], [])
 
 
-def _made(schema: StructType, asked: Asked) -> Made:
+def _plan_cloned_columns(schema: StructType, asked: CloneRequest) -> ClonedColumns:
     """What becomes of the personal columns."""
     # To Spark, upper and lower case are one.
     private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
     personal = [field for field in schema if field.name.lower() in private]
     kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in stand_ins.TYPES]
-    return Made([field.name for field in personal if field.name not in kept_ones], kept_ones)
+    return ClonedColumns([field.name for field in personal if field.name not in kept_ones], kept_ones)
 
 
-def _create(workspace: Workspace, asked: Asked, schema: StructType, made: Made) -> None:
+def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: StructType, made: ClonedColumns) -> None:
     """A table as the source is: its properties, comments, constraints and partitions, but for those of what is not as it was."""
-    properties = log.properties(asked.source)
+    properties = log.read_table_properties(asked.source)
     lost = {*made.left_out, *made.stand_ins}
-    checks = {name for name, text in properties.items() if name.startswith(CONSTRAINT) and _mentions(text, lost)}
+    checks = {name for name, text in properties.items() if name.startswith(CONSTRAINT) and _is_column_mentioned(text, lost)}
     ours = [name for name in filter(None, properties.get(CHECKS, "").split(",")) if f"{CONSTRAINT}{name}" not in checks]
     changed = {
         _STATISTICS: ",".join(name for name in properties.get(_STATISTICS, "").split(",") if name and name not in lost),
         CHECKS: ",".join(ours),
     }
-    if not log.exists(asked.target):
-        tables.clear_unborn(asked.target)
+    if not log.is_delta_table(asked.target):
+        tables.remove_unfinished_table(asked.target)
     builder = DeltaTable.createIfNotExists(workspace.session).location(asked.target).addColumns(schema)
-    builder = builder.comment(log.description(asked.source) or "")
-    if log.partitions(asked.source):
-        builder = builder.partitionedBy(*log.partitions(asked.source))
+    builder = builder.comment(log.read_table_comment(asked.source) or "")
+    if log.read_partition_columns(asked.source):
+        builder = builder.partitionedBy(*log.read_partition_columns(asked.source))
     for name, value in properties.items():
         if name not in checks and name != _PSEUDONYM_KEYS:
             builder = builder.property(name, changed.get(name, value))
     builder.execute()
 
 
-def _mentions(condition: str, columns: set[str]) -> bool:
+def _is_column_mentioned(condition: str, columns: set[str]) -> bool:
     words = {word.lower() for word in re.findall(r"\w+", condition)}
     return any(column.lower() in words for column in columns)
 
 
-def _check_distinct(rows: DataFrame, final: DataFrame, names: Sequence[str]) -> None:
+def _check_distinct_stand_ins(rows: DataFrame, final: DataFrame, names: Sequence[str]) -> None:
     """Raises SluiceError where two values of an INT got one stand-in; wider types have room for all."""
     small = [name for name in names if rows.schema[name].dataType.typeName() == "integer"]
     if not small:
         return
-    before, after = (_distinct(frame, small) for frame in (rows, final))
+    before, after = (_count_distinct_values(frame, small) for frame in (rows, final))
     fewer = [name for name in small if before[name] != after[name]]
     if fewer:
         raise SluiceError(
@@ -136,17 +140,17 @@ def _check_distinct(rows: DataFrame, final: DataFrame, names: Sequence[str]) -> 
         )
 
 
-def _distinct(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
+def _count_distinct_values(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
     row = frame.agg(*(F.count_distinct(F.col(f"`{name}`")).alias(name) for name in names)).first()
     return row.asDict() if row else {}
 
 
-def _said(made: Made) -> str:
+def _describe_cloned_columns(made: ClonedColumns) -> str:
     parts = [f"without {', '.join(made.left_out)}"] if made.left_out else []
     return "; ".join([*parts, *([f"stand-ins in {', '.join(made.stand_ins)}"] if made.stand_ins else [])])
 
 
-def _kind(text: str) -> str:
+def _logged_type_name(text: str) -> str:
     """A type as the log calls it: PrimitiveType("long") is long."""
     found = re.fullmatch(r'PrimitiveType\("(\w+)"\)', text)
     return found.group(1) if found else text

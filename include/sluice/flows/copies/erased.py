@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def without(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: datetime | None = None) -> DataFrame:
+def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: datetime | None = None) -> DataFrame:
     """The rows without those of anybody who is on the suppression list, in the same columns. then: of when they are, where not of now.
 
     Where the table keeps the facts of whoever is erased, these rows are as they are now: without the person.
     """
-    if suppression.is_empty(workspace):
+    if suppression.is_suppression_list_empty(workspace):
         return rows
     names, kept = rows.columns, rows
-    for column, domain in subjects.of(workspace.graph, dataset, names).columns:
-        at = suppression.instant(kept, subjects.instant(dataset))
-        kept = suppression.without_suppressed(workspace, kept, F.col(f"`{column}`"), domain, at, then)
-    kept = suppression.without_others(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
+    for column, domain in subjects.find_table_subjects(workspace.graph, dataset, names).columns:
+        at = suppression.row_instant_column(kept, subjects.subject_time_expression(dataset))
+        kept = suppression.exclude_suppressed_rows(workspace, kept, F.col(f"`{column}`"), domain, at, then)
+    kept = suppression.empty_suppressed_cells(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
     facts = isinstance(dataset, Table) and dataset.on_erasure == "anonymise" and then is not None
-    return kept.unionByName(_facts(workspace, dataset, rows, kept)) if facts else kept
+    return kept.unionByName(_read_anonymised_facts(workspace, dataset, rows, kept)) if facts else kept
 
 
-def _facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: DataFrame) -> DataFrame:
+def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: DataFrame) -> DataFrame:
     """The rows of now that are nobody's any more, of keys of which a row was left out. Of then they might tell more than is declared."""
-    now = tables.read(workspace.session, workspace.path(dataset.name))
+    now = tables.read_table(workspace.session, workspace.path(dataset.name))
     if not set(rows.columns) <= set(now.columns):
         return kept.limit(0)
     keys, names = list(dataset.keys), [F.col(f"`{name}`") for name in rows.columns]
@@ -43,13 +43,13 @@ def _facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: D
     return nobodys.join(rows.select(*keys), keys, "left_semi").join(kept.select(*keys), keys, "left_anti").select(*names)
 
 
-def untold(workspace: Workspace, dataset: Dataset[Any], columns: list[str]) -> dict[str, set[str]]:
+def find_unreachable_erasures(workspace: Workspace, dataset: Dataset[Any], columns: list[str]) -> dict[str, set[str]]:
     """Of the domains in which somebody was erased and that no column of the table tells of, the requests."""
-    unknown = subjects.of(workspace.graph, dataset, columns).unknown
-    if not unknown or suppression.is_empty(workspace):
+    unknown = subjects.find_table_subjects(workspace.graph, dataset, columns).unknown
+    if not unknown or suppression.is_suppression_list_empty(workspace):
         return {}
     named = {name: domain for domain in unknown for name in (domain, *workspace.graph.former(domain))}
-    listed = tables.read(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))
+    listed = tables.read_table(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))
     found: dict[str, set[str]] = {}
     for row in listed.select("domain", "request").distinct().collect():
         found.setdefault(named[row.domain], set()).add(row.request)

@@ -19,10 +19,10 @@ from sluice.declare.privacy.treat import Hmac
 from sluice.errors import UsageError
 from sluice.flows.copies import erased
 from sluice.lake import log, tables
-from sluice.lake.releases import Release, new, swap
+from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression, suppression_key
-from sluice.privacy.pseudonyms import Hashed, with_pseudonym, with_pseudonyms
+from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_column, add_pseudonym_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,7 +31,7 @@ _KNOWN, _MADE = "_known_by", "_pseudonym"
 
 
 @dataclass(frozen=True)
-class Columns:
+class ReleasedColumns:
     """What becomes of a table's columns. pseudonyms: by column the domain of its identifiers. left_out: those that are not released."""
 
     pseudonyms: dict[str, str]
@@ -39,9 +39,9 @@ class Columns:
     left_out: tuple[str, ...]
 
 
-def columns_of(graph: Graph, dataset: Dataset[Any], names: list[str]) -> Columns:
+def plan_released_columns(graph: Graph, dataset: Dataset[Any], names: list[str]) -> ReleasedColumns:
     """What would become of a table with these columns. Raises UsageError where it cannot be released."""
-    owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.of(graph, dataset, names)
+    owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.find_table_subjects(graph, dataset, names)
     small = isinstance(dataset, MaterializedView) and dataset.at_least
     if dataset.restricted or dataset.serves:
         raise UsageError(f"{owner} is not released: it is {'restricted' if dataset.restricted else 'kept for another table'}.")
@@ -54,20 +54,22 @@ def columns_of(graph: Graph, dataset: Dataset[Any], names: list[str]) -> Columns
     banded = {name for name, how in dataset.treatments.items() if not isinstance(how, Hmac)}
     hidden = {name.lower() for name in dataset.private - banded} - {name.lower() for name in pseudonyms}
     shown = tuple(name for name in names if name.lower() not in hidden and name not in PROVENANCE)
-    return Columns(pseudonyms, shown, tuple(name for name in names if name.lower() in hidden))
+    return ReleasedColumns(pseudonyms, shown, tuple(name for name in names if name.lower() in hidden))
 
 
-def release(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[str, Any]:
+def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[str, Any]:
     """Write a table's rows of now, but those of erased people. Returns what the release says of it."""
     path = workspace.path(dataset.name)
-    version = log.version(path)
-    rows = erased.without(workspace, dataset, tables.read(workspace.session, path, version))
-    chosen = columns_of(workspace.graph, dataset, rows.columns)
+    version = log.latest_table_version(path)
+    rows = erased.drop_rows_of_erased(workspace, dataset, tables.read_table(workspace.session, path, version))
+    chosen = plan_released_columns(workspace.graph, dataset, rows.columns)
     for column, domain in chosen.pseudonyms.items():
         rows = (
-            _named(workspace, rows.drop(_KNOWN), F.col(f"`{column}`"), domain, into).withColumn(column, F.col(_MADE)).drop(_MADE)
+            _with_release_pseudonym(workspace, rows.drop(_KNOWN), F.col(f"`{column}`"), domain, into)
+            .withColumn(column, F.col(_MADE))
+            .drop(_MADE)
         )
-    count = _write(rows.select(*(F.col(f"`{name}`") for name in chosen.shown)), into, dataset.name)
+    count = _write_release_table(rows.select(*(F.col(f"`{name}`") for name in chosen.shown)), into, dataset.name)
     return {
         "version": version,
         "rows": count,
@@ -77,52 +79,54 @@ def release(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[
     }
 
 
-def erase(workspace: Workspace, of: Release, table: str, written: Collection[tuple[str, str]] = ()) -> int:
+def erase_from_release(workspace: Workspace, of: Release, table: str, written: Collection[tuple[str, str]] = ()) -> int:
     """Take everybody who is on the suppression list out of a table of a release. Returns how many rows went.
 
     written: pseudonyms, by domain, of identifiers as they are written: a release of before their form was declared is made of these.
     """
     path = str(of.folder / table)
-    rows = tables.read(workspace.session, path)
+    rows = tables.read_table(workspace.session, path)
     kept: DataFrame = rows
     for column, domain in of.tables[table]["pseudonyms"].items():
         called = [(made,) for name, made in written if name == domain]
-        people = _listed(workspace, domain, of)
+        people = _read_suppressed_pseudonyms(workspace, domain, of)
         if called:
-            known = tables.inline(workspace.session, called, f"{_KNOWN} STRING")
-            people = people.unionByName(_again(workspace, known, of)).distinct()
+            known = tables.make_inline_frame(workspace.session, called, f"{_KNOWN} STRING")
+            people = people.unionByName(_replace_by_release_pseudonym(workspace, known, of)).distinct()
         kept = kept.join(F.broadcast(people), F.col(f"`{column}`") == F.col(_MADE), "left_anti")
     gone = rows.count() - kept.count()
     if gone:
-        _write(kept, of, table)
+        _write_release_table(kept, of, table)
     return gone
 
 
-def _write(rows: DataFrame, into: Release, table: str) -> int:
-    folder = new(into, table)
+def _write_release_table(rows: DataFrame, into: Release, table: str) -> int:
+    folder = new_release_table_path(into, table)
     rows.write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").save(str(folder))
-    state = log.state(str(folder))
-    swap(into, table)
+    state = log.read_table_state(str(folder))
+    swap_release_table(into, table)
     return state.rows or 0 if state else 0
 
 
-def _named(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
-    key = suppression_key.key(workspace.settings, workspace.suppression)
-    known = with_pseudonyms(rows, {_KNOWN: Hashed(key, domain, identifier, workspace.graph.canonical(domain))})
-    return _again(workspace, known, into)
+def _with_release_pseudonym(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
+    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    known = add_pseudonym_columns(rows, {_KNOWN: PseudonymSpec(key, domain, identifier, workspace.graph.canonical(domain))})
+    return _replace_by_release_pseudonym(workspace, known, into)
 
 
-def _again(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
+def _replace_by_release_pseudonym(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
     """The frame with the release's own pseudonym in the place of that of the suppression list."""
-    key = suppression_key.key(workspace.settings, workspace.suppression)
-    return with_pseudonym(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
+    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    return add_pseudonym_column(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
 
 
-def _listed(workspace: Workspace, domain: str, of: Release) -> DataFrame:
+def _read_suppressed_pseudonyms(workspace: Workspace, domain: str, of: Release) -> DataFrame:
     """Who is on the list now, as the release calls them. Of an identifier that changed hands all rows go: a copy may lack the time."""
     path = workspace.suppression
-    if suppression.is_empty(workspace):
-        return tables.inline(workspace.session, [], f"{_MADE} STRING")
-    listed = tables.read(workspace.session, path).where(F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)})))
+    if suppression.is_suppression_list_empty(workspace):
+        return tables.make_inline_frame(workspace.session, [], f"{_MADE} STRING")
+    listed = tables.read_table(workspace.session, path).where(
+        F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)}))
+    )
     standing = listed.where(F.col("lifted_at").isNull()) if "lifted_at" in listed.columns else listed
-    return _again(workspace, standing.select(F.col("pseudonym").alias(_KNOWN)).distinct(), of)
+    return _replace_by_release_pseudonym(workspace, standing.select(F.col("pseudonym").alias(_KNOWN)).distinct(), of)

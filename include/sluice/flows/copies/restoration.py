@@ -14,7 +14,7 @@ from sluice.errors import SluiceError
 from sluice.flows.copies import erased
 from sluice.flows.progress import restored
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import kept, merge, operations
+from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
 from sluice.lake import constraints, evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CONSTRAINT
@@ -24,38 +24,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def restore(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
+def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
     """Let the table hold what it held at a version. The version must be readable and of the same columns.
 
     Raises SluiceError where a constraint that it has now does not let the rows of then in.
     """
     session, path = workspace.session, workspace.path(dataset.name)
     workspace.note(f"restore_{dataset.name}")
-    evaluation.suit(session, [path, path])
-    now = tables.read(session, path)
-    then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted(now.columns))
-    wanted = erased.without(workspace, dataset, then, versions.committed_at(path, version))
-    _check(workspace, dataset, wanted, version)
+    evaluation.choose_evaluation_settings(session, [path, path])
+    now = tables.read_table(session, path)
+    then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
+    wanted = erased.drop_rows_of_erased(workspace, dataset, then, versions.read_version_commit_time(path, version))
+    _check_constraints_hold(workspace, dataset, wanted, version)
     report.suppressed = 0 if wanted is then else then.count() - wanted.count()
-    with kept(operations(wanted, now, dataset.keys)) as differing:
+    with persist_frame(plan_merge_operations(wanted, now, dataset.keys)) as differing:
         if differing.isEmpty():
             report.notes.append(f"it is as it was at version {version}")
             return
         # The mark first: a table that lacks it would pass for one that holds all that was taken.
-        restored.mark(session, path, version, datetime.now(UTC))
-        changes = merge(session, path, differing, dataset.keys, targets.bounding(dataset, now.schema))
+        restored.mark_restored_table(session, path, version, datetime.now(UTC))
+        changes = apply_merge_operations(
+            session, path, differing, dataset.keys, targets.choose_bounding_columns(dataset, now.schema)
+        )
     report.changed(changes.inserted, changes.updated, changes.deleted)
     report.notes.append(f"restored to version {version}")
 
 
-def _check(workspace: Workspace, dataset: Dataset[Any], wanted: DataFrame, version: int) -> None:
+def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted: DataFrame, version: int) -> None:
     """The table itself would refuse the rows too, with a message that shows one."""
     path = workspace.path(dataset.name)
-    found = {name.removeprefix(CONSTRAINT): text for name, text in log.properties(path).items() if name.startswith(CONSTRAINT)}
-    found |= {
-        f"{f.name} NOT NULL": f"`{f.name}` IS NOT NULL" for f in tables.read(workspace.session, path).schema if not f.nullable
+    found = {
+        name.removeprefix(CONSTRAINT): text
+        for name, text in log.read_table_properties(path).items()
+        if name.startswith(CONSTRAINT)
     }
-    bad = constraints.failing(wanted, found)
+    found |= {
+        f"{f.name} NOT NULL": f"`{f.name}` IS NOT NULL"
+        for f in tables.read_table(workspace.session, path).schema
+        if not f.nullable
+    }
+    bad = constraints.count_failing_rows(wanted, found)
     if bad:
         name = max(bad, key=lambda one: bad[one])
         raise SluiceError(
@@ -64,5 +72,5 @@ def _check(workspace: Workspace, dataset: Dataset[Any], wanted: DataFrame, versi
         )
 
 
-def _quoted(names: list[str]) -> list[str]:
+def _quoted_names(names: list[str]) -> list[str]:
     return [f"`{name}`" for name in names]

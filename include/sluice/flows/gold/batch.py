@@ -15,15 +15,24 @@ from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
-from sluice.flows.gold.probe import Reach
-from sluice.flows.gold.touched import Scope
+from sluice.flows.gold.probe import InputReach
+from sluice.flows.gold.touched import ViewScope
 from sluice.flows.progress.pins import Versions
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import DISTINCT, Changes, Repeated, distinct_keys, kept, merge, operations, refuse_repeated
-from sluice.flows.writing.judgement import judge_and_ask
+from sluice.flows.writing.difference import (
+    DISTINCT,
+    MergeCounts,
+    RepeatedPrimaryKeys,
+    apply_merge_operations,
+    distinct_key_count,
+    persist_frame,
+    plan_merge_operations,
+    refuse_repeated_keys,
+)
+from sluice.flows.writing.judgement import count_verdicts_with_aggregates
 from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.quality import verdicts
@@ -34,13 +43,13 @@ if TYPE_CHECKING:
 _ELSEWHERE = "a key that was made has another row where no change was"
 
 
-def read(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
+def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
     """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
-    return tables.read(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
+    return tables.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
 
 
 @dataclass
-class Told:
+class RecomputeReport:
     """What a run's report says of how much of a view was made again."""
 
     report: FlowReport
@@ -58,19 +67,19 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ViewBatch:
     """One batch of a view's flow. versions: to read its inputs at; known: what the logs say of it and of them."""
 
     workspace: Workspace
     view: MaterializedView[Any]
-    reach: Mapping[str, Reach]
+    reach: Mapping[str, InputReach]
     versions: Versions
     known: choice.States
-    told: Told
+    told: RecomputeReport
 
     def follow(self, rows: DataFrame, changed: int | None) -> None:
         """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many there are at most."""
-        why = choice.beforehand(self.view, self.known)
+        why = choice.reason_for_full_recompute(self.view, self.known)
         if why is not None:
             if changed or not rows.isEmpty():
                 self._full(why)
@@ -86,17 +95,17 @@ class Batch:
                     self._full(_ELSEWHERE)
                     break
 
-    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[Scope], str | None]:
+    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
         """What a batch of changed names touches; or why all is to be recomputed."""
         session = self.workspace.session
-        evaluation.suit(session, (), rows=changed)
-        changes = stack.enter_context(kept(_together(rows, changed).distinct()))
-        found = touched.news(changes, self.reach)
-        anywhere = touched.unbounded(found, self.reach)
+        evaluation.choose_evaluation_settings(session, (), rows=changed)
+        changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
+        found = touched.read_change_summary(changes, self.reach)
+        anywhere = touched.find_unbounded_inputs(found, self.reach)
         if anywhere:
             return (), f"a change of '{anywhere[0]}' can touch any row"
-        scopes = stack.enter_context(touched.scopes(self.view, changes, found, self.reach))
-        if choice.most_touched(self.workspace, self.view, self.known, scopes):
+        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach))
+        if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
             return (), "most rows touched"
         return scopes, None
 
@@ -106,48 +115,48 @@ class Batch:
         if changes.unplaced or self._holds_more_than(made):
             self._anew()
 
-    def replace(self, shape: Shape) -> None:
+    def replace(self, shape: TableShape) -> None:
         """Make the view anew with other columns."""
-        with kept(self._stored(self.view(*self._inputs().values()))) as judged:
+        with persist_frame(self._stored(self.view(*self._inputs().values()))) as judged:
             self._judged(judged)
-            self.told.report.replaced(targets.replace(judged.drop(*verdicts.VERDICT), self._path, shape))
+            self.told.report.replaced(targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape))
 
-    def _merged(self, scope: Scope | None) -> tuple[int, Changes]:
+    def _merged(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
         """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made, and what was merged."""
         view, session = self.view, self.workspace.session
-        inputs, old = self._inputs(), tables.read(session, self._path)
+        inputs, old = self._inputs(), tables.read_table(session, self._path)
         if scope is not None:
             inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
         new = view(*(inputs[name] for name in view.reads))
-        bounding = targets.bounding(view, old.schema)
+        bounding = targets.choose_bounding_columns(view, old.schema)
         if scope is not None:
             new, old = scope.of_view(new, made=True), scope.of_view(old)
-        evaluation.suit(session, (), rows=choice.rows_of(self.known))
-        with kept(self._stored(new)) as judged:
+        evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+        with persist_frame(self._stored(new)) as judged:
             made = self._judged(judged)
-            there = choice.rows_within(self._path, scope.limits() if scope is not None else {})
-            evaluation.suit(session, (), rows=None if there is None else made + there)
-            rows = _together(judged.drop(*verdicts.VERDICT), made, there)
-            differing = operations(rows, _together(old, made, there), view.keys)
+            there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
+            evaluation.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
+            rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
+            differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
             try:
                 # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
-                changes = merge(session, self._path, differing, view.keys, bounding, unique=scope is not None)
-            except Repeated:
-                return made, Changes(unplaced=1)  # or more: none of them was placed
+                changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
+            except RepeatedPrimaryKeys:
+                return made, MergeCounts(unplaced=1)  # or more: none of them was placed
         self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
         return made, changes
 
     def _holds_more_than(self, made: int) -> bool:
         """Whether the table has other rows than the view's, which is a key twice: no merge puts that right."""
-        state = log.state(self._path)
+        state = log.read_table_state(self._path)
         if state is not None and state.rows == made:
             return False
-        return tables.read(self.workspace.session, self._path).count() != made
+        return tables.read_table(self.workspace.session, self._path).count() != made
 
     def _anew(self) -> None:
         """Write all rows of the table anew."""
-        columns = tables.read(self.workspace.session, self._path).schema
-        with kept(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
+        columns = tables.read_table(self.workspace.session, self._path).schema
+        with persist_frame(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
             given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
             named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
             rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
@@ -159,14 +168,14 @@ class Batch:
 
         All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
         """
-        _, found = judge_and_ask(self.view, rows, self.told.report, [distinct_keys(self.view.keys)])
-        refuse_repeated(found["rows"], found[DISTINCT], self.view.keys)
+        _, found = count_verdicts_with_aggregates(self.view, rows, self.told.report, [distinct_key_count(self.view.keys)])
+        refuse_repeated_keys(found["rows"], found[DISTINCT], self.view.keys)
         return int(found["rows"])
 
     def _full(self, why: str) -> None:
         self.recompute()
         # By today's transform all of it, and by its inputs: what was restored is so no more.
-        targets.remember(self.workspace, self.view)
+        targets.record_transform_fingerprint(self.workspace, self.view)
         self.told.full(why)
 
     @property
@@ -175,14 +184,14 @@ class Batch:
 
     def _inputs(self) -> dict[str, DataFrame]:
         """The inputs at their versions, in order."""
-        return {name: read(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
+        return {name: read_view_input(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         """The transform's rows with verdicts, personal columns treated."""
-        judged = verdicts.with_verdict(rows, self.view.expectations)
-        return treatments.applied(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
+        judged = verdicts.add_verdict_column(rows, self.view.expectations)
+        return treatments.apply_treatments(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
 
 
-def _together(rows: DataFrame, *counts: int | None) -> DataFrame:
+def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
     """Few rows in one partition: nothing that is done to them takes a shuffle, whose every stage would be a job of its own."""
-    return rows.coalesce(1) if choice.few(*counts) else rows
+    return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.flows.gold.touched import Scope
+from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
 from sluice.lake import evaluation, log, tables
 from sluice.lake.log import TableState
@@ -34,19 +34,19 @@ _COUNTS = {
 States = Mapping[str, TableState]
 
 
-def states(workspace: Workspace, view: MaterializedView[Any]) -> States:
+def read_table_states(workspace: Workspace, view: MaterializedView[Any]) -> States:
     """What the logs say of the view and its inputs, by name."""
-    found = {name: log.state(workspace.path(name)) for name in (view.name, *view.reads)}
+    found = {name: log.read_table_state(workspace.path(name)) for name in (view.name, *view.reads)}
     return {name: state for name, state in found.items() if state is not None}
 
 
-def rows_of(known: States) -> int | None:
+def sum_row_counts(known: States) -> int | None:
     """How many rows they have together; None where one does not tell."""
     counts = [state.rows for state in known.values()]
     return None if None in counts else sum(count for count in counts if count)
 
 
-def changed(workspace: Workspace, spans: Mapping[str, tuple[int, int]]) -> int | None:
+def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]]) -> int | None:
     """How many rows of a change feed the inputs' commits at most gave, by their own counts; None where one does not tell.
 
     spans: by input, the version that was followed already, and the last one that is to be.
@@ -55,12 +55,12 @@ def changed(workspace: Workspace, spans: Mapping[str, tuple[int, int]]) -> int |
     for name, (since, until) in spans.items():
         path = workspace.path(name)
         if until > since:
-            commits = log.commits(path, (log.version(path) or 0) - since)
-            counts += [_changed_by(commit) for commit in commits if since < commit["version"] <= until]
+            commits = log.read_commit_history(path, (log.latest_table_version(path) or 0) - since)
+            counts += [_count_commit_changes(commit) for commit in commits if since < commit["version"] <= until]
     return None if None in counts else sum(count for count in counts if count)
 
 
-def _changed_by(commit: Mapping[str, Any]) -> int | None:
+def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
     """An updated row has two images. What is overwritten is counted nowhere."""
     operation, metrics = str(commit["operation"]), commit["metrics"] or {}
     if operation in _WITHOUT_CHANGES:
@@ -71,21 +71,23 @@ def _changed_by(commit: Mapping[str, Any]) -> int | None:
     return 2 * sum(int(metrics[name]) for name in names) if names else None
 
 
-def few(*counts: int | None) -> bool:
+def is_small_row_count(*counts: int | None) -> bool:
     """Whether so many rows together are known to be so few that one task takes them quickest, without a shuffle."""
-    return _below(counts, evaluation.SMALL + 1)
+    return _is_total_below(counts, evaluation.SMALL + 1)
 
 
-def beforehand(view: MaterializedView[Any], known: States) -> str | None:
+def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:
     """Why the view is recomputed in full whatever has changed, or None. Reads nothing."""
     if view.recompute != "auto":
         return "as declared" if view.recompute == "full" else None
-    rows = rows_of(known)
+    rows = sum_row_counts(known)
     small = rows is not None and rows <= SMALL_ROWS and sum(state.bytes for state in known.values()) <= SMALL_BYTES
     return "small table" if small else None
 
 
-def most_touched(workspace: Workspace, view: MaterializedView[Any], known: States, scopes: Sequence[Scope]) -> bool:
+def is_most_of_view_touched(
+    workspace: Workspace, view: MaterializedView[Any], known: States, scopes: Sequence[ViewScope]
+) -> bool:
     """Whether most of the view's rows are in these scopes; those that lie in files out of range are not looked at."""
     rows = known[view.name].rows
     if view.recompute != "auto" or not rows:
@@ -93,28 +95,30 @@ def most_touched(workspace: Workspace, view: MaterializedView[Any], known: State
     path, bound = workspace.path(view.name), MOST * rows
     # What the changes themselves bound takes no look at the table, and what its files bound no job.
     by_keys = [scope.at_most(view.keys) for scope in scopes]
-    if _below(by_keys, bound) or _below([rows_within(path, scope.limits()) for scope in scopes], bound):
+    if _is_total_below(by_keys, bound) or _is_total_below(
+        [count_rows_within_limits(path, scope.limits()) for scope in scopes], bound
+    ):
         return False
-    target = tables.read(workspace.session, path)
+    target = tables.read_table(workspace.session, path)
     return sum(scope.of_view(target).count() for scope in scopes) >= bound
 
 
-def _below(counts: Sequence[int | None], bound: float) -> bool:
+def _is_total_below(counts: Sequence[int | None], bound: float) -> bool:
     return None not in counts and sum(count for count in counts if count) < bound
 
 
-def rows_within(path: str, limits: Limits) -> int | None:
+def count_rows_within_limits(path: str, limits: Limits) -> int | None:
     """How many rows the files have that can match the limits; None where the log does not tell."""
     found: dict[str, list[tuple[Any, Any]]] = {}
     for column, ranges in limits.items():
         try:
-            found[column] = [(_value(low), _value(high)) for low, high in ranges]
+            found[column] = [(_parse_literal(low), _parse_literal(high)) for low, high in ranges]
         except ValueError:
             continue
-    return log.rows_within(path, found)
+    return log.count_rows_in_matching_files(path, found)
 
 
-def _value(literal: str) -> Any:
+def _parse_literal(literal: str) -> Any:
     """The value of a literal of `ranges`. Raises ValueError of those that a file's statistics cannot be compared with."""
     kind, _, text = literal.removesuffix("'").partition("'")
     if kind == "DATE":

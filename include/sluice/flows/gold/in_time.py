@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.declare.datasets.time_reach import TimeReach
-from sluice.declare.pipeline import duration
-from sluice.errors import DeclarationError, nearest
-from sluice.flows.writing.ranges import MOST, condition
+from sluice.declare.pipeline import parse_duration
+from sluice.errors import DeclarationError, nearest_name_hint
+from sluice.flows.writing.ranges import MOST, range_condition_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,30 +66,30 @@ class InTime:
     def touched(self, ticks: Iterable[int]) -> Spans:
         """The view's days or microseconds that changes at these ticks touch."""
         if self.kind == "date":
-            return merged((tick - self.before, tick + self.after) for tick in ticks)
+            return merge_time_spans((tick - self.before, tick + self.after) for tick in ticks)
         size = _DAY if self._daily else _HOUR
-        return merged((tick * size - self.before, (tick + 1) * size - 1 + self.after) for tick in ticks)
+        return merge_time_spans((tick * size - self.before, (tick + 1) * size - 1 + self.after) for tick in ticks)
 
     def needed(self, spans: Spans) -> Column:
         """Which of the input's rows the view's rows in these spans are made of; rows without a time among them."""
-        wide = merged((first - self.after, last + self.before) for first, last in spans)
+        wide = merge_time_spans((first - self.after, last + self.before) for first, last in spans)
         if self.kind == "date" and self.of == "timestamp":
             wide = tuple((first * _DAY, (last + 1) * _DAY - 1) for first, last in wide)
         if self.kind == "timestamp" and self.of == "date":
-            wide = merged((first // _DAY, last // _DAY) for first, last in wide)
-        literal = literals(self.of, wide)
+            wide = merge_time_spans((first // _DAY, last // _DAY) for first, last in wide)
+        literal = time_span_literals(self.of, wide)
         given = f"({self.expression})"
         day = _DAY_OF.fullmatch(self.expression)
         # Delta has counts of the NULLs of columns, not of their days; and a cast that fails is no NULL but an error.
         nothing = f"{day['column'] or day['cast']} IS NULL" if day else f"{given} IS NULL"
-        return F.lit(True) if literal is None else F.expr(f"({condition(given, literal)} OR {nothing})")
+        return F.lit(True) if literal is None else F.expr(f"({range_condition_sql(given, literal)} OR {nothing})")
 
     @property
     def _daily(self) -> bool:
         return self.kind == "date" or self.of == "date"
 
 
-def merged(spans: Iterable[Span], most: int = MOST) -> Spans:
+def merge_time_spans(spans: Iterable[Span], most: int = MOST) -> Spans:
     """The spans in order, those that meet made one; where they are too many, those with the smallest gaps, too."""
     joined: list[Span] = []
     for first, last in sorted(spans):
@@ -102,21 +102,21 @@ def merged(spans: Iterable[Span], most: int = MOST) -> Spans:
     return tuple((joined[start][0], joined[end - 1][1]) for start, end in itertools.pairwise(borders) if end > start)
 
 
-def literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] | None:
+def time_span_literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] | None:
     """The spans as SQL literals; None where one lies outside the years 1 to 9999: then there is no bound."""
     unit = 1 if kind == "date" else _DAY
     if any(first // unit < _FIRST or last // unit > _LAST for first, last in spans):
         return None
-    return tuple((_literal(kind, first), _literal(kind, last)) for first, last in spans)
+    return tuple((_time_literal(kind, first), _time_literal(kind, last)) for first, last in spans)
 
 
-def within(column: str, kind: str, spans: Spans) -> Column:
+def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
     """The condition that a view's column is in one of the spans, in words that Delta skips files by."""
-    literal = literals(kind, spans)
-    return F.lit(True) if literal is None else F.expr(condition(f"`{column}`", literal))
+    literal = time_span_literals(kind, spans)
+    return F.lit(True) if literal is None else F.expr(range_condition_sql(f"`{column}`", literal))
 
 
-def in_time(
+def resolve_time_reaches(
     view: MaterializedView[Any], inputs: Mapping[str, DataFrame], result: StructType, found: Mapping[str, Mapping[str, str]]
 ) -> dict[str, InTime]:
     """By input, its reach in time, of a view that declares one. inputs: frames with their columns; none of their rows is read.
@@ -127,23 +127,23 @@ def in_time(
     if not view.reach:
         return {}
     column = next(iter(view.reach.values())).column
-    kind = _kind_of(view, column, result)
+    kind = _resolve_reach_column_type(view, column, result)
     reaches: dict[str, InTime] = {}
     for name in view.reads:
         declared = view.reach.get(name)
         if declared is None and column in found[name]:
             declared = TimeReach(column, input=found[name][column])
         if declared is not None:
-            of = _kind_over(view, name, declared, inputs[name])
-            before, after = (_length(kind, interval) for interval in (declared.before, declared.after))
+            of = _resolve_reach_input_type(view, name, declared, inputs[name])
+            before, after = (_interval_length(kind, interval) for interval in (declared.before, declared.after))
             reaches[name] = InTime(column, declared.input, kind, of, before, after)
     return reaches
 
 
-def _kind_of(view: MaterializedView[Any], column: str, result: StructType) -> str:
+def _resolve_reach_column_type(view: MaterializedView[Any], column: str, result: StructType) -> str:
     owner = f"View '{view.name}': reach names '{column}'"
     if column not in result.names:
-        raise DeclarationError(f"{owner}, no column of it.{nearest(column, result.names)}")
+        raise DeclarationError(f"{owner}, no column of it.{nearest_name_hint(column, result.names)}")
     kind = str(result[column].dataType.typeName())
     if kind not in _KINDS:
         raise DeclarationError(f"{owner}, which is {kind.upper()}. A reach in time is in a DATE or TIMESTAMP column.")
@@ -152,7 +152,7 @@ def _kind_of(view: MaterializedView[Any], column: str, result: StructType) -> st
     return kind
 
 
-def _kind_over(view: MaterializedView[Any], name: str, reach: TimeReach, frame: DataFrame) -> str:
+def _resolve_reach_input_type(view: MaterializedView[Any], name: str, reach: TimeReach, frame: DataFrame) -> str:
     owner = f"View '{view.name}': its reach of '{name}'"
     try:
         given = F.expr(reach.input)
@@ -169,18 +169,18 @@ def _kind_over(view: MaterializedView[Any], name: str, reach: TimeReach, frame: 
     return kind
 
 
-def _length(kind: str, interval: str) -> int:
+def _interval_length(kind: str, interval: str) -> int:
     """In whole days for a date, a part of one counting as one; else in microseconds."""
-    exact = duration(interval) // timedelta(microseconds=1)
+    exact = parse_duration(interval) // timedelta(microseconds=1)
     return -(-exact // _DAY) if kind == "date" else exact
 
 
-def _literal(kind: str, at: int) -> str:
+def _time_literal(kind: str, at: int) -> str:
     if kind == "date":
         return f"DATE'{_EPOCH.date() + timedelta(days=at)}'"
     return f"TIMESTAMP'{(_EPOCH + timedelta(microseconds=at)).isoformat(' ', 'microseconds')}'"
 
 
-def union(spans: Sequence[Spans]) -> Spans:
+def union_time_spans(spans: Sequence[Spans]) -> Spans:
     """All of them."""
-    return merged(itertools.chain.from_iterable(spans))
+    return merge_time_spans(itertools.chain.from_iterable(spans))

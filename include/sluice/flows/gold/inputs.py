@@ -8,51 +8,55 @@ from typing import Any
 
 from sluice.errors import DeclarationError
 from sluice.flows import plans
-from sluice.flows.writing.repeatable import unrepeatable
+from sluice.flows.writing.repeatable import find_unrepeatable_call
 
 _GIVES_OWN_COLUMNS = ("Project", "Aggregate")
 _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
 
 
-def reading(plan: Any, names: Mapping[int, str]) -> Counter[str]:
+def count_input_reads(plan: Any, names: Mapping[int, str]) -> Counter[str]:
     """At how many places a plan reads each input. names: by the id of its rows."""
-    return Counter(name for one in plans.everywhere(plan) if (name := input_of(one, names)) is not None)
+    return Counter(name for one in plans.walk_plan_with_subqueries(plan) if (name := input_read_by_node(one, names)) is not None)
 
 
-def input_of(plan: Any, names: Mapping[int, str]) -> str | None:
+def input_read_by_node(plan: Any, names: Mapping[int, str]) -> str | None:
     """The input that a node reads."""
     return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
 
 
-def used(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
+def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
     """Per input, its columns that an optimised plan needs, each with its type: with another one more, the view may be another."""
     found: defaultdict[str, set[str]] = defaultdict(set)
 
     def walk(node: Any, needed: Any) -> None:
-        name = input_of(node, names)
+        name = input_read_by_node(node, names)
         if name is not None:
-            columns = (one for one in plans.sequence(node.output()) if needed.contains(one))
+            columns = (one for one in plans.scala_to_list(node.output()) if needed.contains(one))
             found[name].update(f"{one.name()} {one.dataType().simpleString()}" for one in columns)
-        for subquery in plans.sequence(node.subqueries()):
+        for subquery in plans.scala_to_list(node.subqueries()):
             walk(subquery, subquery.outputSet())
         below = node.references() if node.nodeName() in _GIVES_OWN_COLUMNS else getattr(needed, "$plus$plus")(node.references())
-        for child in plans.sequence(node.children()):
+        for child in plans.scala_to_list(node.children()):
             walk(child, child.outputSet() if node.nodeName() == "Union" else below)
 
     walk(plan, plan.outputSet())
     return {name: tuple(sorted(columns)) for name, columns in found.items()}
 
 
-def refuse_what_is_not_followed(view: str, plan: Any) -> None:
+def refuse_unfollowed_reads(view: str, plan: Any) -> None:
     """Raises DeclarationError where an analysed plan asks a clock or chance, or reads what the view does not declare.
 
     None of these tells when it changes, so rows that were made would stay as they were.
     """
-    if any(one.getClass().getSimpleName() in _FROM_ELSEWHERE for one in plans.everywhere(plan) if one.children().isEmpty()):
+    if any(
+        one.getClass().getSimpleName() in _FROM_ELSEWHERE
+        for one in plans.walk_plan_with_subqueries(plan)
+        if one.children().isEmpty()
+    ):
         raise DeclarationError(
             f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
         )
-    what = _unrepeatable(plan)
+    what = _find_unrepeatable_in_plan(plan)
     if what:
         raise DeclarationError(
             f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "
@@ -60,12 +64,17 @@ def refuse_what_is_not_followed(view: str, plan: Any) -> None:
         )
 
 
-def _unrepeatable(plan: Any) -> str | None:
+def _find_unrepeatable_in_plan(plan: Any) -> str | None:
     """What in a plan is another thing each time. Expressions are looked at one by one only where the plan as a whole says so."""
-    patterns = plans.jvm().org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = plans.spark_jvm().org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
         return None
     return next(
-        (said for node in plans.everywhere(plan) for one in plans.sequence(node.expressions()) if (said := unrepeatable(one))),
+        (
+            said
+            for node in plans.walk_plan_with_subqueries(plan)
+            for one in plans.scala_to_list(node.expressions())
+            if (said := find_unrepeatable_call(one))
+        ),
         None,
     )

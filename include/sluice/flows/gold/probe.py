@@ -7,6 +7,12 @@ changed row, the values of the view's column that it can touch. A column's name 
 
 The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. A plain comparison would let the optimiser turn an outer join
 into an inner one first and so call columns bounding that are not.
+
+Expressions that give a value for every row: of a transform's own, those may be asked of rows that it filters out first.
+
+A text that is no number is cast in vain, and fails the query, whether or not the transform would have left its row out. What bounds a
+view's recompute is asked of all changed rows and of all rows of an input, so what can fail is no bound. Known are the common ones; of
+all others it is taken that they can fail, which costs time and no rows.
 """
 
 from __future__ import annotations
@@ -23,10 +29,9 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows import plans
-from sluice.flows.gold.in_time import InTime, in_time
-from sluice.flows.gold.inputs import input_of, reading, refuse_what_is_not_followed, used
-from sluice.flows.gold.total import total
-from sluice.flows.gold.truncation import truncated
+from sluice.flows.gold.in_time import InTime, resolve_time_reaches
+from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
+from sluice.flows.gold.truncation import parse_truncation
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -39,7 +44,7 @@ _UNHASHED = ("map", "variant", "array", "struct")
 
 
 @dataclass(frozen=True)
-class Reach:
+class InputReach:
     """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
 
     time: how far its changes reach in time, where the view declares a reach. Without both a change can touch every row of the view.
@@ -51,7 +56,9 @@ class Reach:
     used: tuple[str, ...] = ()
 
 
-def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]) -> dict[str, Reach]:
+def find_input_reaches(
+    session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
+) -> dict[str, InputReach]:
     """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
 
     Among the columns that bound a recompute the view's keys are taken, or others where no key is one. Raises DeclarationError where
@@ -60,22 +67,28 @@ def reaches(session: SparkSession, view: MaterializedView[Any], inputs: Mapping[
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
     # All of its inputs' rows are there whenever one that is made anew in full is called.
-    rows = _none(asking) if view.recompute == "full" else _untouchable(asking)
+    rows = _make_empty_rows(asking) if view.recompute == "full" else _make_untouchable_rows(asking)
     leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
-    result = _called(view, leaves)
-    names = {_relation(leaf): name for name, leaf in leaves.items()}
-    analysed = plans.analyzed(result)
-    refuse_what_is_not_followed(view.name, analysed)
-    unused = sorted(set(inputs) - reading(analysed, names).keys())
+    result = _call_view_on_placeholders(view, leaves)
+    names = {_relation_id(leaf): name for name, leaf in leaves.items()}
+    analysed = plans.analyzed_plan(result)
+    refuse_unfollowed_reads(view.name, analysed)
+    unused = sorted(set(inputs) - count_input_reads(analysed, names).keys())
     if unused:
         raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")
     optimised = result._jdf.queryExecution().optimizedPlan()
-    bounding, needed = _bounding(view, result, leaves, names, reading(optimised, names)), used(optimised, names)
-    times = in_time(view, leaves, result.schema, bounding)
-    return {name: Reach(_preferred(view, columns), times.get(name), needed.get(name, ())) for name, columns in bounding.items()}
+    bounding, needed = (
+        _find_bounding_expressions(view, result, leaves, names, count_input_reads(optimised, names)),
+        find_used_columns(optimised, names),
+    )
+    times = resolve_time_reaches(view, leaves, result.schema, bounding)
+    return {
+        name: InputReach(_prefer_key_columns(view, columns), times.get(name), needed.get(name, ()))
+        for name, columns in bounding.items()
+    }
 
 
-def _called(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
+def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
     """The view's frame over placeholders. Raises DeclarationError where its transform asks for rows before it returns."""
     try:
         return view(*(leaves[name] for name in view.reads))
@@ -89,7 +102,7 @@ def _called(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> Dat
     )
 
 
-def _bounding(
+def _find_bounding_expressions(
     view: MaterializedView[Any],
     result: DataFrame,
     leaves: Mapping[str, DataFrame],
@@ -102,23 +115,23 @@ def _bounding(
         # Of a treated column the transform gives another value than the one that is stored.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
-        for name, expression in _arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
-            if expression is not None and _works(leaves[name], expression):
+        for name, expression in _find_filter_arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
+            if expression is not None and _is_writable_over_input(leaves[name], expression):
                 found[name][field.name] = expression
     return found
 
 
-def _preferred(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
+def _prefer_key_columns(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
     keys = {key: columns[key] for key in view.keys if key in columns}
     return keys or columns
 
 
-def _none(session: SparkSession) -> RDD[Any]:
+def _make_empty_rows(session: SparkSession) -> RDD[Any]:
     """No rows. Not of an empty local relation, which the optimiser would fold away together with what stands on it."""
     return session.sparkContext.emptyRDD()
 
 
-def _untouchable(session: SparkSession) -> RDD[Any]:
+def _make_untouchable_rows(session: SparkSession) -> RDD[Any]:
     """Rows that raise when they are asked for."""
 
     def refuse(_: object, said: str = _ASKED) -> NoReturn:
@@ -127,11 +140,11 @@ def _untouchable(session: SparkSession) -> RDD[Any]:
     return session.sparkContext.parallelize([0], 1).map(refuse)
 
 
-def _relation(leaf: DataFrame) -> int:
-    return int(plans.analyzed(leaf).rdd().id())
+def _relation_id(leaf: DataFrame) -> int:
+    return int(plans.analyzed_plan(leaf).rdd().id())
 
 
-def _arrivals(
+def _find_filter_arrivals(
     result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
 ) -> dict[str, str | None]:
     """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not.
@@ -149,26 +162,26 @@ def _arrivals(
             conditions = [*conditions, plan.condition()]
         elif kind != "Project" and plan.children().size() > 0:
             conditions = []
-        name = input_of(plan, names)
+        name = input_read_by_node(plan, names)
         if name is not None:
-            here = next((text for condition in conditions if (text := _hashed(condition, modulus, plan))), None)
+            here = next((text for condition in conditions if (text := _find_hashed_expression(condition, modulus, plan))), None)
             found[name] = here if name not in found or found[name] == here else None
             seen[name] += 1
-        for subquery in plans.sequence(plan.subqueries()):
+        for subquery in plans.scala_to_list(plan.subqueries()):
             walk(subquery, [])
-        for child in plans.sequence(plan.children()):
+        for child in plans.scala_to_list(plan.children()):
             walk(child, conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
     return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < places[name]}
 
 
-def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
+def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | None:
     """What is hashed in the probe's filter, as SQL over the input's columns; None where the condition holds no such filter."""
     kind = condition.getClass().getSimpleName()
     parts = condition.children()
     if kind == "And":
-        return _hashed(parts.apply(0), modulus, leaf) or _hashed(parts.apply(1), modulus, leaf)
+        return _find_hashed_expression(parts.apply(0), modulus, leaf) or _find_hashed_expression(parts.apply(1), modulus, leaf)
     if kind != "EqualTo" or str(modulus) not in parts.apply(0).toString():
         return None
     remainder = parts.apply(0)
@@ -180,16 +193,16 @@ def _hashed(condition: Any, modulus: int, leaf: Any) -> str | None:
     if not condition.references().subsetOf(leaf.outputSet()):
         return None
     expression = hashed.children().apply(0)
-    text = _unqualified(expression)
-    return text if truncated(text) or total(expression) else None
+    text = _unqualified_sql(expression)
+    return text if parse_truncation(text) or is_total_expression(expression) else None
 
 
-def _unqualified(expression: Any) -> str:
+def _unqualified_sql(expression: Any) -> str:
     """The expression as SQL, its columns by their names alone: an alias that a transform gave an input is not known here."""
-    return str(_bare(expression).sql())
+    return str(_strip_qualifiers(expression).sql())
 
 
-def _bare(expression: Any) -> Any:
+def _strip_qualifiers(expression: Any) -> Any:
     kind, children = expression.getClass().getSimpleName(), expression.children()
     if kind == "AttributeReference":
         nothing = expression.qualifier().take(0)
@@ -197,35 +210,64 @@ def _bare(expression: Any) -> Any:
     if children.isEmpty():
         return expression
     if kind == "KnownNullable":
-        return _bare(children.apply(0))
+        return _strip_qualifiers(children.apply(0))
     if kind == "PreciseTimestampConversion":
-        return _written(expression, _bare(children.apply(0)))
+        return _rewrite_window_conversion(expression, _strip_qualifiers(children.apply(0)))
     # Of the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
     bare = children.take(0)
     for position in range(children.size()):
-        bare = bare.appended(_bare(children.apply(position)))
+        bare = bare.appended(_strip_qualifiers(children.apply(position)))
     return expression.withNewChildren(bare)
 
 
-def _written(conversion: Any, child: Any) -> Any:
+def _rewrite_window_conversion(conversion: Any, child: Any) -> Any:
     """What computes the start and end of a tumbling window is not to be written in SQL; two functions that say the same are.
 
     Nothing else is: a session's start looks like its first event's instant, and the optimiser takes filters through the making of
     sessions as if it were, which gives wrong ones (Spark 4.2).
     """
-    known = plans.jvm()
+    known = plans.spark_jvm()
     expressions = known.org.apache.spark.sql.catalyst.expressions
     kinds = conversion.fromType().simpleString(), conversion.toType().simpleString()
     if kinds == ("timestamp", "bigint"):
         return expressions.UnixMicros(child)
     written = expressions.MicrosToTimestamp(child) if kinds == ("bigint", "timestamp") else conversion
-    return written if truncated(written.sql()) else conversion
+    return written if parse_truncation(written.sql()) else conversion
 
 
-def _works(leaf: DataFrame, expression: str) -> bool:
+def _is_writable_over_input(leaf: DataFrame, expression: str) -> bool:
     """Whether the expression can be written over the input; one that cannot is no bound, and the view is recomputed in full."""
     try:
         leaf.select(F.expr(expression))
     except PySparkException:
         return False
     return True
+
+
+_TOTAL = frozenset({
+    *("AttributeReference", "Literal", "KnownNullable", "KnownNotNull", "GetStructField", "NormalizeNaNAndZero"),
+    *("KnownFloatingPointNormalized", "Coalesce", "If", "CaseWhen", "IsNull", "IsNotNull", "And", "Or", "Not", "In", "InSet"),
+    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+    *("TruncTimestamp", "TruncDate", "Year", "YearOfWeek", "Quarter", "Month", "WeekOfYear", "DayOfYear", "DayOfMonth"),
+    *("DayOfWeek", "WeekDay", "Hour", "Minute", "Second", "LastDay", "DateAdd", "DateSub", "UnixDate", "UnixMicros"),
+    *("UnixMillis", "UnixSeconds"),
+    *("Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Concat", "Substring", "Length", "StringReplace"),
+    *("StartsWith", "EndsWith", "Contains", "Murmur3Hash", "XxHash64"),
+})
+
+
+def is_total_expression(expression: Any) -> bool:
+    """Whether an expression of the JVM's gives a value, or NULL, whatever its columns hold."""
+    kind = expression.getClass().getSimpleName()
+    if not (_is_safe_cast(expression) if kind == "Cast" else kind in _TOTAL):
+        return False
+    return all(is_total_expression(child) for child in plans.plan_children(expression))
+
+
+def _is_safe_cast(cast: Any) -> bool:
+    """Whether a cast is to a wider type, from an instant to its day, or gives NULL where it fails."""
+    known = plans.spark_jvm()
+    given, wanted = cast.child().dataType(), cast.dataType()
+    if str(cast.evalMode()) == "TRY" or (given.simpleString(), wanted.simpleString()) == ("timestamp", "date"):
+        return True
+    return bool(known.org.apache.spark.sql.catalyst.expressions.Cast.canUpCast(given, wanted))

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import in_time, truncation
 from sluice.flows.gold.in_time import Spans
-from sluice.flows.gold.probe import Reach
+from sluice.flows.gold.probe import InputReach
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import kept
-from sluice.flows.writing.ranges import Limits, within
+from sluice.flows.writing.difference import persist_frame
+from sluice.flows.writing.ranges import Limits, limits_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,13 +27,13 @@ _TICK = "_tick"
 
 
 @dataclass(frozen=True)
-class Scope:
+class ViewScope:
     """Rows of a view: those with one of these distinct values, which lie in these ranges, and in these spans of the reach's column.
 
     values: None where no column bounds the changes. spans: None where time does not.
     """
 
-    reach: Mapping[str, Reach]
+    reach: Mapping[str, InputReach]
     values: DataFrame | None
     ranges: Limits
     spans: Spans | None
@@ -57,13 +57,13 @@ class Scope:
             # session's start below the making of sessions, which are then of other events (Spark 4.2).
             frame = frame.where(F.floor(F.rand()) == 0)
         if self.spans is not None and time is not None:
-            frame = frame.where(in_time.within(time.column, time.kind, self.spans))
+            frame = frame.where(in_time.time_spans_condition(time.column, time.kind, self.spans))
         return self._narrowed(frame, {column: f"`{column}`" for column in frame.columns})
 
     def limits(self) -> Limits:
         """The ranges by column of the view, times among them."""
         time = self._time()
-        spans = in_time.literals(time.kind, self.spans) if time is not None and self.spans is not None else None
+        spans = in_time.time_span_literals(time.kind, self.spans) if time is not None and self.spans is not None else None
         return {**self.ranges, **({time.column: spans} if time is not None and spans is not None else {})}
 
     def at_most(self, keys: Sequence[str]) -> int | None:
@@ -85,7 +85,7 @@ class Scope:
         shared = [column for column in self.values.columns if column in columns] if self.values is not None else []
         if self.values is None or not shared:
             return frame
-        near = frame.where(within(self.ranges, columns) & truncation.near(self.ranges, columns))
+        near = frame.where(limits_condition(self.ranges, columns) & truncation.truncation_range_condition(self.ranges, columns))
         values = self.values.select(*(F.col(f"`{column}`").alias(f"_touched_{column}") for column in shared))
         if len(shared) < len(self.values.columns):
             values = values.distinct()
@@ -99,7 +99,9 @@ News = Mapping[str, Spans | None]
 """By input that has changes in a batch, what they touch in time; None: no bound."""
 
 
-def stream(session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, Reach], limit: int) -> DataFrame:
+def stream_touched_names(
+    session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, InputReach], limit: int
+) -> DataFrame:
     """The names that changes of the inputs touch: _input, and per input a struct of the bounding columns' values and the time."""
     frames = []
     for name in sorted(reach):
@@ -111,7 +113,7 @@ def stream(session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, 
     return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 
-def news(changes: DataFrame, reach: Mapping[str, Reach]) -> News:
+def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> News:
     """What is to be known of a batch's changes beforehand: one pass."""
     asked: list[Column] = []
     timed = [name for name in reach if reach[name].time is not None]
@@ -133,43 +135,45 @@ def news(changes: DataFrame, reach: Mapping[str, Reach]) -> News:
     return result
 
 
-def unbounded(found: News, reach: Mapping[str, Reach]) -> list[str]:
+def find_unbounded_inputs(found: News, reach: Mapping[str, InputReach]) -> list[str]:
     """The inputs of whose changes every row of the view can be touched."""
     return [name for name in sorted(found) if not reach[name].columns and found[name] is None]
 
 
 @contextmanager
-def scopes(view: MaterializedView[Any], changes: DataFrame, found: News, reach: Mapping[str, Reach]) -> Iterator[list[Scope]]:
+def open_view_scopes(
+    view: MaterializedView[Any], changes: DataFrame, found: News, reach: Mapping[str, InputReach]
+) -> Iterator[list[ViewScope]]:
     """What the changes touch: inputs that are bounded by the same columns in one scope."""
     passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
     for name in sorted(found):
         passes[tuple(sorted(reach[name].columns)), found[name] is not None].append(name)
     with ExitStack() as stack:
-        yield [_scope(stack, view, changes, names, found, reach) for names in passes.values()]
+        yield [_build_view_scope(stack, view, changes, names, found, reach) for names in passes.values()]
 
 
-def _scope(
+def _build_view_scope(
     stack: ExitStack,
     view: MaterializedView[Any],
     changes: DataFrame,
     names: Sequence[str],
     found: News,
-    reach: Mapping[str, Reach],
-) -> Scope:
+    reach: Mapping[str, InputReach],
+) -> ViewScope:
     spans = [one for name in names if (one := found[name]) is not None]
-    time = in_time.union(spans) if spans else None
+    time = in_time.union_time_spans(spans) if spans else None
     columns = sorted(reach[names[0]].columns)
     if not columns:
-        return Scope(reach, None, {}, time)
+        return ViewScope(reach, None, {}, time)
     of_each = [
         changes.where(F.col(INPUT) == name).select(*(F.col(f"{name}.`{column}`").alias(column) for column in columns))
         for name in names
     ]
-    values = stack.enter_context(kept(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
-    bounding = targets.bounding(view, values.schema, columns)
+    values = stack.enter_context(persist_frame(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
+    bounding = targets.choose_bounding_columns(view, values.schema, columns)
     # Asked even where no column has ranges: values that are there already, and counted, are few enough to be sent to every worker.
     absent = [F.count_if(F.col(f"`{column}`").isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
     row = values.agg(F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates()).first()
     asked: dict[str, Any] = row.asDict() if row else {}
     nullable = frozenset(column for position, column in enumerate(columns) if asked[f"_absent_{position}"])
-    return Scope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])
+    return ViewScope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])

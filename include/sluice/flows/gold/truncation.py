@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.flows.writing.ranges import Limits, condition
+from sluice.flows.writing.ranges import Limits, range_condition_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -45,19 +45,21 @@ _WINDOW = re.compile(
 )
 
 
-def near(limits: Limits, expressions: Mapping[str, str]) -> Column:
+def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -> Column:
     """The condition that instants are near enough to the ranges that what is cut of them can be in the ranges."""
     found = [F.lit(True)]
     for name, ranges in limits.items():
-        cut = truncated(expressions[name]) if name in expressions else None
+        cut = parse_truncation(expressions[name]) if name in expressions else None
         if cut is not None:
             column, seconds = cut
             size = f"INTERVAL '{seconds}' SECOND"
-            found.append(F.expr(condition(column, tuple((f"({low} - {size})", f"({high} + {size})") for low, high in ranges))))
+            found.append(
+                F.expr(range_condition_sql(column, tuple((f"({low} - {size})", f"({high} + {size})") for low, high in ranges)))
+            )
     return functools.reduce(lambda a, b: a & b, found)
 
 
-def truncated(expression: str) -> tuple[str, int] | None:
+def parse_truncation(expression: str) -> tuple[str, int] | None:
     """The column that an expression cuts, and from how many seconds on the two are further apart than ever; None of any other."""
     cut, window = _CUT.fullmatch(expression), _WINDOW.fullmatch(expression)
     if cut is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from sluice.flows.progress import batches, checkpoints, spark_files
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log
-from sluice.lake.tables import RETENTION, duration
+from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
 
 _NO_DATA = (
@@ -26,7 +26,7 @@ _NO_CHANGE = ("OPTIMIZE", "REORG")
 
 
 @dataclass(frozen=True)
-class Behind:
+class LaggingFlow:
     """A flow that has yet to read a version of its input. at: when that was made (UTC)."""
 
     flow: str
@@ -38,43 +38,45 @@ class Behind:
         return f"the flow '{self.flow}' has not read version {self.version} yet; run it, and the files go with the next VACUUM"
 
 
-def of(workspace: Workspace, now: datetime) -> dict[str, list[Behind]]:
+def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
     """By table, the flows that VACUUM would take files from: those that have yet to read what is older than the table's retention."""
-    found: dict[str, list[Behind]] = {}
+    found: dict[str, list[LaggingFlow]] = {}
     for declared in (*workspace.graph.streams.values(), *workspace.graph.views.values()):
         flow = f"{workspace.graph.layer(declared)}_{declared.name}"
-        for name, (version, whole) in _unread(workspace.checkpoints(flow), flow).items():
-            behind = _behind(workspace.path(name), flow, version, whole, now)
+        for name, (version, whole) in _read_unread_versions(workspace.checkpoints(flow), flow).items():
+            behind = _find_lag_past_retention(workspace.path(name), flow, version, whole, now)
             if behind is not None:
                 found.setdefault(name, []).append(behind)
     return found
 
 
-def _unread(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
+def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
     """By input, the first version that a flow has yet to take; and whether it was reading the table as a whole, and did not end."""
-    memory = checkpoints.remembered(folder, flow)
+    memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then
     place, inputs = Path(folder) / str(memory["identity"]), memory.get("inputs")
-    if spark_files.checkpoint_damage(place):
+    if spark_files.find_checkpoint_damage(place):
         return {}  # likewise
     tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
     done = any(path.name.isdigit() for path in (place / "commits").glob("*"))
     unread = (
-        batches.unread(str(place), tables)
+        batches.read_first_unread_versions(str(place), tables)
         if done
-        else {name: end + 1 for name, end in batches.ends(str(place), 0, tables).items()}
+        else {name: end + 1 for name, end in batches.read_batch_end_versions(str(place), 0, tables).items()}
     )
     return {name: (version, not done) for name, version in unread.items() if name != HEARTBEATS}
 
 
-def _behind(path: str, flow: str, version: int, whole: bool, now: datetime) -> Behind | None:
-    if not log.exists(path):
+def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, now: datetime) -> LaggingFlow | None:
+    if not log.is_delta_table(path):
         return None
-    keep = duration(log.properties(path).get(RETENTION, "interval 7 days"))
+    keep = parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
     passed_over = _NO_DATA if whole else (*_NO_DATA, *_NO_CHANGE)
     waiting = [
-        one for one in log.commits(path) if one["version"] >= version and not str(one["operation"]).startswith(passed_over)
+        one
+        for one in log.read_commit_history(path)
+        if one["version"] >= version and not str(one["operation"]).startswith(passed_over)
     ]
     old = [one for one in waiting if one["at"] is not None and one["at"] + keep <= now]
-    return Behind(flow, int(old[-1]["version"]), old[-1]["at"]) if old else None
+    return LaggingFlow(flow, int(old[-1]["version"]), old[-1]["at"]) if old else None

@@ -31,21 +31,23 @@ class Checkpoint:
     rebased: str | None
 
 
-def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "", anew: str | None = None) -> Checkpoint:
+def open_checkpoint(
+    folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "", anew: str | None = None
+) -> Checkpoint:
     """A flow's checkpoint, a fresh one where it cannot go on.
 
     inputs: the table ids of what the flow streams, by name. fingerprint: of the transform; "" where a change of it does not matter.
     anew: a reason to start anew in any case. Raises UsageError where the folder belongs to another flow.
     """
     place = Path(folder)
-    memory = remembered(folder, flow)
-    reason = anew or _broken(place, memory, inputs, fingerprint) or _nothing_begun(place, memory)
+    memory = read_flow_memory(folder, flow)
+    reason = anew or _reason_if_broken(place, memory, inputs, fingerprint) or _reason_if_not_begun(place, memory)
     if reason is None and memory is not None:
         identity = str(memory["identity"])
-        return Checkpoint(flow, str(place / identity), identity, _unfinished(place, memory))
+        return Checkpoint(flow, str(place / identity), identity, _reason_if_unfinished(place, memory))
     identity = uuid.uuid4().hex[:12]
     (place / identity).mkdir(parents=True)
-    _remember(
+    _write_flow_memory(
         place,
         {
             "flow": flow,
@@ -60,21 +62,23 @@ def current(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str 
     return Checkpoint(flow, str(place / identity), identity, reason)
 
 
-def reason(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
-    """Why a flow's next run would start anew; None: it goes on. Makes nothing. Arguments and errors as of `current`."""
-    place, memory = Path(folder), remembered(folder, flow)
-    return _broken(place, memory, inputs, fingerprint) or (None if memory is None else _unfinished(place, memory))
+def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
+    """Why a flow's next run would start anew; None: it goes on. Makes nothing. Arguments and errors as of `open_checkpoint`."""
+    place, memory = Path(folder), read_flow_memory(folder, flow)
+    return _reason_if_broken(place, memory, inputs, fingerprint) or (
+        None if memory is None else _reason_if_unfinished(place, memory)
+    )
 
 
-def reset(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
-    """Give a flow's checkpoint up: its next run starts anew. To be called under the lease. Errors as of `current`."""
-    place, memory = Path(folder), remembered(folder, flow)
+def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
+    """Give a flow's checkpoint up: its next run starts anew. To be called under the lease. Errors as of `open_checkpoint`."""
+    place, memory = Path(folder), read_flow_memory(folder, flow)
     if memory is not None:
-        _remember(place, {**memory, "reset": why})
+        _write_flow_memory(place, {**memory, "reset": why})
         shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
 
 
-def remembered(folder: str, flow: str) -> dict[str, object] | None:
+def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
     """What flow.json says; None where there is none. Raises UsageError where the checkpoint is another flow's or shared with one."""
     place = Path(folder)
     try:
@@ -90,25 +94,27 @@ def remembered(folder: str, flow: str) -> dict[str, object] | None:
             f"The checkpoint {place} belongs to the flow '{memory.get('flow')}', not to '{flow}'. "
             "Move it away; the flow then starts with a full recompute."
         )
-    _refuse_shared(place, memory)
-    _refuse_foreign(place, memory)
+    _refuse_shared_checkpoint(place, memory)
+    _refuse_foreign_offsets(place, memory)
     return memory
 
 
-def _refuse_shared(place: Path, memory: dict[str, object]) -> None:
+def _refuse_shared_checkpoint(place: Path, memory: dict[str, object]) -> None:
     for other in sorted(place.parent.glob("*/flow.json")):
-        if other.parent.name != place.name and (place.samefile(other.parent) or _identity(other) == memory.get("identity")):
+        if other.parent.name != place.name and (
+            place.samefile(other.parent) or _read_checkpoint_identity(other) == memory.get("identity")
+        ):
             raise UsageError(
                 f"The checkpoints {place} and {other.parent} are one and the same, and each flow needs its own. "
                 f"Move away the one that is a copy or a link; its flow then starts with a full recompute."
             )
 
 
-def _refuse_foreign(place: Path, memory: dict[str, object]) -> None:
+def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
     """Offsets name the tables that they are positions in: they must be those that flow.json names."""
     inputs = memory.get("inputs")
     known = set(inputs.values()) if isinstance(inputs, dict) else set()
-    strange = {table for table in streamed(place / str(memory["identity"])) if table not in known}
+    strange = {table for table in read_streamed_table_ids(place / str(memory["identity"])) if table not in known}
     if strange:
         raise UsageError(
             f"The checkpoint {place / str(memory['identity'])} has positions in the Delta table {min(strange)}, "
@@ -116,7 +122,7 @@ def _refuse_foreign(place: Path, memory: dict[str, object]) -> None:
         )
 
 
-def streamed(checkpoint: Path) -> set[str]:
+def read_streamed_table_ids(checkpoint: Path) -> set[str]:
     """The ids of the Delta tables in which a Spark checkpoint has its latest positions."""
     batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
     if not batches:
@@ -130,38 +136,38 @@ def streamed(checkpoint: Path) -> set[str]:
     return found
 
 
-def _identity(file: Path) -> object:
+def _read_checkpoint_identity(file: Path) -> object:
     try:
         return json.loads(file.read_text()).get("identity")
     except (OSError, ValueError):
         return None
 
 
-def _nothing_begun(place: Path, memory: dict[str, object] | None) -> str | None:
+def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str | None:
     """Why the checkpoint was made, where it has no batch: a killed run came no further, or all files are lost.
 
     Another identity serves both. With the old one, batches would be numbered as before, and taken for those that tables already have.
     """
-    if memory is None or spark_files.has_begun(place / str(memory["identity"])):
+    if memory is None or spark_files.has_begun_batch(place / str(memory["identity"])):
         return None
     return str(memory.get("reason") or "its checkpoint was lost")
 
 
-def _unfinished(place: Path, memory: dict[str, object]) -> str | None:
+def _reason_if_unfinished(place: Path, memory: dict[str, object]) -> str | None:
     """Why the checkpoint was made, as long as its first batch, the full one, has not been done."""
     commits = place / str(memory["identity"]) / "commits"
     done = commits.is_dir() and any(path.name.isdigit() for path in commits.iterdir())
     return None if done else str(memory.get("reason") or "") or None
 
 
-def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str) -> str | None:
+def _reason_if_broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str) -> str | None:
     if memory is None:
         return "first run"
     if memory.get("reset"):
         return str(memory["reset"])
     if not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
-    damage = spark_files.checkpoint_damage(place / str(memory["identity"]))
+    damage = spark_files.find_checkpoint_damage(place / str(memory["identity"]))
     if damage:
         return f"its checkpoint is damaged: {damage}"
     known = memory.get("inputs")
@@ -176,7 +182,7 @@ def _broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, 
     return None
 
 
-def _remember(place: Path, memory: dict[str, object]) -> None:
+def _write_flow_memory(place: Path, memory: dict[str, object]) -> None:
     temporary = place / ".flow.json.tmp"
     temporary.write_text(json.dumps(memory, sort_keys=True))
     temporary.replace(place / "flow.json")

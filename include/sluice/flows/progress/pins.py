@@ -12,7 +12,7 @@ Versions = Mapping[str, int]
 """By input, the version of its table."""
 
 
-class Pins:
+class PinnedVersions:
     """The versions of one run. paths, identities: of the inputs' tables, by name. checkpoint: of the run's query."""
 
     def __init__(self, checkpoint: str, paths: Mapping[str, str], identities: Mapping[str, str]) -> None:
@@ -27,7 +27,9 @@ class Pins:
         To be called inside foreachBatch: what is pinned before could be older than the end of the batch.
         """
         if any(self._versions.get(name, -1) < end for name, end in self.ends_of(batch).items()):
-            self._versions = {name: version for name, path in self._paths.items() if (version := log.version(path)) is not None}
+            self._versions = {
+                name: version for name, path in self._paths.items() if (version := log.latest_table_version(path)) is not None
+            }
         return self._versions
 
     def followed(self, batch: int) -> Mapping[str, tuple[int, int]]:
@@ -35,7 +37,7 @@ class Pins:
         before = self._places(batch - 1) if (self._offsets / str(batch - 1)).exists() else {}
         now, spans = self._places(batch), {}
         for name, place in now.items():
-            end, since = _last(place), _last(before[name]) if name in before else -1
+            end, since = _last_taken_version(place), _last_taken_version(before[name]) if name in before else -1
             if place != before.get(name):
                 # Of a version that is followed in parts all counts for each.
                 spans[name] = (min(since, end - 1), end)
@@ -43,7 +45,7 @@ class Pins:
 
     def ends_of(self, batch: int) -> dict[str, int]:
         """By input, the last version that the batch's changes are of."""
-        return dict.fromkeys(self._paths, 0) | {name: _last(place) for name, place in self._places(batch).items()}
+        return dict.fromkeys(self._paths, 0) | {name: _last_taken_version(place) for name, place in self._places(batch).items()}
 
     def _places(self, batch: int) -> dict[str, tuple[int, int]]:
         """By input, the version and the index in it that a batch ends with."""
@@ -56,7 +58,7 @@ class Pins:
         return found
 
 
-def _last(place: tuple[int, int]) -> int:
+def _last_taken_version(place: tuple[int, int]) -> int:
     """The last version of what ends there: without an index, that is before the first file of its version."""
     version, index = place
     return version if index >= 0 else version - 1

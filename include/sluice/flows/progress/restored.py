@@ -21,34 +21,34 @@ _AT = "sluice.restoredAt"
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestorationMark:
     """To which version a table was restored, and when (UTC)."""
 
     version: int
     at: datetime | None
 
 
-def of(path: str) -> Restored | None:
+def read_restoration_mark(path: str) -> RestorationMark | None:
     """What a table's mark says. None where it has none, or there is no table. Read without a JVM."""
-    properties = log.properties(path) if log.exists(path) else {}
+    properties = log.read_table_properties(path) if log.is_delta_table(path) else {}
     if PROPERTY not in properties:
         return None
     at = properties.get(_AT)
-    return Restored(int(properties[PROPERTY]), datetime.fromisoformat(at) if at else None)
+    return RestorationMark(int(properties[PROPERTY]), datetime.fromisoformat(at) if at else None)
 
 
-def mark(session: SparkSession, path: str, version: int, at: datetime) -> None:
+def mark_restored_table(session: SparkSession, path: str, version: int, at: datetime) -> None:
     """Say that a table is as it was at a version, and by which code its rows are: those of that version."""
     from sluice.lake import versions
 
     wanted = {PROPERTY: str(version), _AT: at.isoformat(timespec="seconds")}
-    code = versions.properties(path, version).get("sluice.fingerprint")
+    code = versions.read_version_properties(path, version).get("sluice.fingerprint")
     wanted |= {"sluice.fingerprint": code} if code else {}
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
 
 
-def unmark(session: SparkSession, path: str) -> None:
+def remove_restoration_mark(session: SparkSession, path: str) -> None:
     """Take the mark off: all rows of the table are made anew."""
-    if of(path) is not None:
+    if read_restoration_mark(path) is not None:
         session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}', '{_AT}')")

@@ -10,12 +10,12 @@ import json
 import re
 from pathlib import Path
 
-from sluice.delta_log import matches_checksum
+from sluice.delta_log import matches_file_checksum
 
 
-def checkpoint_damage(checkpoint: Path) -> str | None:
+def find_checkpoint_damage(checkpoint: Path) -> str | None:
     """What is wrong with a checkpoint, with the file; None where Spark can go on from it."""
-    begun, done = (_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
+    begun, done = (_list_batch_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
     if not begun and not done and not (checkpoint / "metadata").exists():
         return None
     wanted = [checkpoint / "metadata"]
@@ -23,19 +23,22 @@ def checkpoint_damage(checkpoint: Path) -> str | None:
     # A batch that was begun is done, or comes again; then the one before it was done.
     wanted += [checkpoint / "offsets" / str(number) for number in (last - 1, last) if number >= 0]
     wanted += [checkpoint / "commits" / str(number) for number in [last if last in done else last - 1] if number >= 0]
-    return next((f"{_named(checkpoint, file)} {problem}" for file in wanted if (problem := _problem(file))), None)
+    return next(
+        (f"{_path_below_checkpoints(checkpoint, file)} {problem}" for file in wanted if (problem := _find_file_problem(file))),
+        None,
+    )
 
 
-def has_begun(checkpoint: Path) -> bool:
+def has_begun_batch(checkpoint: Path) -> bool:
     """Whether there is any batch, begun or done."""
-    return bool(_numbers(checkpoint / "offsets") or _numbers(checkpoint / "commits"))
+    return bool(_list_batch_numbers(checkpoint / "offsets") or _list_batch_numbers(checkpoint / "commits"))
 
 
-def _numbers(folder: Path) -> set[int]:
+def _list_batch_numbers(folder: Path) -> set[int]:
     return {int(file.name) for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
 
 
-def _problem(file: Path) -> str | None:
+def _find_file_problem(file: Path) -> str | None:
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -44,12 +47,12 @@ def _problem(file: Path) -> str | None:
         return f"cannot be read ({type(error).__name__})"
     if not content:
         return "is empty"
-    as_written = matches_checksum(file, content)
-    whole = _is_whole(file, content) if as_written is None else as_written
+    as_written = matches_file_checksum(file, content)
+    whole = _is_whole_file(file, content) if as_written is None else as_written
     return None if whole else "is cut, or was changed"
 
 
-def _is_whole(file: Path, content: bytes) -> bool:
+def _is_whole_file(file: Path, content: bytes) -> bool:
     """Of metadata JSON; of the others a version, and then lines of JSON: of offsets one a source, or a dash where nothing was read of it yet."""
     if file.name == "metadata":
         return _is_json(content)
@@ -64,6 +67,6 @@ def _is_json(content: bytes) -> bool:
         return False
 
 
-def _named(checkpoint: Path, file: Path) -> str:
+def _path_below_checkpoints(checkpoint: Path, file: Path) -> str:
     """The file, with the checkpoint's identity, below the folder of its flow's checkpoints."""
     return str(file.relative_to(checkpoint.parent))

@@ -42,7 +42,7 @@ class ContinuityLost(SluiceError):
     """The stream cannot go on from its checkpoint, now or ever; the flow must be rebased."""
 
 
-def run(
+def run_stream(
     workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch: OnBatch, output: str = "append"
 ) -> dict[str, Any] | None:
     """Take everything that is there now, then end. Every read and write of a batch must go through the workspace it is given.
@@ -78,14 +78,14 @@ def run(
         query.awaitTermination()
     except Exception as error:
         cause = raised[-1] if raised else error
-        why = _why_lost(cause) or (None if raised else spark_files.checkpoint_damage(Path(checkpoint.path)))
+        why = _find_continuity_error(cause) or (None if raised else spark_files.find_checkpoint_damage(Path(checkpoint.path)))
         if why:
             raise ContinuityLost(why) from cause
         raise cause from None
-    return _last_batch(query)
+    return _last_batch_progress(query)
 
 
-def rebasing(attempt: Callable[[str | None], None], anew: str | None) -> None:
+def run_with_rebase(attempt: Callable[[str | None], None], anew: str | None) -> None:
     """Run a flow of names, which may start anew whenever it cannot go on. attempt: takes the reason to start anew. anew: a first one.
 
     What stops a stream that has just started anew is not its checkpoint, and is raised as it is.
@@ -105,13 +105,13 @@ def stop_if_requested(workspace: Workspace) -> None:
         raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
 
 
-def _last_batch(query: StreamingQuery) -> dict[str, Any] | None:
+def _last_batch_progress(query: StreamingQuery) -> dict[str, Any] | None:
     """A trigger that found nothing has a progress, too, which is of no batch."""
     found: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
     ran = [progress for progress in found if "addBatch" in progress["durationMs"]]
     return ran[-1] if ran else None
 
 
-def _why_lost(error: BaseException) -> str | None:
+def _find_continuity_error(error: BaseException) -> str | None:
     text = str(error)
     return next((mark for mark in _CONTINUITY_ERRORS if mark in text), None)

@@ -17,15 +17,15 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, widening
-from sluice.flows.bronze.apart import take_together_or_apart
-from sluice.flows.quarantine import journal, settlement, staging
-from sluice.flows.quarantine.journal import Leaving
-from sluice.flows.quarantine.staging import Record, Staged
+from sluice.flows.bronze.apart import ingest_together_or_singly
+from sluice.flows.quarantine import settlement, staging
+from sluice.flows.quarantine.settlement import LeavingEntries
+from sluice.flows.quarantine.staging import QuarantinedRecord, StagedFiles
 from sluice.flows.silver import refold
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import deliveries_now
+from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading.delivery import Delivery
-from sluice.ingest.reading.examination import examine, unchanged
+from sluice.ingest.reading.examination import examine_deliveries, is_delivery_unchanged
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -36,27 +36,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def replay(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
+def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
     """Judge entries of a table's quarantine again; None: all of them. Raises UsageError where there is none of that name."""
-    found = _found(workspace, name, entries)
+    found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
     if isinstance(declared, Table):
         # By value: a frame over quarantine would be empty as soon as the fold has emptied it.
         origin = sorted({(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()})
-        rows = tables.inline(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
-        refold.of_rows(workspace, declared, rows, report)
+        rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
+        refold.refold_rows(workspace, declared, rows, report)
     elif isinstance(declared, KafkaSource):
         raise UsageError(f"'{name}' reads topics: what is quarantined of them is bytes that no declaration changes. Discard it.")
     elif isinstance(declared, Source):
-        append.create(workspace, declared)
+        append.create_bronze_tables(workspace, declared)
         workspace.note(f"bronze_{name}")
-        _records(workspace, declared, found.where(F.col("_row").isNotNull()), report)
-        _files(workspace, declared, found.where(F.col("_row").isNull()), report)
-    left = quarantine.chosen(workspace.session, workspace.quarantine(name), entries).count()
+        _replay_records(workspace, declared, found.where(F.col("_row").isNotNull()), report)
+        _replay_whole_files(workspace, declared, found.where(F.col("_row").isNull()), report)
+    left = quarantine.read_quarantine_rows(workspace.session, workspace.quarantine(name), entries).count()
     report.notes.append(f"{left} still in quarantine" if left else "nothing of it is in quarantine any more")
 
 
-def discard(workspace: Workspace, name: str, entries: Sequence[Entry], reason: str, report: FlowReport) -> None:
+def discard_quarantined_entries(
+    workspace: Workspace, name: str, entries: Sequence[Entry], reason: str, report: FlowReport
+) -> None:
     """Take entries out for good. reason: who and why; it goes into the ledger. Raises UsageError where there is none of that name."""
     declared = workspace.graph[name]
     if not isinstance(declared, Source):
@@ -64,20 +66,20 @@ def discard(workspace: Workspace, name: str, entries: Sequence[Entry], reason: s
             f"'{name}' is made from bronze, where its rows stay, and each fold judges them again: change its transform or its rules "
             f"and replay them. What a source refused can be discarded."
         )
-    found = _found(workspace, name, entries)
-    append.create(workspace, declared)
+    found = _find_quarantined_entries(workspace, name, entries)
+    append.create_bronze_tables(workspace, declared)
     workspace.note(f"bronze_{name}")
     gone = [(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()]
-    settlement.settle(workspace, Leaving(workspace.run, name, discarded=gone, reason=reason))
+    settlement.settle_readmission(workspace, LeavingEntries(workspace.run, name, discarded=gone, reason=reason))
     report.batches += 1
     report.deliveries += len({delivery for delivery, _ in gone})
     report.notes.append(f"{len(gone)} discarded")
 
 
-def _found(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> DataFrame:
+def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> DataFrame:
     path = workspace.quarantine(name)
-    if log.exists(path):
-        found = quarantine.chosen(workspace.session, path, entries)
+    if log.is_delta_table(path):
+        found = quarantine.read_quarantine_rows(workspace.session, path, entries)
         present = {(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()}
         deliveries = {delivery for delivery, _ in present}
         missing = [one for one in entries or () if one not in present and (one[1] is not None or one[0] not in deliveries)]
@@ -94,72 +96,76 @@ def _found(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> 
     )
 
 
-def _files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
+def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
     """Take whole files again: from the landing folder where they are as they were, else from their bytes in quarantine."""
     numbers = {row._delivery for row in found.select("_delivery").collect()}
-    rows = deliveries_now(workspace.deliveries) if numbers else []
-    place = intake.folder_of(workspace, source)
-    judged = ledger.last_states(workspace.outcomes)
-    with staging.folder(workspace) as folder:
+    rows = read_current_deliveries(workspace.deliveries) if numbers else []
+    place = intake.source_landing_folder(workspace, source)
+    judged = ledger.read_last_delivery_states(workspace.outcomes)
+    with staging.open_staging_folder(workspace) as folder:
         for row in sorted((row for row in rows if row["delivery"] in numbers), key=lambda row: int(row["delivery"])):
-            delivery = intake.delivery_of(row, place)
-            if not unchanged(delivery) and (content := _bytes(found, delivery)) is not None:
-                delivery = staging.of_file(delivery, content, folder)
+            delivery = intake.delivery_from_row(row, place)
+            if not is_delivery_unchanged(delivery) and (content := _read_quarantined_bytes(found, delivery)) is not None:
+                delivery = staging.stage_file(delivery, content, folder)
             # What is refused again for the same reason, or is gone with its bytes, is left as it is.
             again = [
                 item
-                for item in examine(source, [delivery])
+                for item in examine_deliveries(source, [delivery])
                 if item.state != ledger.MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
-                take_together_or_apart(workspace, source, again, report)
+                ingest_together_or_singly(workspace, source, again, report)
 
 
-def _bytes(found: DataFrame, delivery: Delivery) -> bytes | None:
+def _read_quarantined_bytes(found: DataFrame, delivery: Delivery) -> bytes | None:
     row = found.where(F.col("_delivery") == delivery.number).select("content").first()
     return bytes(row.content) if row is not None and row.content is not None else None
 
 
-def _records(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
+def _replay_records(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
     rows = found.where(F.col("record").isNotNull()).orderBy(*PROVENANCE).collect()
     if not rows:
         return
-    headers = {number: row["header"] for number, row in settlement.last_outcomes(workspace, {r._delivery for r in rows}).items()}
-    waiting = [Record(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
-    with staging.folder(workspace) as folder:
-        staged = staging.of_records(source, waiting, folder)
-        _, parsed, _ = intake.read(workspace, source, staged.examined, False)
+    headers = {
+        number: row["header"] for number, row in settlement.read_last_outcomes(workspace, {r._delivery for r in rows}).items()
+    }
+    waiting = [QuarantinedRecord(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
+    with staging.open_staging_folder(workspace) as folder:
+        staged = staging.stage_records(source, waiting, folder)
+        _, parsed, _ = intake.read_delivery_records(workspace, source, staged.examined, False)
         try:
             if parsed.frame is not None:
-                _admit(workspace, source, staged, parsed.frame, report)
+                _admit_fitting_records(workspace, source, staged, parsed.frame, report)
         finally:
             parsed.release()
 
 
-def _admit(workspace: Workspace, source: Source, staged: Staged, parsed: DataFrame, report: FlowReport) -> None:
+def _admit_fitting_records(
+    workspace: Workspace, source: Source, staged: StagedFiles, parsed: DataFrame, report: FlowReport
+) -> None:
     """Put the records into bronze that fit now. parsed: what reading the staged files gave."""
-    kept, _ = intake.without_erased(workspace, source, parsed)
+    kept, _ = intake.drop_erased_and_old_records(workspace, source, parsed)
     fine = F.col("_problem").isNull()
     judged = kept.select(*PROVENANCE, fine.alias("fine"), F.col("_rescued_data").isNotNull().alias("rescued")).collect()
-    sound = _sound(staged, [(row._delivery, row._row) for row in parsed.select(*PROVENANCE).collect()])
+    sound = _find_identifiable_records(staged, [(row._delivery, row._row) for row in parsed.select(*PROVENANCE).collect()])
     good = {(row._delivery, row._row): row.rescued for row in judged if row.fine}
     left_out = sound - {(row._delivery, row._row) for row in judged}
     moved = sorted(place for place in sound if place in good)
-    leaving = Leaving(
+    leaving = LeavingEntries(
         workspace.run,
         source.name,
-        moved=[staging.entry(staged.places[place]) for place in moved],
-        suppressed=[staging.entry(staged.places[place]) for place in sorted(left_out)],
-        rescued=settlement.counted(staged.places[place].delivery for place in moved if good[place]),
+        moved=[staging.quarantine_entry_of_record(staged.places[place]) for place in moved],
+        suppressed=[staging.quarantine_entry_of_record(staged.places[place]) for place in sorted(left_out)],
+        rescued=settlement.count_by_delivery(staged.places[place].delivery for place in moved if good[place]),
     )
     if not leaving.entries:
         return
-    journal.write(workspace, leaving)
-    present = settlement.in_bronze(workspace, source, leaving.moved)
-    missing = [place for place in moved if staging.entry(staged.places[place]) not in present]
+    settlement.write_readmission_journal(workspace, leaving)
+    present = settlement.find_entries_in_bronze(workspace, source, leaving.moved)
+    missing = [place for place in moved if staging.quarantine_entry_of_record(staged.places[place]) not in present]
     if missing:
-        _append(workspace, source, staged, kept, missing)
-    settlement.settle(workspace, leaving)
+        _append_readmitted_records(workspace, source, staged, kept, missing)
+    settlement.settle_readmission(workspace, leaving)
     report.batches += 1
     report.deliveries += len({delivery for delivery, _ in leaving.moved})
     report.rows_in += len(staged.places)
@@ -168,20 +174,22 @@ def _admit(workspace: Workspace, source: Source, staged: Staged, parsed: DataFra
     report.rescued += sum(leaving.rescued.values())
 
 
-def _sound(staged: Staged, parsed: list[tuple[int, int]]) -> set[tuple[int, int]]:
+def _find_identifiable_records(staged: StagedFiles, parsed: list[tuple[int, int]]) -> set[tuple[int, int]]:
     """The records of files that gave as many records as were put into them: only then is it known which is which."""
-    given = settlement.counted(number for number, _ in parsed)
-    put = settlement.counted(number for number, _ in staged.places)
+    given = settlement.count_by_delivery(number for number, _ in parsed)
+    put = settlement.count_by_delivery(number for number, _ in staged.places)
     return {place for place in staged.places if given.get(place[0]) == put[place[0]]}
 
 
-def _append(workspace: Workspace, source: Source, staged: Staged, kept: DataFrame, places: list[tuple[int, int]]) -> None:
+def _append_readmitted_records(
+    workspace: Workspace, source: Source, staged: StagedFiles, kept: DataFrame, places: list[tuple[int, int]]
+) -> None:
     """Append records to bronze under the delivery, file and row that they had."""
     named = [(*place, record.delivery, record.file, record.row) for place in places for record in (staged.places[place],)]
     ddl = "_delivery BIGINT, _row BIGINT, delivery BIGINT, file STRING, row BIGINT"
-    joined = kept.join(F.broadcast(tables.inline(workspace.session, named, ddl)), list(PROVENANCE))
+    joined = kept.join(F.broadcast(tables.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
     own = {"_delivery": "delivery", "_file": "file", "_row": "row"}
     columns = [name for name in kept.columns if name not in ("_problem", "_record")]
     rows = joined.select(*(F.col(f"`{own.get(name, name)}`").alias(name) for name in columns))
-    widening.align(workspace, source, rows.schema)
-    commits.append(rows, workspace.path(source.name), None)
+    widening.widen_bronze_columns(workspace, source, rows.schema)
+    commits.append_rows(rows, workspace.path(source.name), None)

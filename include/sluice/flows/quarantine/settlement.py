@@ -2,12 +2,19 @@
 
 Of a readmission: what left quarantine is out of it, and the ledger says where it went. Of an erasure: files that it had begun to rewrite
 are in their places, and the ledger knows them.
+
+The journal of a readmission: what leaves quarantine, written before anything does, so that a killed one is brought to its end.
+
+Numbers of deliveries and rows only, and the words of whoever discards; nothing of a record.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +22,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.flows.quarantine import journal
-from sluice.flows.quarantine.journal import Leaving
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
+from sluice.kept_json import load_kept_json
 from sluice.lake import tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine
@@ -27,55 +33,59 @@ from sluice.quality.quarantine import Entry
 Row = dict[str, Any]
 
 
-def finish(workspace: Workspace) -> None:
+def finish_interrupted_journals(workspace: Workspace) -> None:
     """Bring killed readmissions and rewritings to their end. A readmission that did not come to write bronze did nothing: it is forgotten."""
-    rewriting.finish(journals(workspace), workspace.deliveries, workspace.run)
-    for path, leaving in journal.unfinished(workspace):
+    rewriting.finish_rewriting_journals(rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
+    for path, leaving in read_unfinished_readmissions(workspace):
         declared = workspace.graph.sources.get(leaving.source)
-        if declared is not None and leaving.moved and not in_bronze(workspace, declared, leaving.moved):
+        if declared is not None and leaving.moved and not find_entries_in_bronze(workspace, declared, leaving.moved):
             path.unlink()
         elif declared is not None:
             workspace.note(f"bronze_{leaving.source}")
-            settle(workspace, leaving)
+            settle_readmission(workspace, leaving)
 
 
-def journals(workspace: Workspace) -> Path:
+def rewriting_journal_folder(workspace: Workspace) -> Path:
     """The folder of the journals of files that are rewritten."""
     return Path(workspace.places.bookkeeping("rewriting"))
 
 
-def settle(workspace: Workspace, leaving: Leaving) -> None:
+def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     """Take what leaves out of quarantine and give its deliveries a new outcome. Safe to repeat."""
-    path = journal.write(workspace, leaving)
-    quarantine.remove(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
-    done = {row["delivery"] for row in ledger.rows(workspace.outcomes, ["delivery", "run"]) if row["run"] == leaving.run}
-    known = last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
-    rows = [_outcome(row, leaving) for number, row in known.items() if number not in done]
-    ledger.append(workspace.outcomes, rows, ledger.OUTCOMES, workspace.run)
+    path = write_readmission_journal(workspace, leaving)
+    quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
+    done = {
+        row["delivery"]
+        for row in ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "run"])
+        if row["run"] == leaving.run
+    }
+    known = read_last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
+    rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done]
+    ledger.append_delivery_ledger_rows(workspace.outcomes, rows, ledger.OUTCOMES, workspace.run)
     path.unlink()
 
 
-def in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:
+def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:
     """Which of these rows bronze has."""
-    bronze = tables.read(workspace.session, workspace.path(source.name))
+    bronze = tables.read_table(workspace.session, workspace.path(source.name))
     numbers = sorted({delivery for delivery, _ in entries})
-    wanted = tables.inline(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
+    wanted = tables.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
     near = bronze.where(F.col("_delivery").isin(numbers)).select(*PROVENANCE)
     return {(row._delivery, row._row) for row in near.join(F.broadcast(wanted), list(PROVENANCE), "left_semi").collect()}
 
 
-def last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
+def read_last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
     """By delivery, its last outcome."""
-    rows: list[Row] = [row for row in ledger.rows(workspace.outcomes) if row["delivery"] in deliveries]
-    return {row["delivery"]: row for row in ledger.in_order(rows)}
+    rows: list[Row] = [row for row in ledger.read_delivery_ledger_rows(workspace.outcomes) if row["delivery"] in deliveries]
+    return {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows)}
 
 
-def counted(deliveries: Iterable[int]) -> dict[int, int]:
+def count_by_delivery(deliveries: Iterable[int]) -> dict[int, int]:
     """How often each delivery comes."""
     return dict(Counter(deliveries))
 
 
-def _outcome(before: Row, leaving: Leaving) -> Row:
+def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
     """The delivery's next outcome: the same records, elsewhere."""
     number = before["delivery"]
     moved, suppressed, discarded = (
@@ -95,3 +105,63 @@ def _outcome(before: Row, leaving: Leaving) -> Row:
         "run": leaving.run,
         "recorded_at": datetime.now(UTC),
     }
+
+
+@dataclass(frozen=True)
+class LeavingEntries:
+    """What leaves a source's quarantine in one run. moved: to bronze; suppressed: of erased people; discarded: by somebody.
+
+    rescued: how many records of what is moved have something in _rescued_data, by delivery. reason: of a discard.
+    """
+
+    run: str
+    source: str
+    moved: list[Entry] = field(default_factory=list)
+    suppressed: list[Entry] = field(default_factory=list)
+    discarded: list[Entry] = field(default_factory=list)
+    rescued: dict[int, int] = field(default_factory=dict)
+    reason: str | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of it."""
+        return [*self.moved, *self.suppressed, *self.discarded]
+
+
+def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> Path:
+    """Keep it until it is done. Returns its file."""
+    folder = _readmission_journal_folder(workspace)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{leaving.run}-{leaving.source}.json"
+    partial = path.with_name(f".{path.name}.part")
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(asdict(leaving), file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    return path
+
+
+def read_unfinished_readmissions(workspace: Workspace) -> Iterator[tuple[Path, LeavingEntries]]:
+    """What killed runs have left, oldest first."""
+    for path in sorted(_readmission_journal_folder(workspace).glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
+        yield (
+            path,
+            load_kept_json(path, "which rows a replay was about to take out of quarantine", _REMEDY, _parse_leaving_entries),
+        )
+
+
+_REMEDY = (
+    "Put a copy of it back. Without one, move it away, replay the quarantined rows again and compare the tables: sluice verify"
+)
+
+
+def _parse_leaving_entries(loaded: dict[str, Any]) -> LeavingEntries:
+    for name in ("moved", "suppressed", "discarded"):
+        loaded[name] = [(delivery, row) for delivery, row in loaded[name]]
+    loaded["rescued"] = {int(delivery): count for delivery, count in loaded["rescued"].items()}
+    return LeavingEntries(**loaded)
+
+
+def _readmission_journal_folder(workspace: Workspace) -> Path:
+    return Path(workspace.places.bookkeeping("readmissions"))

@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.field_names import is_own
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action
 from sluice.flows.silver.made import AnyTable
-from sluice.flows.silver.scope import Scope
+from sluice.flows.silver.scope import DeliveryScope
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts
@@ -22,60 +22,68 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def set_aside(workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: Scope, number: int) -> None:
+def quarantine_scope_rows(
+    workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: DeliveryScope, number: int
+) -> None:
     """Let the table's quarantine hold what is to be quarantined of the scope's rows, and nothing else of its deliveries.
 
     rows: with verdicts. number: how many of them are to be quarantined. Where no rule quarantines any more, what such rules once set
     aside goes, too.
     """
     path = workspace.quarantine(table.name)
-    bad = _bad(table, rows)
+    bad = _select_quarantined_rows(table, rows)
     touched = {*scope.fresh, *scope.dead}
     if scope.everything:
-        both = tables.read(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
+        both = tables.read_table(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
         touched = {row._delivery for row in both.distinct().collect()}
-    quarantine.replace(entries(workspace, table, source, bad, sorted(touched)), path, sorted(touched), some=number > 0)
+    quarantine.replace_quarantine_of_deliveries(
+        build_table_quarantine_rows(workspace, table, source, bad, sorted(touched)), path, sorted(touched), some=number > 0
+    )
 
 
-def set_aside_again(
+def requarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, number: int
 ) -> None:
     """Let the quarantine hold what is to be quarantined of these rows, and nothing else of them and of the rows of bronze `origin`."""
     path = workspace.quarantine(table.name)
-    before = log.state(path)
+    before = log.read_table_state(path)
     if number or (before and before.files):
         again = origin.unionByName(rows.select(*PROVENANCE)).distinct()
-        bad = _bad(table, rows)
+        bad = _select_quarantined_rows(table, rows)
         deliveries = sorted(row._delivery for row in bad.select("_delivery").distinct().collect()) if number else []
-        quarantine.replace_rows(entries(workspace, table, source, bad, deliveries), path, again)
+        quarantine.replace_rejudged_quarantine_rows(
+            build_table_quarantine_rows(workspace, table, source, bad, deliveries), path, again
+        )
 
 
-def entries(workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]) -> DataFrame:
+def build_table_quarantine_rows(
+    workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]
+) -> DataFrame:
     """Rows with a verdict as rows of the table's quarantine. deliveries: those that all of them are of."""
     made = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name not in verdicts.VERDICT)))
     subject = F.col(f"`{table.subject}`").cast("string") if table.subject else F.lit(None).cast("string")
     judged = bad.select(*PROVENANCE, F.col(verdicts.FAILED_RULES).alias("reasons"), made.alias("made"), subject.alias("own"))
-    came = _as_they_came(workspace, source, deliveries)
+    came = _read_rows_as_delivered(workspace, source, deliveries)
     joined = judged.join(came, list(PROVENANCE), "left")
-    more = {"made": F.col("made"), "rules_version": F.lit(verdicts.version(table.expectations))}
+    more = {"made": F.col("made"), "rules_version": F.lit(verdicts.expectations_version(table.expectations))}
     # The record is of whom bronze says: where it is erased, this goes, too, whatever became of the subject in the transform.
-    return quarantine.entries(joined, F.col("reasons"), F.to_json("came"), F.coalesce("of", "own"), **more)
+    return quarantine.make_quarantine_rows(joined, F.col("reasons"), F.to_json("came"), F.coalesce("of", "own"), **more)
 
 
-def _bad(table: AnyTable, rows: DataFrame) -> DataFrame:
-    return rows.where(verdicts.failing(table.expectations, Action.QUARANTINE))
+def _select_quarantined_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
+    return rows.where(verdicts.has_failed_expectation(table.expectations, Action.QUARANTINE))
 
 
-def _as_they_came(workspace: Workspace, source: Source, deliveries: Sequence[int]) -> DataFrame:
+def _read_rows_as_delivered(workspace: Workspace, source: Source, deliveries: Sequence[int]) -> DataFrame:
     """Bronze of these deliveries: the provenance, `_file`, its columns as the struct `came`, and `of`, its subject."""
     low, high = (min(deliveries), max(deliveries)) if deliveries else (0, 0)
-    bronze = tables.read(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
+    bronze = tables.read_table(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # What did not fit into a column came, too.
-    own = [name for name in bronze.columns if not is_own(name) or name == "_rescued_data"]
+    own = [name for name in bronze.columns if not is_reserved_column(name) or name == "_rescued_data"]
     came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")
-    return bronze.select(*PROVENANCE, "_file", came, _subject(workspace.graph, source, bronze.columns).alias("of"))
+    return bronze.select(*PROVENANCE, "_file", came, _subject_column(workspace.graph, source, bronze.columns).alias("of"))
 
 
-def _subject(graph: Graph, source: Source, columns: Sequence[str]) -> Column:
-    told = subjects.expression(graph, source, columns)
+def _subject_column(graph: Graph, source: Source, columns: Sequence[str]) -> Column:
+    told = subjects.build_subject_expression(graph, source, columns)
     return F.expr(told) if told else F.lit(None).cast("string")

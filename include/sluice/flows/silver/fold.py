@@ -13,11 +13,26 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress import streams
-from sluice.flows.progress.checkpoints import current
-from sluice.flows.silver.aside import set_aside
-from sluice.flows.silver.made import TWO_FILES, AnyTable, accepted, check_one_file, judged, of_keys, schema_of
-from sluice.flows.silver.scope import Scope, feeding, live_deliveries, outcomes_of, rows_of, scope_of
-from sluice.flows.silver.winners import precedence, winners
+from sluice.flows.progress.checkpoints import open_checkpoint
+from sluice.flows.silver.aside import quarantine_scope_rows
+from sluice.flows.silver.made import (
+    TWO_FILES,
+    AnyTable,
+    check_key_in_one_file,
+    make_judged_rows,
+    select_accepted_rows,
+    select_rows_of_keys,
+    silver_table_schema,
+)
+from sluice.flows.silver.scope import (
+    DeliveryScope,
+    count_delivery_rows,
+    feeding_sources,
+    find_batch_scope,
+    live_deliveries,
+    read_feeding_outcomes,
+)
+from sluice.flows.silver.winners import row_precedence, select_winning_rows
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     CONFLICT,
@@ -25,17 +40,17 @@ from sluice.flows.writing.difference import (
     INSERT,
     OPERATION,
     UPDATE,
-    beside,
-    kept,
-    merge,
-    same,
+    apply_merge_operations,
+    join_old_and_new,
+    null_safe_equality,
+    persist_frame,
 )
-from sluice.flows.writing.judgement import judge_and_ask
-from sluice.flows.writing.ranges import Limits, bounds, within
-from sluice.ingest.ledger import Outcome
+from sluice.flows.writing.judgement import count_verdicts_with_aggregates
+from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
+from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import verdicts
 
@@ -45,97 +60,113 @@ if TYPE_CHECKING:
 _ALL_FILES = 2**31 - 1
 
 
-def run(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
+def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
     """Bring the table up to date. anew: a reason to fold everything again."""
     source = workspace.graph.sources[table.reads[0]]
-    wanted = schema_of(workspace, table, source)
+    wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
         report.notes.append("its source has no record yet")
         return
-    shape = targets.prepare(workspace, table, wanted, PROVENANCE, anew)
-    streams.rebasing(lambda why: _stream_outcomes(workspace, table, source, report, why, shape), anew)
+    shape = targets.prepare_target_table(workspace, table, wanted, PROVENANCE, anew)
+    streams.run_with_rebase(lambda why: _stream_outcomes(workspace, table, source, report, why, shape), anew)
 
 
 def _stream_outcomes(
-    workspace: Workspace, table: AnyTable, source: Source, report: FlowReport, anew: str | None, shape: Shape | None
+    workspace: Workspace, table: AnyTable, source: Source, report: FlowReport, anew: str | None, shape: TableShape | None
 ) -> None:
     flow = f"{workspace.graph.layer(table)}_{table.name}"
-    checkpoint = current(workspace.checkpoints(flow), flow, {"outcomes": log.table_id(workspace.outcomes)}, anew=anew)
+    checkpoint = open_checkpoint(
+        workspace.checkpoints(flow), flow, {"outcomes": log.read_table_id(workspace.outcomes)}, anew=anew
+    )
     if checkpoint.rebased:
         report.notes.append(f"folded anew: {checkpoint.rebased}")
-    elif targets.changed(workspace, table):
+    elif targets.has_transform_changed(workspace, table):
         report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
     reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", _ALL_FILES if checkpoint.rebased else 1000)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         everything = checkpoint.rebased is not None and number == 0
-        scope = Scope(everything=True) if everything else scope_of(inside, source, rows)
-        if scope != Scope():
-            fold(inside, table, source, scope, report, flow, shape if everything else None)
+        scope = DeliveryScope(everything=True) if everything else find_batch_scope(inside, source, rows)
+        if scope != DeliveryScope():
+            fold_scope(inside, table, source, scope, report, flow, shape if everything else None)
         if everything:
-            targets.remember(inside, table)
+            targets.record_transform_fingerprint(inside, table)
 
-    ours = F.col("source").isin([one.name for one in feeding(workspace, source)])
-    streams.run(workspace, reader.load(workspace.outcomes).where(ours), checkpoint, on_batch)
+    ours = F.col("source").isin([one.name for one in feeding_sources(workspace, source)])
+    streams.run_stream(workspace, reader.load(workspace.outcomes).where(ours), checkpoint, on_batch)
 
 
-def fold(
+def fold_scope(
     workspace: Workspace,
     table: AnyTable,
     source: Source,
-    scope: Scope,
+    scope: DeliveryScope,
     report: FlowReport,
     flow: str,
-    shape: Shape | None = None,
+    shape: TableShape | None = None,
 ) -> None:
     """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
-    evaluation.suit(workspace.session, [path], rows_of(workspace, source, live))
-    target = tables.read(workspace.session, path)
-    bounding = targets.bounding(table, target.schema)
-    with kept(judged(workspace, table, source, live)) as rows:
-        asked = bounding.aggregates(where=verdicts.accepted(table.expectations))
-        quarantined, found = judge_and_ask(table, rows, report, asked)
-        good = accepted(table, rows)
-        check_one_file(table, good)
-        set_aside(workspace, table, source, rows, scope, quarantined)
+    evaluation.choose_evaluation_settings(workspace.session, [path], count_delivery_rows(workspace, source, live))
+    target = tables.read_table(workspace.session, path)
+    bounding = targets.choose_bounding_columns(table, target.schema)
+    with persist_frame(make_judged_rows(workspace, table, source, live)) as rows:
+        asked = bounding.aggregates(where=verdicts.is_row_accepted(table.expectations))
+        quarantined, found = count_verdicts_with_aggregates(table, rows, report, asked)
+        good = select_accepted_rows(table, rows)
+        check_key_in_one_file(table, good)
+        quarantine_scope_rows(workspace, table, source, rows, scope, quarantined)
         if shape is not None:
-            report.replaced(targets.replace(winners(table, good), path, shape))
+            report.replaced(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
-        operations = _operations(workspace, table, source, scope, good, target, bounding.limits(found))
-        changes = merge(workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True)
+        operations = _plan_scope_operations(workspace, table, source, scope, good, target, bounding.limits(found))
+        changes = apply_merge_operations(
+            workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True
+        )
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.changed(changes.inserted, changes.updated, changes.deleted)
 
 
-def _operations(
-    workspace: Workspace, table: AnyTable, source: Source, scope: Scope, good: DataFrame, target: DataFrame, limits: Limits
+def _plan_scope_operations(
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    scope: DeliveryScope,
+    good: DataFrame,
+    target: DataFrame,
+    limits: Limits,
 ) -> DataFrame:
     """What to do to the table. limits: what the good rows are in."""
     if scope.everything:
-        return differences(workspace, table, source, winners(table, good), target, F.lit(True))
+        return plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
     dead = F.col("_delivery").isin(list(scope.dead))
     # By the log first, which takes no Spark job.
-    held = log.covered(workspace.path(table.name), "_delivery", scope.dead) if scope.dead else set()
+    held = log.find_values_in_file_ranges(workspace.path(table.name), "_delivery", scope.dead) if scope.dead else set()
     lost = target.where(dead)
     if not held or lost.isEmpty():
-        new, again, retracting = winners(table, good), F.lit(False), False
-        old = target.where(within(limits))
+        new, again, retracting = select_winning_rows(table, good), F.lit(False), False
+        old = target.where(limits_condition(limits))
     else:
         live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
-        others = of_keys(table, accepted(table, judged(workspace, table, source, live)), lost)
-        new, again, retracting = winners(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead)), True
-        old = target.where(within(bounds(new, targets.bounding(table, target.schema))) | dead)
+        others = select_rows_of_keys(table, select_accepted_rows(table, make_judged_rows(workspace, table, source, live)), lost)
+        new, again, retracting = (
+            select_winning_rows(table, good.unionByName(others)),
+            F.col("old._delivery").isin(list(scope.dead)),
+            True,
+        )
+        old = target.where(
+            limits_condition(compute_value_ranges(new, targets.choose_bounding_columns(table, target.schema))) | dead
+        )
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
     two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
-    return differences(workspace, table, source, new, old, again, two_files, retracting)
+    return plan_fold_operations(workspace, table, source, new, old, again, two_files, retracting)
 
 
-def differences(
+def plan_fold_operations(
     workspace: Workspace,
     table: AnyTable,
     source: Source,
@@ -150,10 +181,10 @@ def differences(
     again: where the old row counts no more, and the new one takes its place or it goes; elsewhere the higher precedence wins.
     two_files: where a row of another file is a conflict. retracting: whether `again` can be true of any row.
     """
-    both = beside(new, old, table.keys)
+    both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]
-    equal = same([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
-    wins = precedence(table, "new", content) > precedence(table, "old", content)
+    equal = null_safe_equality([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
+    wins = row_precedence(table, "new", content) > row_precedence(table, "old", content)
     operation = (
         F
         .when(F.col("old").isNull(), INSERT)
@@ -162,15 +193,17 @@ def differences(
         .when((again | wins) & ~equal, UPDATE)
     )
     if retracting:
-        both = _with_files(workspace, both, outcomes_of(workspace, source))
+        both = _join_file_names(workspace, both, read_feeding_outcomes(workspace, source))
         # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
         operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
 
 
-def _with_files(workspace: Workspace, both: DataFrame, outcomes: list[Outcome]) -> DataFrame:
-    known = tables.inline(workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING")
+def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[DeliveryOutcome]) -> DataFrame:
+    known = tables.make_inline_frame(
+        workspace.session, [(one.delivery, one.file) for one in outcomes], "delivery BIGINT, file STRING"
+    )
     for side in ("new", "old"):
         files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
         both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")

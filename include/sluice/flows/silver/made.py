@@ -12,10 +12,10 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
-from sluice.flows.silver.provenance import carried
-from sluice.flows.silver.winners import normalised
+from sluice.flows.silver.provenance import carry_provenance
+from sluice.flows.silver.winners import replace_negative_zeros
 from sluice.flows.writing import enforced
-from sluice.flows.writing.difference import same
+from sluice.flows.writing.difference import null_safe_equality
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, treatments
@@ -30,69 +30,73 @@ _FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 
 
-def schema_of(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
+def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
     """The table's columns: those of its transform and the provenance. None while a source without declared schema had no record."""
     path = workspace.path(source.name)
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return None
-    bronze = anonymised.seen_by(table, tables.read(workspace.session, path))
+    bronze = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, path))
     if not delivered_columns(bronze.columns):
         return None
-    rows = normalised(carried(table(bronze), table.name))
-    enforced.check(table, rows.schema)
-    conditions.check(workspace.session, table, rows.schema)
-    return in_order(stored(None, table, verdicts.with_verdict(rows, ())).drop(*verdicts.VERDICT).schema)
+    rows = replace_negative_zeros(carry_provenance(table(bronze), table.name))
+    enforced.check_declared_schema(table, rows.schema)
+    conditions.check_conditions(workspace.session, table, rows.schema)
+    return order_provenance_last(
+        prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT).schema
+    )
 
 
-def in_order(schema: StructType) -> StructType:
+def order_provenance_last(schema: StructType) -> StructType:
     """The columns of a transform's result, with the provenance last."""
     return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
 
 
-def judged(workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None) -> DataFrame:
+def make_judged_rows(
+    workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None
+) -> DataFrame:
     """The transform's rows of these deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
     low, high = (min(live), max(live)) if live else (0, 0)
-    everything = anonymised.seen_by(table, tables.read(workspace.session, workspace.path(source.name)))
+    everything = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, workspace.path(source.name)))
     bronze = everything.where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
-    made = carried(table(bronze if dated is None else bronze.where(dated)), table.name)
-    rows = normalised(_of_deliveries(workspace, made, live))
-    judged_rows = verdicts.with_verdict(rows.select(*in_order(rows.schema).names), table.expectations)
-    return stored(workspace.settings, table, judged_rows)
+    made = carry_provenance(table(bronze if dated is None else bronze.where(dated)), table.name)
+    rows = replace_negative_zeros(_select_deliveries(workspace, made, live))
+    judged_rows = verdicts.add_verdict_column(rows.select(*order_provenance_last(rows.schema).names), table.expectations)
+    return prepare_rows_for_storage(workspace.settings, table, judged_rows)
 
 
-def _of_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
+def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
     """Few numbers stand in the condition, which takes no Spark job; thousands of them would be slow to plan."""
     if len(numbers) <= _FEW:
         return rows.where(F.col("_delivery").isin(list(numbers)))
-    chosen = tables.inline(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+    chosen = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
     return rows.join(F.broadcast(chosen), "_delivery", "left_semi")
 
 
-def stored(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
+def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
     """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict comes last.
 
     settings: None where only the columns matter.
     """
-    rows = treatments.applied(settings, judged, table.treatments, f"Table '{table.name}'")
+    rows = treatments.apply_treatments(settings, judged, table.treatments, f"Table '{table.name}'")
     shaped = table.shape(rows) if table.shape else rows
-    return shaped.select(*in_order(shaped.drop(*verdicts.VERDICT).schema).names, *verdicts.VERDICT)
+    return shaped.select(*order_provenance_last(shaped.drop(*verdicts.VERDICT).schema).names, *verdicts.VERDICT)
 
 
-def accepted(table: AnyTable, rows: DataFrame) -> DataFrame:
+def select_accepted_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
     """Of rows with verdicts those that stay, without the verdict."""
-    return rows.where(verdicts.accepted(table.expectations)).drop(*verdicts.VERDICT)
+    return rows.where(verdicts.is_row_accepted(table.expectations)).drop(*verdicts.VERDICT)
 
 
-def of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
+def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
     """The rows whose key is among the keys, NULLs being equal to each other. by: other columns than the table's keys."""
     names = by or table.keys
-    condition = same([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
+    condition = null_safe_equality([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
     wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
     return rows.alias("rows").join(wanted, condition, "left_semi")
 
 
-def check_one_file(table: AnyTable, good: DataFrame) -> None:
+def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
     """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
     if table.key_in_one_file:
         keys = [F.col(f"`{key}`") for key in table.keys]

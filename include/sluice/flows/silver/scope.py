@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Scope:
+class DeliveryScope:
     """What a batch is about. fresh: deliveries whose rows are new and count; dead: deliveries of the same files that do not count.
 
     everything: fold all live deliveries, and take out every row that none of them gives.
@@ -26,52 +26,55 @@ class Scope:
     everything: bool = False
 
 
-def scope_of(workspace: Workspace, source: Source, rows: DataFrame) -> Scope:
+def find_batch_scope(workspace: Workspace, source: Source, rows: DataFrame) -> DeliveryScope:
     """What the outcomes of a batch touch: of their files, which deliveries count now and which do not.
 
     source: the one that the bronze table is named after; the batch may be of any that feeds it.
     """
     touched = rows.select("delivery", "source", "file", "state").collect()
-    scopes = [_of_one(workspace, one, [row for row in touched if row.source == one.name]) for one in feeding(workspace, source)]
+    scopes = [
+        _find_source_scope(workspace, one, [row for row in touched if row.source == one.name])
+        for one in feeding_sources(workspace, source)
+    ]
     fresh, dead = ({delivery for scope in scopes for delivery in getattr(scope, of)} for of in ("fresh", "dead"))
-    return Scope(tuple(sorted(fresh)), tuple(sorted(dead)))
+    return DeliveryScope(tuple(sorted(fresh)), tuple(sorted(dead)))
 
 
-def _of_one(workspace: Workspace, source: Source, rows: Sequence[Row]) -> Scope:
+def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]) -> DeliveryScope:
     touched = [(row.delivery, row.file, row.state) for row in rows]
     if not touched:
-        return Scope()
+        return DeliveryScope()
     files = {file for _, file, _ in touched}
-    of_files = [outcome for outcome in ledger.of_source(workspace.outcomes, source.name) if outcome.file in files]
-    live = ledger.live(of_files, source.redelivery == "replace")
+    of_files = [outcome for outcome in ledger.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files]
+    live = ledger.select_live_deliveries(of_files, source.redelivery == "replace")
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
     # A discarded delivery lets an earlier one of its file count again.
     discarded = any(state == ledger.DISCARDED for _, _, state in touched)
     fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
-    return Scope(tuple(fresh), tuple(sorted(with_rows - live)))
+    return DeliveryScope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
-def outcomes_of(workspace: Workspace, source: Source) -> list[ledger.Outcome]:
+def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.DeliveryOutcome]:
     """What became of each delivery that feeds a source's bronze table. Two sources may have files of one name; here they differ.
 
     Read without Spark, whose jobs would take longer than the reading.
     """
     return [
         replace(outcome, file=f"{one.name}/{outcome.file}")
-        for one in feeding(workspace, source)
-        for outcome in ledger.of_source(workspace.outcomes, one.name)
+        for one in feeding_sources(workspace, source)
+        for outcome in ledger.read_source_outcomes(workspace.outcomes, one.name)
     ]
 
 
-def rows_of(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
+def count_delivery_rows(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
     """How many rows bronze has of these deliveries, as they were counted; None where one was not."""
     numbers = set(deliveries)
-    counts = {one.delivery: one.rows for one in outcomes_of(workspace, source) if one.delivery in numbers}
+    counts = {one.delivery: one.rows for one in read_feeding_outcomes(workspace, source) if one.delivery in numbers}
     known = [counts.get(number) for number in numbers]
     return None if None in known else sum(count for count in known if count)
 
 
-def feeding(workspace: Workspace, source: Source) -> tuple[Source, ...]:
+def feeding_sources(workspace: Workspace, source: Source) -> tuple[Source, ...]:
     """The sources whose records are in a source's bronze table."""
     return workspace.graph.feeding(source.name)
 
@@ -80,11 +83,11 @@ def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterabl
     """The deliveries that count now and have rows: of the files that these deliveries are of, or of all."""
     numbers = None if of_files_with is None else set(of_files_with)
     found: set[int] = set()
-    for one in feeding(workspace, source):
-        outcomes = ledger.of_source(workspace.outcomes, one.name)
+    for one in feeding_sources(workspace, source):
+        outcomes = ledger.read_source_outcomes(workspace.outcomes, one.name)
         if numbers is not None:
             files = {outcome.file for outcome in outcomes if outcome.delivery in numbers}
             outcomes = [outcome for outcome in outcomes if outcome.file in files]
         with_rows = {outcome.delivery for outcome in outcomes if outcome.had_rows}
-        found |= ledger.live(outcomes, one.redelivery == "replace") & with_rows
+        found |= ledger.select_live_deliveries(outcomes, one.redelivery == "replace") & with_rows
     return sorted(found)

@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def winners(table: Table[Any], rows: DataFrame) -> DataFrame:
+def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
     """One row a key. Of equal rows, the provenance of the one that came first."""
     content = [name for name in rows.columns if name not in PROVENANCE]
     packed = rows.select(F.struct(*(F.col(f"`{name}`") for name in rows.columns)).alias("new"))
     keys = [F.col(f"new.`{key}`") for key in table.keys]
-    order = [precedence(table, "new", content).desc(), F.col("new._delivery"), F.col("new._row")]
+    order = [row_precedence(table, "new", content).desc(), F.col("new._delivery"), F.col("new._row")]
     ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
     return ranked.where(F.col("_rank") == 1).select("new.*")
 
 
-def precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
+def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
     """What decides among rows of one key, of the struct column `side`: the sequence, then the hash of the content.
 
     NULL fields are left out of the content: a column that comes later must not change the order of older rows.
     """
-    hashed = change_log.content({name: F.col(f"{side}.`{name}`") for name in content})
+    hashed = change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))
 
 
-def normalised(frame: DataFrame) -> DataFrame:
+def replace_negative_zeros(frame: DataFrame) -> DataFrame:
     """The frame with -0.0 as 0.0: Spark holds them equal, but their texts differ, and ties are decided by text."""
     floating = [field.name for field in frame.schema if isinstance(field.dataType, DoubleType | FloatType)]
     return frame.withColumns({name: F.col(f"`{name}`") + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})

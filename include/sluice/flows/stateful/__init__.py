@@ -4,7 +4,6 @@ A stream of this kind takes rows that are added, once, and cannot take one back.
 beside the others that came with it; what is late beside earlier runs is found by Spark's own rule and kept.
 """
 
-from sluice.flows.stateful.flow import run
-from sluice.flows.stateful.preview import examined
+from sluice.flows.stateful.flow import preview_stream_schema, run_stateful_flow
 
-__all__ = ["examined", "run"]
+__all__ = ["preview_stream_schema", "run_stateful_flow"]

@@ -23,131 +23,135 @@ AnyStream = Windowed[Any]
 END = "_end"
 
 
-def at_operator(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame | None:
+def find_arriving_rows(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame | None:
     """By ROW, the rows of an input that arrive: once, or once for each of their windows with its end as END, where they are grouped by windows.
 
     END is NULL where the instant is NULL, and so in no window. None where it cannot be told which arrive.
     """
     try:
-        return _arriving(workspace, stream, name, added)
+        return _trace_arriving_rows(workspace, stream, name, added)
     except Exception:
         # Of the transform, whatever it raises: the stream itself has gone through it, and nothing is to fail for its accounts.
         return None
 
 
-def _arriving(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame:
-    numbered = [added if read == name else _nothing_of(workspace, read) for read in stream.reads]
-    starts = [plans.identity(plans.named(plans.analyzed(frame), ROW)) for frame in numbered]
+def _trace_arriving_rows(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame:
+    numbered = [added if read == name else _empty_input(workspace, read) for read in stream.reads]
+    starts = [plans.expression_id(plans.find_output_column(plans.analyzed_plan(frame), ROW)) for frame in numbered]
     ours = starts[stream.reads.index(name)]
-    result = stream(*(inputs.as_marked(stream, read, frame) for read, frame in zip(stream.reads, numbered, strict=True)))
-    found = operators.first(plans.analyzed(result), lambda node: ours in _ids(node), lambda node: _keeps_state(node, set(starts)))
+    result = stream(
+        *(inputs.mark_watermark_column(stream, read, frame) for read, frame in zip(stream.reads, numbered, strict=True))
+    )
+    found = operators.find_first_stateful_operator(
+        plans.analyzed_plan(result), lambda node: ours in _output_ids(node), lambda node: _is_stateful_node(node, set(starts))
+    )
     if found is None:
         raise LookupError("no operator with state")
     operator, side = found
-    window = operators.window_of(operator) if operator.nodeName() == operators.AGGREGATE else None
-    plan = plans.children(operator)[side]
-    carried, row = _carried(plan if window is None else _with_timeless(plan), set(starts))
-    wanted = {ROW: row} | ({"_window": plans.identity(window)} if window else {})
-    rows = plans.columns(workspace.session, carried, wanted).where(F.col(ROW).isNotNull())
+    window = operators.grouping_window(operator) if operator.nodeName() == operators.AGGREGATE else None
+    plan = plans.plan_children(operator)[side]
+    carried, row = _carry_row_number(plan if window is None else _remove_window_filter(plan), set(starts))
+    wanted = {ROW: row} | ({"_window": plans.expression_id(window)} if window else {})
+    rows = plans.select_plan_columns(workspace.session, carried, wanted).where(F.col(ROW).isNotNull())
     # A session whose gap is nothing is no window.
     return rows.select(ROW, F.expr("IF(_window.end > _window.start, _window.end, NULL)").alias(END)) if window else rows
 
 
-def _nothing_of(workspace: Workspace, name: str) -> DataFrame:
+def _empty_input(workspace: Workspace, name: str) -> DataFrame:
     """The columns of another input: no row of it counts here, nor has one a number."""
-    return inputs.read_now(workspace, name).limit(0).withColumn(ROW, F.lit(None).cast("bigint"))
+    return inputs.read_stream_input(workspace, name).limit(0).withColumn(ROW, F.lit(None).cast("bigint"))
 
 
-def _keeps_state(node: Any, starts: set[int]) -> bool:
+def _is_stateful_node(node: Any, starts: set[int]) -> bool:
     """Whether an operator over tables is one with state in the stream: a join is where both of its sides are inputs."""
-    sides = plans.children(node)
-    return all(any(starts & _ids(below) for below in plans.nodes(side)) for side in sides)
+    sides = plans.plan_children(node)
+    return all(any(starts & _output_ids(below) for below in plans.walk_plan_nodes(side)) for side in sides)
 
 
-def _with_timeless(plan: Any) -> Any:
+def _remove_window_filter(plan: Any) -> Any:
     """The plan without the filter by which Spark leaves out rows that are in no window, when it has made them.
 
     Where windows begin at other distances than their length is a multiple of, it also leaves out windows that a row is not in.
     """
-    below = plans.children(plan)
-    if plan.nodeName() == "Filter" and _is_of_windows(plan.condition()):
+    below = plans.plan_children(plan)
+    if plan.nodeName() == "Filter" and _is_null_window_filter(plan.condition()):
         return below[0]
-    if plan.nodeName() == "Filter" and _is_of_some_windows(plan.condition()):
-        catalyst: Any = plans.jvm().org.apache.spark.sql.catalyst
+    if plan.nodeName() == "Filter" and _is_window_membership_filter(plan.condition()):
+        catalyst: Any = plans.spark_jvm().org.apache.spark.sql.catalyst
         timeless = catalyst.expressions.IsNull(plan.condition().left().left())
         return catalyst.plans.logical.Filter(catalyst.expressions.Or(plan.condition(), timeless), below[0])
     if len(below) != 1:
         return plan
-    return plan.withNewChildren(plans.scala(plan.children(), [_with_timeless(below[0])]))
+    return plan.withNewChildren(plans.list_to_scala(plan.children(), [_remove_window_filter(below[0])]))
 
 
-def _is_of_windows(condition: Any) -> bool:
+def _is_null_window_filter(condition: Any) -> bool:
     """Whether rows are left out whose instant is NULL; of sessions also those whose end is not after their beginning."""
-    if condition.nodeName() == "And" and _sides(condition) == ["IsNotNull", "GreaterThan"]:
-        return _is_of_windows(condition.left()) and _fields(condition.right()) == ["end", "start"]
+    if condition.nodeName() == "And" and _condition_side_names(condition) == ["IsNotNull", "GreaterThan"]:
+        return _is_null_window_filter(condition.left()) and _window_field_names(condition.right()) == ["end", "start"]
     return bool(condition.nodeName() == "IsNotNull" and condition.child().dataType().typeName() == "timestamp")
 
 
-def _is_of_some_windows(condition: Any) -> bool:
+def _is_window_membership_filter(condition: Any) -> bool:
     """Whether it asks, as Spark does of what it has made, if an instant lies in a window."""
-    if condition.nodeName() != "And" or _sides(condition) != ["GreaterThanOrEqual", "LessThan"]:
+    if condition.nodeName() != "And" or _condition_side_names(condition) != ["GreaterThanOrEqual", "LessThan"]:
         return False
-    return [_fields(condition.left())[1:], _fields(condition.right())[1:]] == [["start"], ["end"]]
+    return [_window_field_names(condition.left())[1:], _window_field_names(condition.right())[1:]] == [["start"], ["end"]]
 
 
-def _sides(condition: Any) -> list[str]:
+def _condition_side_names(condition: Any) -> list[str]:
     return [condition.left().nodeName(), condition.right().nodeName()]
 
 
-def _fields(comparison: Any) -> list[str]:
+def _window_field_names(comparison: Any) -> list[str]:
     """What is compared, by the names of a window's fields; nothing of what is none."""
     sides = (comparison.left(), comparison.right())
     return [one.childSchema().apply(one.ordinal()).name() if one.nodeName() == "GetStructField" else "" for one in sides]
 
 
-def _carried(plan: Any, starts: set[int]) -> tuple[Any, int]:
+def _carry_row_number(plan: Any, starts: set[int]) -> tuple[Any, int]:
     """The plan with the number of each row, and which of its columns that is.
 
     Raises LookupError where something stands between that cannot carry it.
     """
-    here = starts & _ids(plan)
+    here = starts & _output_ids(plan)
     if here:
         return plan, here.pop()
-    below = plans.children(plan)
-    holding = [child for child in below if any(starts & _ids(one) for one in plans.nodes(child))]
+    below = plans.plan_children(plan)
+    holding = [child for child in below if any(starts & _output_ids(one) for one in plans.walk_plan_nodes(child))]
     if plan.nodeName() == "Union" and len(holding) == len(below) > 1:
-        return _carried_by_union(plan, [_carried(child, starts) for child in below])
+        return _carry_through_union(plan, [_carry_row_number(child, starts) for child in below])
     if len(holding) != 1:
         raise LookupError(f"{plan.nodeName()} gives no row of one input")
-    child, row = _carried(holding[0], starts)
-    number = next(one for one in plans.output(child) if plans.identity(one) == row)
-    made = _over(plan, [child if one is holding[0] else one for one in below], number)
-    if row not in _ids(made):
+    child, row = _carry_row_number(holding[0], starts)
+    number = next(one for one in plans.plan_output(child) if plans.expression_id(one) == row)
+    made = _rebuild_with_row_number(plan, [child if one is holding[0] else one for one in below], number)
+    if row not in _output_ids(made):
         raise LookupError(f"{plan.nodeName()} carries no other column")
     return made, row
 
 
-def _over(plan: Any, below: list[Any], number: Any) -> Any:
+def _rebuild_with_row_number(plan: Any, below: list[Any], number: Any) -> Any:
     """A node over other children, with one more of their columns."""
-    logical: Any = plans.jvm().org.apache.spark.sql.catalyst.plans.logical
+    logical: Any = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical
     if plan.nodeName() == "Project":
         return logical.Project(plan.projectList().appended(number), below[0])
     if plan.nodeName() == "Expand":
-        ways = [one.appended(number) for one in plans.sequence(plan.projections())]
-        return logical.Expand(plans.scala(plan.projections(), ways), plan.output().appended(number), below[0])
-    return plan.withNewChildren(plans.scala(plan.children(), below))
+        ways = [one.appended(number) for one in plans.scala_to_list(plan.projections())]
+        return logical.Expand(plans.list_to_scala(plan.projections(), ways), plan.output().appended(number), below[0])
+    return plan.withNewChildren(plans.list_to_scala(plan.children(), below))
 
 
-def _carried_by_union(union: Any, carried: list[tuple[Any, int]]) -> tuple[Any, int]:
+def _carry_through_union(union: Any, carried: list[tuple[Any, int]]) -> tuple[Any, int]:
     """A union goes by positions: in each of its parts the number comes last."""
-    logical: Any = plans.jvm().org.apache.spark.sql.catalyst.plans.logical
+    logical: Any = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical
     parts = []
-    for before, (part, row) in zip(plans.children(union), carried, strict=True):
-        number = next(one for one in plans.output(part) if plans.identity(one) == row)
+    for before, (part, row) in zip(plans.plan_children(union), carried, strict=True):
+        number = next(one for one in plans.plan_output(part) if plans.expression_id(one) == row)
         parts.append(logical.Project(before.output().appended(number), part))
-    made = union.withNewChildren(plans.scala(union.children(), parts))
-    return made, plans.identity(plans.output(made)[-1])
+    made = union.withNewChildren(plans.list_to_scala(union.children(), parts))
+    return made, plans.expression_id(plans.plan_output(made)[-1])
 
 
-def _ids(plan: Any) -> set[int]:
-    return {plans.identity(one) for one in plans.output(plan)}
+def _output_ids(plan: Any) -> set[int]:
+    return {plans.expression_id(one) for one in plans.plan_output(plan)}

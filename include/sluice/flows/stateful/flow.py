@@ -1,42 +1,100 @@
-"""The stateful flow: its inputs as streams, the transform once, a batch a run, and what it leaves out kept beside it."""
+"""The stateful flow: its inputs as streams, the transform once, a batch a run, and what it leaves out kept beside it.
+
+What `sluice check --plans` says of a stream, before there is a row.
+
+How a stream's batch gets into its table: appended once, or as the difference to what is there.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from sluice.declare.datasets.windowed import Windowed
 from sluice.flows.progress import continuity, streams
-from sluice.flows.progress.checkpoints import Checkpoint, current
-from sluice.flows.progress.pins import Pins
-from sluice.flows.stateful import idle, inputs, late, operators, output, refusals, state
+from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
+from sluice.flows.progress.pins import PinnedVersions
+from sluice.flows.stateful import idle, inputs, late, operators, refusals, state
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import kept
-from sluice.lake import evaluation, log, tables
+from sluice.flows.writing.difference import apply_merge_operations, null_safe_equality, persist_frame, plan_merge_operations
+from sluice.lake import commits, evaluation, log, tables
+from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
-from sluice.lake.workspace import Workspace
+from sluice.lake.tables import TableShape
+from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def write_stream_batch(
+    workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, rows: DataFrame, number: int, report: FlowReport
+) -> None:
+    """Write a batch's rows, which are kept and counted. The first batch of a stream that starts over takes the place of all that is there."""
+    first = checkpoint.rebased is not None and number == 0
+    if stream.output == "append":
+        _append_stream_rows(workspace, stream, checkpoint, rows, number, report, first)
+    else:
+        _merge_stream_rows(workspace, stream, rows, report, whole=first or stream.output == "complete")
+
+
+def _append_stream_rows(
+    workspace: Workspace,
+    stream: AnyStream,
+    checkpoint: Checkpoint,
+    rows: DataFrame,
+    number: int,
+    report: FlowReport,
+    first: bool,
+) -> None:
+    path, fresh = workspace.path(stream.name), rows.count()
+    state = log.read_table_state(path)
+    if first and state is not None and state.rows != 0:
+        commits.overwrite_rows(rows, path)
+    elif fresh:
+        commits.append_rows(rows, path, Transaction(checkpoint.flow, checkpoint.identity, stream.name, number))
+    report.changed(fresh, 0, 0)
+
+
+def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:
+    """whole: the rows are all that the table should have; else what it has of other keys stays."""
+    path = workspace.path(stream.name)
+    target = tables.read_table(workspace.session, path)
+    old = target if whole else _select_rows_of_keys(target, rows, stream.keys)
+    differing = plan_merge_operations(rows, old, stream.keys)
+    changes = apply_merge_operations(
+        workspace.session, path, differing, stream.keys, targets.choose_bounding_columns(stream, target.schema)
+    )
+    report.changed(changes.inserted, changes.updated, changes.deleted)
+
+
+def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    wanted = rows.select(*(F.col(f"`{key}`").alias(f"_key_{key}") for key in keys)).distinct()
+    ours = null_safe_equality([F.col(f"`{key}`") for key in keys], [F.col(f"`_key_{key}`") for key in keys])
+    return target.join(wanted, ours, "left_semi")
+
 
 AnyStream = Windowed[Any]
 
 
 @dataclass(frozen=True)
-class Run:
+class StreamRun:
     """One run of a stream. shape: what its table is replaced with, where a refresh gives it other columns."""
 
     stream: AnyStream
     checkpoint: Checkpoint
     lateness: Lateness
-    shape: Shape | None
+    shape: TableShape | None
     report: FlowReport
 
 
-def run(workspace: Workspace, stream: AnyStream, report: FlowReport, anew: str | None = None) -> None:
+def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowReport, anew: str | None = None) -> None:
     """Take what is new. anew: a reason to start over, with the state.
 
     Raises SluiceError where the stream cannot go on, and DeclarationError where Spark does not run it or it would lose rows unseen.
@@ -44,90 +102,110 @@ def run(workspace: Workspace, stream: AnyStream, report: FlowReport, anew: str |
     if workspace.mode == "replay":
         report.notes.append("a stream with state takes a row once: a replay does not reach it")
         return
-    missing = [name for name in stream.reads if not log.exists(workspace.path(name))]
+    missing = [name for name in stream.reads if not log.is_delta_table(workspace.path(name))]
     if missing:
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
     if stream.closes_when_idle:
-        idle.create(workspace, stream)
-    anew = anew or _start(workspace, stream)
-    state.configure(workspace.session)
-    lateness, schema = _examined(workspace, stream)
-    shape = targets.prepare(workspace, stream, schema, anew=continuity.REFRESH if anew else None)
-    checkpoint = current(*_place(workspace, stream), inputs.identities(workspace, stream), continuity.mark(stream), anew)
+        idle.create_heartbeat_table(workspace, stream)
+    anew = anew or _check_start_over(workspace, stream)
+    state.configure_state_store(workspace.session)
+    lateness, schema = _examine_transform(workspace, stream)
+    shape = targets.prepare_target_table(workspace, stream, schema, anew=continuity.REFRESH if anew else None)
+    checkpoint = open_checkpoint(
+        *_checkpoint_place(workspace, stream),
+        inputs.input_table_ids(workspace, stream),
+        continuity.stream_fingerprint(stream),
+        anew,
+    )
     if stream.may_be_late:
-        late.create(workspace, stream, lateness, anew is not None)
-    if checkpoint.rebased and log.version(workspace.path(stream.name)):
+        late.create_late_table(workspace, stream, lateness, anew is not None)
+    if checkpoint.rebased and log.latest_table_version(workspace.path(stream.name)):
         report.notes.append(f"started over: {checkpoint.rebased}")
-    this = Run(stream, checkpoint, lateness, shape, report)
-    _stream(workspace, this)
-    closed = idle.close(workspace, stream, checkpoint)
+    this = StreamRun(stream, checkpoint, lateness, shape, report)
+    _run_stream_query(workspace, this)
+    closed = idle.close_idle_windows(workspace, stream, checkpoint)
     if closed:
         report.notes.append(closed)
-        _stream(workspace, this)
+        _run_stream_query(workspace, this)
 
 
-def _place(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
+def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
     """The folder of the flow's checkpoints, and the flow's name."""
     flow = f"{workspace.graph.layer(stream)}_{stream.name}"
     return workspace.checkpoints(flow), flow
 
 
-def _start(workspace: Workspace, stream: AnyStream) -> str | None:
+def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
     """Why the stream starts over though nobody asked, None: it goes on. Raises SluiceError where it can do neither."""
-    folder, flow = _place(workspace, stream)
-    ids, mark = inputs.identities(workspace, stream), continuity.mark(stream)
-    why = continuity.broken(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
+    folder, flow = _checkpoint_place(workspace, stream)
+    ids, mark = inputs.input_table_ids(workspace, stream), continuity.stream_fingerprint(stream)
+    why = continuity.find_stream_break(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
     if why is not None:
-        raise continuity.refusal(workspace.pipeline, stream.name, why)
-    started = continuity.start_of(folder, flow, ids, mark)
+        raise continuity.broken_stream_error(workspace.pipeline, stream.name, why)
+    started = continuity.reason_to_start_over(folder, flow, ids, mark)
     return None if started == continuity.FIRST else started
 
 
-def _examined(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:
+def _examine_transform(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:
     """What the plan of the transform tells, and the columns that are stored."""
-    given = inputs.streamed(workspace, stream, "")
+    given = inputs.stream_inputs(workspace, stream, "")
     result = stream(*given)
-    refusals.check(stream, result)
+    refusals.check_stream_transform(stream, result)
     schemas = {name: frame.schema for name, frame in zip(stream.reads, given, strict=True)}
-    stored = treatments.applied(None, result, stream.treatments, f"Stream '{stream.name}'").schema
-    return Lateness(operators.rules(stream, result, given), schemas), stored
+    stored = treatments.apply_treatments(None, result, stream.treatments, f"Stream '{stream.name}'").schema
+    return Lateness(operators.find_lateness_rules(stream, result, given), schemas), stored
 
 
-def _stream(workspace: Workspace, this: Run) -> None:
+def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
     stream, checkpoint, report = this.stream, this.checkpoint, this.report
     paths = {name: workspace.path(name) for name in stream.reads}
-    pins = Pins(checkpoint.path, paths, {name: log.table_id(path) for name, path in paths.items()})
+    pins = PinnedVersions(checkpoint.path, paths, {name: log.read_table_id(path) for name, path in paths.items()})
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         inside.note(checkpoint.flow, inputs=pins.ends_of(number))
-        evaluation.suit(inside.session, map(inside.path, (stream.name, *stream.reads)))
-        stored = treatments.applied(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
+        evaluation.choose_evaluation_settings(inside.session, map(inside.path, (stream.name, *stream.reads)))
+        stored = treatments.apply_treatments(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
         # All of it is computed before anything else is looked at: a batch that is not taken to its end loses its state.
-        with kept(stored) as final:
+        with persist_frame(stored) as final:
             final.count()
-            _take(inside, this, final, number)
+            _take_batch(inside, this, final, number)
         report.batches += 1
 
-    evaluation.suit(workspace.session, map(workspace.path, (stream.name, *stream.reads)), keeps_state=True)
-    result = stream(*inputs.streamed(workspace, stream, checkpoint.identity))
+    evaluation.choose_evaluation_settings(workspace.session, map(workspace.path, (stream.name, *stream.reads)), keeps_state=True)
+    result = stream(*inputs.stream_inputs(workspace, stream, checkpoint.identity))
     try:
-        progress = streams.run(workspace, result, checkpoint, on_batch, stream.output)
+        progress = streams.run_stream(workspace, result, checkpoint, on_batch, stream.output)
     except streams.ContinuityLost as lost:
-        raise continuity.refusal(workspace.pipeline, stream.name, f"its stream broke ({lost})") from None
-    state.measure(checkpoint, progress, report)
+        raise continuity.broken_stream_error(workspace.pipeline, stream.name, f"its stream broke ({lost})") from None
+    state.report_state_size(checkpoint, progress, report)
 
 
-def _take(workspace: Workspace, this: Run, rows: DataFrame, number: int) -> None:
+def _take_batch(workspace: Workspace, this: StreamRun, rows: DataFrame, number: int) -> None:
     """One batch: late rows first, the table last; a repeated attempt writes nothing twice."""
     over = this.checkpoint.rebased is not None and number == 0
     if over and this.stream.may_be_late:
-        late.empty(workspace, this.stream, this.checkpoint, number)
-    late.keep(workspace, this.stream, this.lateness, this.checkpoint, number, this.report)
+        late.empty_late_table(workspace, this.stream, this.checkpoint, number)
+    late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, number, this.report)
     if over and this.shape:
-        tables.replace(rows, workspace.path(this.stream.name), this.shape)
+        tables.replace_table(rows, workspace.path(this.stream.name), this.shape)
         this.report.replaced(rows.count())
     else:
-        output.write(workspace, this.stream, this.checkpoint, rows, number, this.report)
+        write_stream_batch(workspace, this.stream, this.checkpoint, rows, number, this.report)
     if over:
-        targets.remember(workspace, this.stream)
+        targets.record_transform_fingerprint(workspace, this.stream)
+
+
+def preview_stream_schema(session: SparkSession, stream: Windowed[Any], schemas: Mapping[str, StructType]) -> StructType:
+    """The columns of a stream's table. schemas: those of its inputs as they are stored.
+
+    Raises DeclarationError where Spark would not run it, where rows would be lost unseen, and where the declaration names other columns.
+    """
+    seen = {name: StructType([one for one in schemas[name] if one.name not in PROVENANCE]) for name in stream.reads}
+    result = stream(
+        *(inputs.with_input_watermark(stream, name, inputs.make_empty_stream(session, seen[name])) for name in stream.reads)
+    )
+    refusals.check_stream_transform(stream, result)
+    stored = treatments.apply_treatments(None, result, stream.treatments, f"Stream '{stream.name}'").schema
+    targets.check_declared_columns(stream, stored)
+    return stored

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.windowed import Windowed
-from sluice.errors import DeclarationError, nearest
+from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
-from sluice.flows.progress.batches import Range
+from sluice.flows.progress.batches import VersionRange
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -35,7 +35,7 @@ _LONG_AGO = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRet
 
 
 @dataclass(frozen=True)
-class Taken:
+class BatchInput:
     """Rows of one input of a batch. added: those that the stream had, with a number each; unfollowed, suppressed: how many it had not."""
 
     added: DataFrame
@@ -43,22 +43,22 @@ class Taken:
     suppressed: int
 
 
-def streamed(workspace: Workspace, stream: AnyStream, checkpoint: str) -> list[DataFrame]:
+def stream_inputs(workspace: Workspace, stream: AnyStream, checkpoint: str) -> list[DataFrame]:
     """The inputs as streams with their watermarks, in the order in which they are declared. checkpoint: its identity."""
-    return [_streamed(workspace, stream, name, checkpoint) for name in stream.reads]
+    return [_stream_input(workspace, stream, name, checkpoint) for name in stream.reads]
 
 
-def marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
+def with_input_watermark(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
     """The rows with the input's watermark, if it has one. Raises DeclarationError where its column is not an instant."""
     watermark = stream.watermarks.get(name)
     if watermark is None:
         return rows
-    check_time(stream, name, rows.schema)
+    check_watermark_column(stream, name, rows.schema)
     return rows.withWatermark(watermark.time, watermark.delay)
 
 
-def as_marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
-    """The rows of a table as `marked` gives those of a stream: Spark knows the watermark's column again. Without their numbers."""
+def mark_watermark_column(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
+    """The rows of a table as `with_input_watermark` gives those of a stream: Spark knows the watermark's column again. Without their numbers."""
     watermark = stream.watermarks.get(name)
     columns = {one: F.col(f"`{one}`") for one in rows.columns if one != ROW}
     if watermark is not None:
@@ -66,12 +66,12 @@ def as_marked(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
     return rows.select(*columns.values())
 
 
-def check_time(stream: AnyStream, name: str, schema: StructType) -> None:
+def check_watermark_column(stream: AnyStream, name: str, schema: StructType) -> None:
     """Raises DeclarationError where the column that a watermark names is not there, or is no TIMESTAMP."""
     time = stream.watermarks[name].time
     if time not in schema.names:
         raise DeclarationError(
-            f"Stream '{stream.name}': the watermark of '{name}' names '{time}', no column of it.{nearest(time, schema.names)}"
+            f"Stream '{stream.name}': the watermark of '{name}' names '{time}', no column of it.{nearest_name_hint(time, schema.names)}"
         )
     kind = schema[time].dataType.simpleString()
     if kind != "timestamp":
@@ -81,12 +81,12 @@ def check_time(stream: AnyStream, name: str, schema: StructType) -> None:
         )
 
 
-def as_seen(frame: DataFrame) -> DataFrame:
+def drop_technical_columns(frame: DataFrame) -> DataFrame:
     """The columns that a transform gets: those that a view gets."""
     return frame.drop(*_FEED, *PROVENANCE)
 
 
-def taken(workspace: Workspace, name: str, of: Range) -> Taken:
+def read_batch_input(workspace: Workspace, name: str, of: VersionRange) -> BatchInput:
     """The rows of an input that a batch had, read again, in the same order of steps as in the stream."""
     path, session = workspace.path(name), workspace.session
     if of.first is None:
@@ -98,27 +98,27 @@ def taken(workspace: Workspace, name: str, of: Range) -> Taken:
         changes = reader.option("startingVersion", of.first).option("endingVersion", of.last).load(path)
         added = changes.where("_change_type = 'insert'")
         unfollowed = changes.where("_change_type IN ('delete', 'update_postimage')").count()
-    rows = _permitted(workspace, name, added)
+    rows = _drop_erased_people(workspace, name, added)
     suppressed = 0 if rows is added else added.count() - rows.count()
-    return Taken(as_seen(rows).withColumn(ROW, F.monotonically_increasing_id()), unfollowed, suppressed)
+    return BatchInput(drop_technical_columns(rows).withColumn(ROW, F.monotonically_increasing_id()), unfollowed, suppressed)
 
 
-def _streamed(workspace: Workspace, stream: AnyStream, name: str, checkpoint: str) -> DataFrame:
+def _stream_input(workspace: Workspace, stream: AnyStream, name: str, checkpoint: str) -> DataFrame:
     reader = workspace.session.readStream.format("delta").option("readChangeFeed", "true")
     # All that is there is one batch: within a batch no row is late.
     feed = reader.option("maxFilesPerTrigger", _ALL_FILES).load(workspace.path(name))
-    rows = as_seen(_permitted(workspace, name, feed.where("_change_type = 'insert'")))
+    rows = drop_technical_columns(_drop_erased_people(workspace, name, feed.where("_change_type = 'insert'")))
     if name in stream.watermarks:
-        check_time(stream, name, rows.schema)
+        check_watermark_column(stream, name, rows.schema)
     if stream.closes_when_idle is None or name not in stream.watermarks:
-        return marked(stream, name, rows)
-    return _with_heartbeats(workspace, stream, name, rows, checkpoint)
+        return with_input_watermark(stream, name, rows)
+    return _with_heartbeat_watermark(workspace, stream, name, rows, checkpoint)
 
 
-def _with_heartbeats(workspace: Workspace, stream: AnyStream, name: str, rows: DataFrame, checkpoint: str) -> DataFrame:
+def _with_heartbeat_watermark(workspace: Workspace, stream: AnyStream, name: str, rows: DataFrame, checkpoint: str) -> DataFrame:
     """The rows, with a watermark that the heartbeats of an idle stream move, too."""
     watermark = stream.watermarks[name]
-    reader = workspace.session.readStream.format("delta").load(heartbeats(workspace, stream))
+    reader = workspace.session.readStream.format("delta").load(heartbeat_table_path(workspace, stream))
     ours = reader.where(F.col("checkpoint") == checkpoint)
     beats = ours.select(F.expr(f"instant + INTERVAL {watermark.delay}").alias(watermark.time), F.lit(True).alias(_BEAT))
     both = rows.withColumn(_BEAT, F.lit(False)).unionByName(beats, allowMissingColumns=True)
@@ -127,37 +127,39 @@ def _with_heartbeats(workspace: Workspace, stream: AnyStream, name: str, rows: D
     return seen.drop(_BEAT)
 
 
-def heartbeats(workspace: Workspace, stream: AnyStream) -> str:
+def heartbeat_table_path(workspace: Workspace, stream: AnyStream) -> str:
     """Where the instants lie up to which an idle stream was closed."""
     return workspace.places.bookkeeping(f"idle/{stream.name}")
 
 
-def identities(workspace: Workspace, stream: AnyStream) -> Mapping[str, str]:
+def input_table_ids(workspace: Workspace, stream: AnyStream) -> Mapping[str, str]:
     """The ids of the tables that a stream reads, by name."""
-    found = {name: log.table_id(workspace.path(name)) for name in stream.reads}
-    return found | ({HEARTBEATS: log.table_id(heartbeats(workspace, stream))} if stream.closes_when_idle else {})
+    found = {name: log.read_table_id(workspace.path(name)) for name in stream.reads}
+    return found | ({HEARTBEATS: log.read_table_id(heartbeat_table_path(workspace, stream))} if stream.closes_when_idle else {})
 
 
-def _permitted(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:
+def _drop_erased_people(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:
     """The rows without those of people who were erased; the same frame where there is nobody to leave out."""
     declared = workspace.graph[name]
     domain = workspace.graph.domain(declared)
-    told = subjects.expression(workspace.graph, declared, rows.columns)
-    if domain is None or told is None or suppression.is_empty(workspace):
+    told = subjects.build_subject_expression(workspace.graph, declared, rows.columns)
+    if domain is None or told is None or suppression.is_suppression_list_empty(workspace):
         return rows
-    at = suppression.instant(rows, subjects.instant(declared))
-    return suppression.without_others(
-        workspace, declared, suppression.without_suppressed(workspace, rows, F.expr(told), domain, at)
+    at = suppression.row_instant_column(rows, subjects.subject_time_expression(declared))
+    return suppression.empty_suppressed_cells(
+        workspace, declared, suppression.exclude_suppressed_rows(workspace, rows, F.expr(told), domain, at)
     )
 
 
-def empty(session: SparkSession, schema: StructType) -> DataFrame:
+def make_empty_stream(session: SparkSession, schema: StructType) -> DataFrame:
     """A stream of these columns, for its plan alone."""
     # Not literals, which the optimiser would fold into the conditions that are to be looked at.
     rows = session.readStream.format("rate").load()
     return rows.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
 
 
-def read_now(workspace: Workspace, name: str) -> DataFrame:
+def read_stream_input(workspace: Workspace, name: str) -> DataFrame:
     """An input as it is now, as a transform sees it."""
-    return as_seen(_permitted(workspace, name, tables.read(workspace.session, workspace.path(name))))
+    return drop_technical_columns(
+        _drop_erased_people(workspace, name, tables.read_table(workspace.session, workspace.path(name)))
+    )

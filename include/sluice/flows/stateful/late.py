@@ -18,11 +18,11 @@ from sluice.flows.stateful import arriving, inputs
 from sluice.flows.stateful.arriving import END
 from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
-from sluice.flows.writing.difference import kept
+from sluice.flows.writing.difference import persist_frame
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import Shape
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import treatments
 
@@ -47,82 +47,82 @@ class Lateness:
     schemas: Mapping[str, StructType]
 
 
-def create(workspace: Workspace, stream: AnyStream, lateness: Lateness, anew: bool) -> None:
+def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Lateness, anew: bool) -> None:
     """Make the table of late rows unless it is there, or give it the columns that it lacks. anew: one that does not fit is replaced."""
-    path, schema = workspace.late(stream.name), _schema(workspace, stream, lateness)
-    shape = Shape(
+    path, schema = workspace.late(stream.name), _late_table_schema(workspace, stream, lateness)
+    shape = TableShape(
         schema=schema,
         comment=f"What came too late for {stream.name}.",
-        statistics=tables.statistics(schema, stream.private),
+        statistics=tables.choose_statistics_columns(schema, stream.private),
         retain=workspace.graph.pipeline.retain,
         change_feed=False,
     )
-    if tables.create(workspace.session, path, shape) or not anew:
+    if tables.create_table(workspace.session, path, shape) or not anew:
         return
-    present = {one.name: one.dataType for one in tables.read(workspace.session, path).schema}
+    present = {one.name: one.dataType for one in tables.read_table(workspace.session, path).schema}
     if any(one.name in present and present[one.name] != one.dataType for one in schema):
-        tables.replace(workspace.session.createDataFrame([], schema), path, shape)
+        tables.replace_table(workspace.session.createDataFrame([], schema), path, shape)
 
 
-def keep(
+def keep_late_rows(
     workspace: Workspace, stream: AnyStream, lateness: Lateness, checkpoint: Checkpoint, number: int, report: FlowReport
 ) -> None:
     """Keep the late rows of a batch, and count what it took of its inputs."""
-    watermark = batches.watermark_of_late(checkpoint, number)
+    watermark = batches.read_lateness_watermark(checkpoint, number)
     found = []
-    for name, of in batches.ranges(checkpoint, number, inputs.identities(workspace, stream)).items():
+    for name, of in batches.read_batch_version_ranges(checkpoint, number, inputs.input_table_ids(workspace, stream)).items():
         if name == HEARTBEATS:
             continue
-        taken = inputs.taken(workspace, name, of)
-        with kept(taken.added) as added:
+        taken = inputs.read_batch_input(workspace, name, of)
+        with persist_frame(taken.added) as added:
             report.rows_in += added.count() + taken.suppressed
             report.suppressed += taken.suppressed
             report.unfollowed += taken.unfollowed
-            late = _late(workspace, stream, lateness.rules.get(name), name, added, watermark)
+            late = _find_late_rows(workspace, stream, lateness.rules.get(name), name, added, watermark)
             if late is not None:
-                found.append(_as_kept(workspace, stream, lateness, name, late, report, watermark))
+                found.append(_prepare_late_rows(workspace, stream, lateness, name, late, report, watermark))
     rows = [frame for frame in found if frame is not None]
     if rows:
         every = rows[0]
         for frame in rows[1:]:
             every = every.unionByName(frame, allowMissingColumns=True)
-        commits.append(every, workspace.late(stream.name), _transaction(stream, checkpoint, number))
+        commits.append_rows(every, workspace.late(stream.name), _late_transaction(stream, checkpoint, number))
 
 
-def empty(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:
+def empty_late_table(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:
     """Forget the late rows of a stream that starts over with this batch: they are among the rows that it takes now.
 
     Not those of the batch itself, which an attempt before this one may have kept; Delta would not take them again.
     """
     path = workspace.late(stream.name)
-    if log.transaction(path, _transaction(stream, checkpoint, number).application) >= number:
+    if log.last_committed_transaction(path, _late_transaction(stream, checkpoint, number).application) >= number:
         return
-    state = log.state(path)
+    state = log.read_table_state(path)
     if state is not None and state.rows != 0:
-        commits.overwrite(tables.read(workspace.session, path).limit(0), path)
+        commits.overwrite_rows(tables.read_table(workspace.session, path).limit(0), path)
 
 
-def _transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Transaction:
+def _late_transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Transaction:
     return Transaction(checkpoint.flow, checkpoint.identity, stream.late, number)
 
 
-def _late(
+def _find_late_rows(
     workspace: Workspace, stream: AnyStream, rule: Rule | None, name: str, added: DataFrame, watermark: int
 ) -> DataFrame | None:
     """The rows that an operator left out, with `_missed`, computed; None where there can be none."""
     if rule is None or (rule == "time" and not watermark):
         return None
     time = F.col(f"`{stream.watermarks[name].time}`")
-    arrived = arriving.at_operator(workspace, stream, name, added)
+    arrived = arriving.find_arriving_rows(workspace, stream, name, added)
     try:
-        return _missing(rule, time, added, arrived, watermark).localCheckpoint()
+        return _select_missed_rows(rule, time, added, arrived, watermark).localCheckpoint()
     except Exception:
         # A function of the transform may get a row here that the stream filters before it, and raise.
-        return _missing(rule, time, added, None, watermark).localCheckpoint()
+        return _select_missed_rows(rule, time, added, None, watermark).localCheckpoint()
 
 
-def _missing(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | None, watermark: int) -> DataFrame:
-    """Of the rows of a batch those that the operator left out; arrived: see `arriving.at_operator`."""
+def _select_missed_rows(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | None, watermark: int) -> DataFrame:
+    """Of the rows of a batch those that the operator left out; arrived: see `arriving.find_arriving_rows`."""
     instant = F.timestamp_millis(F.lit(watermark))
     if arrived is None or (END in arrived.columns) != (rule != "time"):
         unknown = F.when(time <= instant, "unknown") if watermark and rule != "timeless" else F.lit(None)
@@ -140,7 +140,7 @@ def _missing(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | No
     return marked.where("_missed IS NOT NULL").drop(_END, _FIRST_END)
 
 
-def _as_kept(
+def _prepare_late_rows(
     workspace: Workspace,
     stream: AnyStream,
     lateness: Lateness,
@@ -160,15 +160,15 @@ def _as_kept(
     if not told["rows"]:
         return None
     report.late += told["rows"]
-    report.notes.append(_said(stream, name, told, watermark))
+    report.notes.append(_describe_late_rows(stream, name, told, watermark))
     marked = late.withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)}).drop(ROW, _CLOSED)
-    wanted = {one.name: one.dataType for one in _schema(workspace, stream, lateness)}
+    wanted = {one.name: one.dataType for one in _late_table_schema(workspace, stream, lateness)}
     columns = [F.col(f"`{column}`").cast(wanted[column]).alias(column) for column in marked.columns]
     ours = {column: how for column, how in stream.treatments.items() if column in marked.columns}
-    return treatments.applied(workspace.settings, marked, ours, f"Stream '{stream.name}'").select(*columns)
+    return treatments.apply_treatments(workspace.settings, marked, ours, f"Stream '{stream.name}'").select(*columns)
 
 
-def _said(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int) -> str:
+def _describe_late_rows(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int) -> str:
     rows = f"{told['rows']:,} rows of '{name}' came too late"
     if told["oldest"] is not None and watermark:
         at = datetime.fromtimestamp(watermark / 1000, UTC).replace(tzinfo=None)
@@ -180,7 +180,7 @@ def _said(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int)
     return f"{rows}{some}{unknown}: they are in {stream.late}"
 
 
-def _schema(workspace: Workspace, stream: AnyStream, lateness: Lateness) -> StructType:
+def _late_table_schema(workspace: Workspace, stream: AnyStream, lateness: Lateness) -> StructType:
     """The columns of all inputs; one that two inputs have by different types is a text. Then those that say why a row is there."""
     fields: dict[str, StructField] = {}
     for name in stream.watermarks:
@@ -188,15 +188,15 @@ def _schema(workspace: Workspace, stream: AnyStream, lateness: Lateness) -> Stru
             other = fields.get(one.name)
             kind = one.dataType if other is None or other.dataType == one.dataType else StringType()
             fields[one.name] = StructField(one.name, kind)
-    for column, how in _as_treated(workspace, stream, fields).items():
+    for column, how in _treated_column_types(workspace, stream, fields).items():
         fields[column] = StructField(column, how)
-    return StructType([*fields.values(), *tables.columns(COLUMNS).fields])
+    return StructType([*fields.values(), *tables.parse_ddl_schema(COLUMNS).fields])
 
 
-def _as_treated(workspace: Workspace, stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
+def _treated_column_types(workspace: Workspace, stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
     """The types of personal columns as the target's treatments make them."""
     ours = {column: how for column, how in stream.treatments.items() if column in fields}
     if not ours:
         return {}
     given = workspace.session.createDataFrame([], StructType(list(fields.values())))
-    return {one.name: one.dataType for one in treatments.applied(None, given, ours).schema if one.name in ours}
+    return {one.name: one.dataType for one in treatments.apply_treatments(None, given, ours).schema if one.name in ours}

@@ -22,7 +22,7 @@ _WITH_STATE = (AGGREGATE, JOIN, "Deduplicate", "DeduplicateWithinWatermark")
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowAggregation:
     """What an aggregation by windows aggregates: a plan, and its column that is the window."""
 
     plan: Any
@@ -30,58 +30,60 @@ class Windows:
 
     def ends(self, session: SparkSession) -> DataFrame:
         """When they end, as `_end`; of a plan over tables. A row comes once for each of its windows."""
-        window = plans.columns(session, self.plan, {"_window": plans.identity(self.column)})
+        window = plans.select_plan_columns(session, self.plan, {"_window": plans.expression_id(self.column)})
         return window.selectExpr("_window.end AS _end")
 
 
-def rules(stream: AnyStream, result: DataFrame, inputs: list[DataFrame]) -> dict[str, Rule]:
+def find_lateness_rules(stream: AnyStream, result: DataFrame, inputs: list[DataFrame]) -> dict[str, Rule]:
     """By input with a watermark, the rule of the first operator with state that its rows come to; inputs without one lose no row."""
     found: dict[str, Rule] = {}
     for name, frame in zip(stream.reads, inputs, strict=True):
         watermark = stream.watermarks.get(name)
         if watermark is None:
             continue
-        time = plans.named(plans.analyzed(frame), watermark.time)
-        first = _of_stream(plans.analyzed(result), plans.identity(time))
-        rule = None if first is None else _rule(stream, first)
+        time = plans.find_output_column(plans.analyzed_plan(frame), watermark.time)
+        first = _find_operator_above_watermark(plans.analyzed_plan(result), plans.expression_id(time))
+        rule = None if first is None else _lateness_rule(stream, first)
         if rule is not None:
             found[name] = rule
     return found
 
 
-def _rule(stream: AnyStream, first: Any) -> Rule | None:
+def _lateness_rule(stream: AnyStream, first: Any) -> Rule | None:
     if first.nodeName() != AGGREGATE:
         return "time"
     if stream.output == "complete":  # what is late is taken then; what is in no window is not
-        return "timeless" if window_of(first) else None
+        return "timeless" if grouping_window(first) else None
     key = watermarked_key(first)
     if key is None:
-        return "timeless" if window_of(first) else None
-    return "window" if plans.is_window(key) else "time"
+        return "timeless" if grouping_window(first) else None
+    return "window" if plans.is_window_column(key) else "time"
 
 
 def watermarked_key(aggregate: Any) -> Any | None:
     """What the watermark ends of that which is grouped by: an instant or a window; None: nothing is ever ended, nor left out."""
-    return next((one for one in plans.sequence(aggregate.groupingExpressions()) if plans.is_watermarked(one)), None)
+    return next((one for one in plans.scala_to_list(aggregate.groupingExpressions()) if plans.is_watermarked(one)), None)
 
 
-def window_of(aggregate: Any) -> Any | None:
+def grouping_window(aggregate: Any) -> Any | None:
     """The window that is grouped by: the one that the watermark ends, if one does."""
-    keys = [one for one in plans.sequence(aggregate.groupingExpressions()) if plans.is_window(one)]
+    keys = [one for one in plans.scala_to_list(aggregate.groupingExpressions()) if plans.is_window_column(one)]
     return next(iter(sorted(keys, key=plans.is_watermarked, reverse=True)), None)
 
 
-def windows(result: DataFrame) -> list[Windows]:
+def find_window_aggregations(result: DataFrame) -> list[WindowAggregation]:
     """Every aggregation by windows, those that come first first, with the plan of what it aggregates."""
     found = []
-    for node in plans.nodes(plans.analyzed(result)):
-        column = window_of(node) if node.nodeName() == AGGREGATE else None
+    for node in plans.walk_plan_nodes(plans.analyzed_plan(result)):
+        column = grouping_window(node) if node.nodeName() == AGGREGATE else None
         if column is not None:
-            found.append(Windows(node.children().apply(0), column))
+            found.append(WindowAggregation(node.children().apply(0), column))
     return found[::-1]
 
 
-def first(plan: Any, is_input: Callable[[Any], bool], keeps_state: Callable[[Any], bool]) -> tuple[Any, int] | None:
+def find_first_stateful_operator(
+    plan: Any, is_input: Callable[[Any], bool], keeps_state: Callable[[Any], bool]
+) -> tuple[Any, int] | None:
     """The first operator with state above an input, and which of its children the input is below; None where there is none."""
     below: list[tuple[Any, int]] = []
 
@@ -89,23 +91,25 @@ def first(plan: Any, is_input: Callable[[Any], bool], keeps_state: Callable[[Any
         if is_input(node):
             below.extend(above[-1:])
         stateful = node.nodeName() in _WITH_STATE and keeps_state(node)
-        for position, child in enumerate(plans.children(node)):
+        for position, child in enumerate(plans.plan_children(node)):
             walk(child, [*above, (node, position)] if stateful else above)
 
     walk(plan, [])
     return below[0] if below else None
 
 
-def is_of_streams(join: Any) -> bool:
+def is_stream_join(join: Any) -> bool:
     """Whether both sides of a join are streams."""
-    return all(side.isStreaming() for side in plans.children(join))
+    return all(side.isStreaming() for side in plans.plan_children(join))
 
 
-def _of_stream(plan: Any, column: int) -> Any | None:
+def _find_operator_above_watermark(plan: Any, column: int) -> Any | None:
     """The first operator with state above the watermark of this column."""
 
     def is_input(node: Any) -> bool:
-        return node.nodeName() == "EventTimeWatermark" and plans.identity(node.eventTime()) == column
+        return node.nodeName() == "EventTimeWatermark" and plans.expression_id(node.eventTime()) == column
 
-    found = first(plan, is_input, lambda node: node.isStreaming() and (node.nodeName() != JOIN or is_of_streams(node)))
+    found = find_first_stateful_operator(
+        plan, is_input, lambda node: node.isStreaming() and (node.nodeName() != JOIN or is_stream_join(node))
+    )
     return None if found is None else found[0]

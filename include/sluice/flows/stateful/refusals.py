@@ -19,29 +19,29 @@ _INNER = ("Inner", "Cross", "LeftSemi")
 _STATE_OF_ONES_OWN = "WithState"
 
 
-def check(stream: AnyStream, result: DataFrame) -> None:
+def check_stream_transform(stream: AnyStream, result: DataFrame) -> None:
     """Raises DeclarationError where the transform cannot be run as a stream, loses rows in silence, or keeps state for ever."""
     owner = f"Stream '{stream.name}'"
     if not result.isStreaming:
         raise DeclarationError(f"{owner}: its transform does not give a stream; it must be made of the inputs that it is given.")
-    for node in plans.nodes(plans.analyzed(result)):
-        _check_node(owner, stream, node)
-    for node in plans.nodes(plans.optimized(result)):
-        if node.nodeName() == operators.JOIN and operators.is_of_streams(node):
-            _check_join(owner, node)
-        elif node.nodeName() == "Deduplicate" and node.isStreaming() and not _by_watermark(node):
+    for node in plans.walk_plan_nodes(plans.analyzed_plan(result)):
+        _check_stream_node(owner, stream, node)
+    for node in plans.walk_plan_nodes(plans.optimized_plan(result)):
+        if node.nodeName() == operators.JOIN and operators.is_stream_join(node):
+            _check_stream_join(owner, node)
+        elif node.nodeName() == "Deduplicate" and node.isStreaming() and not _is_deduplicated_by_watermark(node):
             raise DeclarationError(
                 f"{owner}: dropDuplicates without the watermark's column keeps every key for ever. "
                 "Write dropDuplicatesWithinWatermark, which keeps a key for as long as the watermark's delay."
             )
     try:
-        _supported(stream, result)
+        _check_spark_support(stream, result)
     except PySparkException as error:
         said = str(error).splitlines()[0]
         raise DeclarationError(f"{owner}: Spark does not run this as a stream: {said} A @materialized_view can do it.") from None
 
 
-def _check_node(owner: str, stream: AnyStream, node: Any) -> None:
+def _check_stream_node(owner: str, stream: AnyStream, node: Any) -> None:
     if _STATE_OF_ONES_OWN in node.nodeName():
         raise DeclarationError(
             f"{owner}: a state of one's own ({node.nodeName()}) is refused: which rows it leaves out, and for how long it keeps them, no "
@@ -62,7 +62,7 @@ def _check_node(owner: str, stream: AnyStream, node: Any) -> None:
         )
 
 
-def _check_join(owner: str, join: Any) -> None:
+def _check_stream_join(owner: str, join: Any) -> None:
     kind = str(join.joinType().toString())
     if kind not in _INNER:
         raise DeclarationError(
@@ -70,16 +70,16 @@ def _check_join(owner: str, join: Any) -> None:
             "and the watermarks of several inputs are not kept between runs: when one input goes quiet, such rows wait for ever. "
             "Declare a @materialized_view with this join: it has them at once, and the partner when it comes."
         )
-    if not _bounded(join):
+    if not _is_join_bounded(join):
         raise DeclarationError(
             f"{owner}: its join of streams has no bounds in time, so that every row is kept for ever. Add to its condition how far apart the "
             "instants of both sides may be, such as `b.time BETWEEN a.time AND a.time + INTERVAL 1 hour`; both need a watermark."
         )
 
 
-def _bounded(join: Any) -> bool:
+def _is_join_bounded(join: Any) -> bool:
     """Whether Spark finds, of both sides, an instant from which on a row cannot have a partner any more."""
-    jvm = plans.jvm()
+    jvm = plans.spark_jvm()
     helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
     if helper.isWatermarkInJoinKeys(join):
         return True
@@ -91,12 +91,12 @@ def _bounded(join: Any) -> bool:
     )
 
 
-def _supported(stream: AnyStream, result: DataFrame) -> None:
-    jvm = plans.jvm()
+def _check_spark_support(stream: AnyStream, result: DataFrame) -> None:
+    jvm = plans.spark_jvm()
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}[stream.output]()
-    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plans.analyzed(result), mode)
+    jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plans.analyzed_plan(result), mode)
 
 
-def _by_watermark(node: Any) -> bool:
-    return any(plans.is_watermarked(key) for key in plans.sequence(node.keys()))
+def _is_deduplicated_by_watermark(node: Any) -> bool:
+    return any(plans.is_watermarked(key) for key in plans.scala_to_list(node.keys()))

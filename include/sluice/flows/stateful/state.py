@@ -29,13 +29,13 @@ _SETTINGS = {
 _FILE = "state.json"
 
 
-def configure(session: SparkSession) -> None:
+def configure_state_store(session: SparkSession) -> None:
     """Let the queries that this session starts keep their state so."""
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
 
 
-def measure(checkpoint: Checkpoint, progress: dict[str, Any] | None, report: FlowReport) -> None:
+def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, report: FlowReport) -> None:
     """Tell how much state there is: rows by the query's last progress, bytes on disk. A run without any batch finds what it was."""
     file = Path(checkpoint.path).parent / _FILE
     if progress is not None:

@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from sluice.errors import SluiceError
-from sluice.flows.writing.ranges import Bounding, Limits, condition
+from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +27,7 @@ INSERT, UPDATE, DELETE, CONFLICT = "I", "U", "D", "X"
 
 
 @dataclass(frozen=True)
-class Changes:
+class MergeCounts:
     """How many rows a merge inserted, updated and deleted.
 
     unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
@@ -42,12 +42,12 @@ class Changes:
         return bool(self.inserted or self.updated or self.deleted)
 
 
-def same(left: Sequence[Column], right: Sequence[Column]) -> Column:
+def null_safe_equality(left: Sequence[Column], right: Sequence[Column]) -> Column:
     """Whether two rows of columns are equal, NULLs being equal to each other."""
     return functools.reduce(lambda a, b: a & b, (x.eqNullSafe(y) for x, y in zip(left, right, strict=True)))
 
 
-def beside(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """New and old rows of a key beside each other: structs `new` and `old`, NULL where there is none."""
     # In one order: a column that came later stands last in the table, and where the transform has it in its result. One that the
     # transform gives no more is NULL in new rows, until the table is made anew.
@@ -55,39 +55,39 @@ def beside(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
         one.name: F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType) for one in old.schema
     }
     left = new.select(F.struct(*(column.alias(name) for name, column in given.items())).alias("new"))
-    right = old.select(F.struct(*_quoted(old.columns)).alias("old"))
-    condition = same([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
+    right = old.select(F.struct(*_quoted_columns(old.columns)).alias("old"))
+    condition = null_safe_equality([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
     return left.join(right, condition, "full_outer")
 
 
-def operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
+def plan_merge_operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """What to do to rows `old` so that they are the rows `new`, one a key: the columns of `old`, with an operation for each that differs."""
-    both = beside(new, old, keys)
-    equal = same([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
+    both = join_old_and_new(new, old, keys)
+    equal = null_safe_equality([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
     operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
 
 
-def merge(
+def apply_merge_operations(
     session: SparkSession,
     path: str,
     operations: DataFrame,
     keys: Sequence[str],
-    bounding: Bounding,
+    bounding: BoundingColumns,
     conflict: str = "",
     unique: bool = False,
-) -> Changes:
+) -> MergeCounts:
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
     Raises Repeated where a key comes twice, and SluiceError with the text `conflict` where an operation is X. unique: a key cannot come twice,
     as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
     """
-    with kept(operations) as kept_operations:
-        counted, limits = _counted(kept_operations, keys, bounding, conflict, unique)
+    with persist_frame(operations) as kept_operations:
+        counted, limits = _count_operations(kept_operations, keys, bounding, conflict, unique)
         if not counted:
             return counted
-        near = [condition(f"t.`{name}`", ranges) for name, ranges in limits.items()]
+        near = [range_condition_sql(f"t.`{name}`", ranges) for name, ranges in limits.items()]
         on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
         values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
         merging = DeltaTable.forPath(session, path).alias("t").merge(kept_operations.alias("s"), on)
@@ -103,7 +103,7 @@ def merge(
 
 
 @contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
+def persist_frame(frame: DataFrame) -> Iterator[DataFrame]:
     """The frame computed once: what is counted is then what is written."""
     persisted = frame.persist()
     try:
@@ -112,38 +112,38 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         persisted.unpersist()
 
 
-def _counted(
-    operations: DataFrame, keys: Sequence[str], bounding: Bounding, conflict: str, unique: bool
-) -> tuple[Changes, Limits]:
+def _count_operations(
+    operations: DataFrame, keys: Sequence[str], bounding: BoundingColumns, conflict: str, unique: bool
+) -> tuple[MergeCounts, Limits]:
     """How many operations of each kind, and the ranges that they are in: one pass."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
-    distinct = F.count("*").alias(DISTINCT) if unique else distinct_keys(keys)
+    distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
     asked = [*kinds, F.count("*").alias("rows"), distinct, *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:
         raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
-    refuse_repeated(found["rows"], found[DISTINCT], keys)
-    return Changes(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
+    refuse_repeated_keys(found["rows"], found[DISTINCT], keys)
+    return MergeCounts(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
 
 
-def distinct_keys(keys: Sequence[str]) -> Column:
+def distinct_key_count(keys: Sequence[str]) -> Column:
     """An aggregate, named DISTINCT: how many keys there are, NULLs being equal to each other."""
-    return F.count_distinct(F.struct(*_quoted(keys))).alias(DISTINCT)
+    return F.count_distinct(F.struct(*_quoted_columns(keys))).alias(DISTINCT)
 
 
-class Repeated(SluiceError):
+class RepeatedPrimaryKeys(SluiceError):
     """Rows that have a key that another row has, too."""
 
 
-def refuse_repeated(rows: int, distinct: int, keys: Sequence[str]) -> None:
+def refuse_repeated_keys(rows: int, distinct: int, keys: Sequence[str]) -> None:
     """Raises Repeated where so many rows have fewer keys."""
     if rows != distinct:
-        raise Repeated(
+        raise RepeatedPrimaryKeys(
             f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )
 
 
-def _quoted(names: Sequence[str]) -> list[Column]:
+def _quoted_columns(names: Sequence[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in names]

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def judge(dataset: Dataset[Any], rows: DataFrame, report: FlowReport) -> int:
+def count_verdicts(dataset: Dataset[Any], rows: DataFrame, report: FlowReport) -> int:
     """Count rows with a verdict into the report. Returns how many are to be quarantined.
 
     Raises SluiceError where a row does not meet an `expect_or_fail`, or more rows fail a rule than its `at_most` allows. The report
     then has the counts of the rules, which say why, and none of the rows: nothing of them is written.
     """
-    return judge_and_ask(dataset, rows, report, ())[0]
+    return count_verdicts_with_aggregates(dataset, rows, report, ())[0]
 
 
-def judge_and_ask(
+def count_verdicts_with_aggregates(
     dataset: Dataset[Any], rows: DataFrame, report: FlowReport, asked: Sequence[Column]
 ) -> tuple[int, dict[str, Any]]:
     """The same; with what else was asked of the rows, named aggregates, in the same pass."""
-    aggregates = [column.alias(name) for name, column in verdicts.counts(dataset.expectations).items()]
+    aggregates = [column.alias(name) for name, column in verdicts.verdict_count_aggregates(dataset.expectations).items()]
     row = rows.agg(*aggregates, *asked).first()
     counted: dict[str, Any] = row.asDict() if row else {}
-    _count_rules(dataset, counted, report)
-    verdicts.fail_if_asked(dataset.name, dataset.expectations, counted)
+    _report_rule_counts(dataset, counted, report)
+    verdicts.raise_on_failed_expectations(dataset.name, dataset.expectations, counted)
     report.rows_in += counted["rows"]
     report.quarantined += counted["quarantined"]
     report.dropped += counted["dropped"]
@@ -41,9 +41,9 @@ def judge_and_ask(
     return counted["quarantined"], counted
 
 
-def _count_rules(dataset: Dataset[Any], counted: Mapping[str, int], report: FlowReport) -> None:
+def _report_rule_counts(dataset: Dataset[Any], counted: Mapping[str, int], report: FlowReport) -> None:
     if dataset.expectations:
-        report.rules_version = verdicts.version(dataset.expectations)
+        report.rules_version = verdicts.expectations_version(dataset.expectations)
     for one in dataset.expectations:
         report.rules[one.name] += counted[f"rule:{one.name}"]
         report.null_rules[one.name] += counted[f"null:{one.name}"]

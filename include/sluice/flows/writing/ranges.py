@@ -33,7 +33,7 @@ _DAILY = ("date", "timestamp")
 
 
 @dataclass(frozen=True)
-class Bounding:
+class BoundingColumns:
     """The columns that files are left out by. listed: those whose integers or texts are few enough to list, as of partitions."""
 
     schema: StructType
@@ -68,9 +68,9 @@ class Bounding:
                 return {name: ()}
             values = found.get(f"_values_{position}") or ()
             if self._kind(name) != "string":
-                limits[name] = _ranges(self._kind(name), low, high, grouped(sorted(values)))
+                limits[name] = _literal_ranges(self._kind(name), low, high, group_into_ranges(sorted(values)))
             elif values and len(values) <= _MOST_TEXTS:
-                limits[name] = tuple((text, text) for text in sorted(map(_quoted, values)))
+                limits[name] = tuple((text, text) for text in sorted(map(_quote_text_literal, values)))
         return limits
 
     def _kind(self, name: str) -> str:
@@ -80,7 +80,7 @@ class Bounding:
         return self._kind(name) in _DAILY or name in self.listed
 
 
-def bounds(frame: DataFrame, bounding: Bounding) -> Limits:
+def compute_value_ranges(frame: DataFrame, bounding: BoundingColumns) -> Limits:
     """By column, ranges that every value of the frame is in."""
     if not bounding.columns:
         return {}
@@ -88,7 +88,7 @@ def bounds(frame: DataFrame, bounding: Bounding) -> Limits:
     return bounding.limits(row.asDict() if row else {})
 
 
-def condition(expression: str, ranges: Ranges) -> str:
+def range_condition_sql(expression: str, ranges: Ranges) -> str:
     """The condition that an expression is in one of the ranges, in words that Delta skips files by."""
     parts = [
         f"{expression} = {low}" if low == high else f"({expression} >= {low} AND {expression} <= {high})" for low, high in ranges
@@ -96,14 +96,14 @@ def condition(expression: str, ranges: Ranges) -> str:
     return f"({' OR '.join(parts)})" if parts else "false"
 
 
-def within(limits: Limits, expressions: Mapping[str, str] | None = None) -> Column:
+def limits_condition(limits: Limits, expressions: Mapping[str, str] | None = None) -> Column:
     """The condition that columns, or the expressions given for them, are in their ranges. True where there is none."""
     named = expressions if expressions is not None else {name: f"`{name}`" for name in limits}
-    conditions = [F.expr(condition(f"({named[name]})", ranges)) for name, ranges in limits.items() if name in named]
+    conditions = [F.expr(range_condition_sql(f"({named[name]})", ranges)) for name, ranges in limits.items() if name in named]
     return functools.reduce(lambda a, b: a & b, conditions, F.lit(True))
 
 
-def grouped(values: Sequence[int], most: int = MOST) -> list[tuple[int, int]]:
+def group_into_ranges(values: Sequence[int], most: int = MOST) -> list[tuple[int, int]]:
     """Sorted integers as ranges that hold them all: neighbours together, and where these are too many, those with the smallest gaps."""
     gaps = [(after - before, position) for position, (before, after) in enumerate(itertools.pairwise(values), 1)]
     widest = sorted((gap for gap in gaps if gap[0] > 1), reverse=True)[: most - 1]
@@ -111,7 +111,7 @@ def grouped(values: Sequence[int], most: int = MOST) -> list[tuple[int, int]]:
     return [(values[start], values[end - 1]) for start, end in itertools.pairwise(borders) if end > start]
 
 
-def _ranges(kind: str, low: str, high: str, groups: Sequence[tuple[int, int]]) -> Ranges:
+def _literal_ranges(kind: str, low: str, high: str, groups: Sequence[tuple[int, int]]) -> Ranges:
     if kind not in _DAILY:
         return tuple((str(first), str(last)) for first, last in groups) or ((low, high),)
     word = kind.upper()
@@ -123,6 +123,6 @@ def _ranges(kind: str, low: str, high: str, groups: Sequence[tuple[int, int]]) -
     return tuple((f"{word}'{first}'", f"{word}'{last}'") for first, last in days)
 
 
-def _quoted(text: str) -> str:
+def _quote_text_literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

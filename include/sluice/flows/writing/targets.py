@@ -1,24 +1,29 @@
-"""The table that a flow writes: made ahead with the columns of its transform, widened when the transform gives more."""
+"""The table that a flow writes: made ahead with the columns of its transform, widened when the transform gives more.
+
+Which columns Spark can compare: what differs is what is written, so a column that has no `<=>` can be in no table that is merged into.
+
+What must hold before a row with personal data is written: the right root, closed to others, and the key of the rows that are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
-from sluice.errors import DeclarationError, SluiceError, nearest
+from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints, restored
-from sluice.flows.writing import comparable, protection
-from sluice.flows.writing.difference import kept
-from sluice.flows.writing.enforced import enforced, refused
-from sluice.flows.writing.ranges import Bounding
+from sluice.flows.writing.difference import persist_frame
+from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
+from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import constraints, log, tables
-from sluice.lake.tables import Shape, statistics
+from sluice.lake.tables import TableShape, choose_statistics_columns
 from sluice.lake.workspace import Workspace, has_quarantine
+from sluice.privacy import restricted, treatments
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -31,96 +36,96 @@ _FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 
 
-def prepare(
+def prepare_target_table(
     workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = (), anew: str | None = None
-) -> Shape | None:
+) -> TableShape | None:
     """Make or widen a table, and its quarantine. anew: it is made from scratch, and may get another schema.
 
     Returns the shape to replace it with where its present columns do not fit, which only a refresh may do. Raises DeclarationError or
     SluiceError where declared and real do not fit.
     """
-    check_columns(dataset, wanted)
-    protection.check(workspace, dataset, anew == REFRESH)
+    check_declared_columns(dataset, wanted)
+    check_personal_data_protection(workspace, dataset, anew == REFRESH)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
-    schema, checks = enforced(dataset, wanted)
-    shape = Shape(
+    schema, checks = enforceable_schema(dataset, wanted)
+    shape = TableShape(
         schema=schema,
         comment=dataset.comment,
-        statistics=statistics(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        statistics=choose_statistics_columns(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
         partition_by=dataset.partition_by,
         retain=retain,
         checks=checks,
     )
     if has_quarantine(dataset):
-        quarantine.create(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
-    _forget_what_is_gone(workspace, dataset)
-    if tables.create(workspace.session, path, shape):
-        remember(workspace, dataset)
-    elif anew == REFRESH and _misfit(workspace.session, path, shape):
+        quarantine.create_quarantine(workspace.session, workspace.quarantine(dataset.name), dataset.name, retain)
+    _reset_flow_of_missing_table(workspace, dataset)
+    if tables.create_table(workspace.session, path, shape):
+        record_transform_fingerprint(workspace, dataset)
+    elif anew == REFRESH and _has_misfit_columns(workspace.session, path, shape):
         return shape
     else:
-        return _brought_up(workspace, dataset, shape, anew)
+        return _align_existing_table(workspace, dataset, shape, anew)
     return None
 
 
-def _forget_what_is_gone(workspace: Workspace, dataset: Dataset[Any]) -> None:
+def _reset_flow_of_missing_table(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Let the flow of a table that is not there start anew: what its checkpoint says was taken went with the table."""
-    if not log.exists(workspace.path(dataset.name)):
+    if not log.is_delta_table(workspace.path(dataset.name)):
         flow = f"{workspace.graph.layer(dataset)}_{dataset.name}"
         # Before the table is made: an empty one that a killed run leaves behind must not pass for all that there was.
-        checkpoints.reset(workspace.checkpoints(flow), flow, checkpoints.GONE)
+        checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.GONE)
 
 
-def _brought_up(workspace: Workspace, dataset: Dataset[Any], shape: Shape, anew: str | None) -> Shape | None:
+def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: TableShape, anew: str | None) -> TableShape | None:
     """Give a table that is there the columns, constraints and comments that it lacks, or say that it is to be replaced."""
     session, path = workspace.session, workspace.path(dataset.name)
-    _refuse_other_types(session, path, shape.schema, dataset.name)
-    needed = constraints.pending(session, path, shape)
-    bad = constraints.violations(session, path, shape, needed.added)
+    _refuse_column_type_changes(session, path, shape.schema, dataset.name)
+    needed = constraints.find_pending_changes(session, path, shape)
+    bad = constraints.count_table_violations(session, path, shape, needed.added)
     # Rows that are all made again need not have met what is declared now.
-    if bad and (anew == REFRESH or (isinstance(dataset, MaterializedView) and changed(workspace, dataset))):
+    if bad and (anew == REFRESH or (isinstance(dataset, MaterializedView) and has_transform_changed(workspace, dataset))):
         return shape
     if bad:
-        raise SluiceError(refused(workspace.pipeline, dataset, bad))
-    _widen(session, path, shape.schema)
-    constraints.align(session, path, shape, needed)
+        raise SluiceError(constraint_refusal_text(workspace.pipeline, dataset, bad))
+    _add_missing_columns(session, path, shape.schema)
+    constraints.apply_pending_changes(session, path, shape, needed)
     return None
 
 
-def replace(rows: DataFrame, path: str, shape: Shape) -> int:
+def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
     """Replace the table by these rows in one commit. Returns how many they are."""
-    with kept(rows) as final:
+    with persist_frame(rows) as final:
         number = final.count()
-        tables.replace(final, path, shape)
+        tables.replace_table(final, path, shape)
     return number
 
 
-def changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
+def has_transform_changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
     """Whether the transform is another than the one that made all rows of the table."""
-    return tables.property_of(workspace.path(dataset.name), _FINGERPRINT) != fingerprint(dataset)
+    return tables.read_table_property(workspace.path(dataset.name), _FINGERPRINT) != compute_declaration_fingerprint(dataset)
 
 
-def remember(workspace: Workspace, dataset: Dataset[Any]) -> None:
+def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Note on the table that all its rows are by today's transform."""
-    wanted = {_FINGERPRINT: fingerprint(dataset), **protection.marks(workspace, dataset)}
+    wanted = {_FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
-    if any(tables.property_of(path, name) != value for name, value in wanted.items()):
+    if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
-    restored.unmark(workspace.session, path)
+    restored.remove_restoration_mark(workspace.session, path)
 
 
-def bounding(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> Bounding:
+def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> BoundingColumns:
     """Columns, by default the keys, by which files can be left out: of a plain type or partitions, and not personal.
 
     Ranges of their values get into conditions, and so into plans and the table's history.
     """
     kinds = {key: schema[key].dataType.typeName() for key in columns or dataset.keys}
     fit = [key for key, kind in kinds.items() if kind in _BOUNDING or (kind == "string" and key in dataset.partition_by)]
-    return Bounding(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
+    return BoundingColumns(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
 
 
-def check_columns(dataset: Dataset[Any], stored: StructType) -> None:
+def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
     """Raises DeclarationError where the declaration names a column that the transform does not give, or where one cannot be stored."""
     names = stored.names
     wanted = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
@@ -132,22 +137,24 @@ def check_columns(dataset: Dataset[Any], stored: StructType) -> None:
         for column in columns:
             if column not in names:
                 raise DeclarationError(
-                    f"Table '{dataset.name}': {field} names '{column}', no column of it.{nearest(column, names)}"
+                    f"Table '{dataset.name}': {field} names '{column}', no column of it.{nearest_name_hint(column, names)}"
                 )
-    for mistake in prevention.unknown(dataset, names):
+    for mistake in prevention.find_unknown_personal_columns(dataset, names):
         raise DeclarationError(mistake)
-    comparable.check(dataset, stored)
+    check_comparable_columns(dataset, stored)
 
 
-def _misfit(session: SparkSession, path: str, shape: Shape) -> bool:
+def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> bool:
     """Whether the table has other columns than the shape, or other partitions; columns that are only missing can be added."""
-    present = {field.name: field.dataType for field in tables.read(session, path).schema}
+    present = {field.name: field.dataType for field in tables.read_table(session, path).schema}
     wanted = {field.name: field.dataType for field in shape.schema}
-    return any(wanted.get(name) != kind for name, kind in present.items()) or log.partitions(path) != list(shape.partition_by)
+    return any(wanted.get(name) != kind for name, kind in present.items()) or log.read_partition_columns(path) != list(
+        shape.partition_by
+    )
 
 
-def _refuse_other_types(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
-    present = {field.name: field for field in tables.read(session, path).schema}
+def _refuse_column_type_changes(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
+    present = {field.name: field for field in tables.read_table(session, path).schema}
     for field in wanted:
         if field.name in present and present[field.name].dataType != field.dataType:
             was, now = present[field.name].dataType.simpleString(), field.dataType.simpleString()
@@ -157,14 +164,69 @@ def _refuse_other_types(session: SparkSession, path: str, wanted: StructType, ta
             )
 
 
-def _widen(session: SparkSession, path: str, wanted: StructType) -> None:
-    present = tables.read(session, path).columns
+def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -> None:
+    present = tables.read_table(session, path).columns
     added = [field for field in wanted if field.name not in present]
     if added:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}{_comment(field)}" for field in added)
+        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}{_comment_clause(field)}" for field in added)
         session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
 
 
-def _comment(field: StructField) -> str:
+def _comment_clause(field: StructField) -> str:
     said = field.metadata.get("comment")
-    return f" COMMENT {constraints.literal(said)}" if said else ""
+    return f" COMMENT {constraints.sql_literal(said)}" if said else ""
+
+
+_INSTEAD = {
+    "map": "an array (map_entries) or a text (to_json)",
+    "variant": "a text (to_json) or the fields that are used (variant_get)",
+}
+
+
+def check_comparable_columns(dataset: Dataset[Any], schema: StructType) -> None:
+    """Raises DeclarationError for a column of a table or view that cannot be compared, whole or in a part of it."""
+    if not isinstance(dataset, Table | MaterializedView):
+        return  # a stream appends, and merges by keys what its state gives
+    for field in schema:
+        kind = _find_incomparable_type(field.dataType)
+        if kind:
+            what = "is" if field.dataType.typeName() == kind else "holds"
+            raise DeclarationError(
+                f"Table '{dataset.name}': its column '{field.name}' {what} a {kind.upper()}, which Spark cannot compare, and rows that did "
+                f"not change are told by comparing them. Store it as {_INSTEAD[kind]}."
+            )
+
+
+def _find_incomparable_type(kind: DataType) -> str | None:
+    if isinstance(kind, MapType) or kind.typeName() == "variant":
+        return str(kind.typeName())
+    if isinstance(kind, ArrayType):
+        return _find_incomparable_type(kind.elementType)
+    if isinstance(kind, StructType):
+        return next((found for field in kind if (found := _find_incomparable_type(field.dataType))), None)
+    return None
+
+
+_KEYS = "sluice.pseudonymKeys"
+
+
+def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], anew: bool) -> None:
+    """Raises UsageError or SluiceError where a row must not be written. anew: all rows are made again, so the key may be another."""
+    path = workspace.path(dataset.name)
+    if workspace.elsewhere is None:
+        restricted.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
+    if dataset.restricted:
+        restricted.prepare_restricted_root(workspace.settings)
+    before = tables.read_table_property(path, _KEYS) if dataset.treatments and log.is_delta_table(path) else None
+    if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
+        names = ", ".join(f"'{mark.split('=')[0]}'" for mark in before.split(","))
+        raise SluiceError(
+            f"Table '{dataset.name}' has pseudonyms that were made with another key (secret {names}). Put the key back; or, if it is lost, "
+            f"make the table anew with the key of today: sluice run {workspace.pipeline} --mode refresh --table {dataset.name}"
+        )
+
+
+def pseudonym_key_properties(workspace: Workspace, dataset: Dataset[Any]) -> Mapping[str, str]:
+    """Table properties that tell which keys its pseudonyms are made with, and tell nothing else of them."""
+    keys = treatments.treatment_key_marks(workspace.settings, dataset)
+    return {_KEYS: keys} if keys else {}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.ingest.deliveries.known import EXISTING, Seen
-from sluice.ingest.deliveries.listing import DELIVERED, path_of
+from sluice.ingest.deliveries.known import EXISTING, LastSeenFile
+from sluice.ingest.deliveries.listing import DELIVERED, resolve_landed_path
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
 """A file of that name in a source's folder says that this is the folder, and that whatever is not in it was removed for good."""
@@ -24,12 +24,12 @@ class AbsentFolder(UsageError):
     """A source's folder has none of the files that the ledger knows there."""
 
 
-def expected_files(seen: Mapping[str, Seen]) -> list[str]:
+def expected_files(seen: Mapping[str, LastSeenFile]) -> list[str]:
     """The files that should be in a source's folder. seen: what the ledger knows."""
     return [file for file, last in seen.items() if file and last.event in (DELIVERED, EXISTING)]
 
 
-def is_absent(source: Source, landing: Path, seen: Mapping[str, Seen]) -> bool:
+def is_landing_folder_absent(source: Source, landing: Path, seen: Mapping[str, LastSeenFile]) -> bool:
     """Whether there are files that should be in a source's folder and each of them is gone, and no word says that this may be.
 
     landing: the pipeline's; seen: what the ledger knows. One that is missing beside others was removed by somebody: the next run takes
@@ -37,10 +37,14 @@ def is_absent(source: Source, landing: Path, seen: Mapping[str, Seen]) -> bool:
     """
     folder = landing / source.path
     files = expected_files(seen)
-    return bool(files) and is_gone(folder / MAY_BE_EMPTY) and all(is_gone(path_of(folder, file)) for file in files)
+    return (
+        bool(files)
+        and is_path_missing(folder / MAY_BE_EMPTY)
+        and all(is_path_missing(resolve_landed_path(folder, file)) for file in files)
+    )
 
 
-def is_gone(path: Path) -> bool:
+def is_path_missing(path: Path) -> bool:
     """Whether nothing is there. Not of what may not be looked at."""
     try:
         path.lstat()
@@ -51,7 +55,7 @@ def is_gone(path: Path) -> bool:
     return False
 
 
-def remedy(folder: Path) -> str:
+def absent_folder_remedy(folder: Path) -> str:
     """What to do about a folder whose files are not there."""
     return (
         f"If it is on a disk or a share, mount that. If its files were removed for good, say so: "
@@ -59,24 +63,26 @@ def remedy(folder: Path) -> str:
     )
 
 
-def refuse_absent(source: Source, landing: Path, seen: Mapping[str, Seen], here: Collection[str], moved: bool) -> None:
+def refuse_absent_folder(
+    source: Source, landing: Path, seen: Mapping[str, LastSeenFile], here: Collection[str], moved: bool
+) -> None:
     """Raise AbsentFolder where a source's folder is not there, is empty, or is another device's, with none of the files that should be there.
 
     here: the files that are there and can be looked at; moved: whether the folder is on another device than it was. Other files in the
     place of those that should be there, on the same device, are a folder that lives.
     """
-    if (here and not moved) or not is_absent(source, landing, seen):
+    if (here and not moved) or not is_landing_folder_absent(source, landing, seen):
         return
     folder = landing / source.path
     how = "is on another device than before" if folder.is_dir() and here else "is empty" if folder.is_dir() else "is not there"
     count = len(expected_files(seen))
     raise AbsentFolder(
         f"Source '{source.name}' has no landing folder with its files: {folder} {how}, and the ledger knows {count} "
-        f"{'file' if count == 1 else 'files'} in it. Nothing was noted as vanished. {remedy(folder)}"
+        f"{'file' if count == 1 else 'files'} in it. Nothing was noted as vanished. {absent_folder_remedy(folder)}"
     )
 
 
-def warning(folder: Path, missing: int, expected: int) -> str | None:
+def vanished_files_warning(folder: Path, missing: int, expected: int) -> str | None:
     """What is said where many of a source's files have vanished from a folder that lives."""
     if missing < MANY or 2 * missing < expected:
         return None

@@ -10,7 +10,7 @@ from sluice.declare.ingest.checks import DATE_PARTS
 from sluice.declare.ingest.source import Source
 
 
-def of_file(source: Source, file: str, modified_at: datetime) -> datetime:
+def find_delivery_date(source: Source, file: str, modified_at: datetime) -> datetime:
     """The date in the file's path where the source declares one and it is there, else the time of delivery. In UTC.
 
     file: below the source's folder. Of several dates in a path the last counts: the file's name says more than its folder.
@@ -19,7 +19,7 @@ def of_file(source: Source, file: str, modified_at: datetime) -> datetime:
     return found[0] if found else modified_at
 
 
-def folders_of_date(source: Source, file: str) -> set[str]:
+def find_date_folders(source: Source, file: str) -> set[str]:
     """The folders of a file's path in which its source's `date_in_path` finds the delivery's date, as they are written."""
     found = _date_in_path(source, file)
     if found is None:
@@ -37,7 +37,7 @@ def _date_in_path(source: Source, file: str) -> tuple[datetime, int, int] | None
     """The date, and from where to where in the path it stands."""
     if source.date_in_path is None:
         return None
-    for found in reversed(list(_pattern(source.date_in_path).finditer(file))):
+    for found in reversed(list(_date_pattern(source.date_in_path).finditer(file))):
         try:
             return datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC), *found.span(1)
         except ValueError:  # such as the 31st of February: digits that mean something else
@@ -46,7 +46,7 @@ def _date_in_path(source: Source, file: str) -> tuple[datetime, int, int] | None
 
 
 @cache
-def _pattern(text: str) -> re.Pattern[str]:
+def _date_pattern(text: str) -> re.Pattern[str]:
     """What finds a date so written, overlapping others."""
     parts = re.split("(%[A-Za-z])", text)
     return re.compile("(?=(" + "".join(DATE_PARTS.get(part) or re.escape(part) for part in parts) + "))")

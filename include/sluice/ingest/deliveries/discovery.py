@@ -33,12 +33,12 @@ from sluice.ingest.deliveries.known import (
     RETURNED,
     TAKEN,
     UNOPENED,
-    Content,
-    Known,
-    Seen,
-    latest,
+    KnownContent,
+    KnownFiles,
+    LastSeenFile,
+    read_known_files,
 )
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, listing, modified, path_of
+from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, list_ready_files, read_file_size_and_time, resolve_landed_path
 from sluice.ingest.topics.offset_ranges import OffsetRange
 
 __all__ = [
@@ -51,16 +51,16 @@ __all__ = [
     "TAKEN",
     "UNOPENED",
     "Arrival",
-    "Found",
-    "Known",
+    "KnownFiles",
     "LandedFile",
-    "arrivals",
-    "discover",
-    "latest",
-    "listing",
-    "look_at_source",
-    "modified",
-    "news",
+    "SourceChanges",
+    "discover_deliveries",
+    "find_arrivals",
+    "find_source_changes",
+    "list_ready_files",
+    "preview_discovery",
+    "read_file_size_and_time",
+    "read_known_files",
 ]
 
 YOUNG, LOOK_AGAIN = 1.0, 0.5
@@ -93,7 +93,7 @@ class Arrival(Protocol):
 
 
 @dataclass(frozen=True)
-class Found:
+class SourceChanges:
     """What a look at a source shows. came: in the order in which it gets its numbers; gone: files that are there no more.
 
     device: the one that its folder is on. warnings: what is to be told besides.
@@ -111,7 +111,7 @@ class Found:
 
 
 @functools.singledispatch
-def arrivals(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
+def find_arrivals(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
     """What came to a source and what is gone. By kind of source: register others.
 
     within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
@@ -120,41 +120,49 @@ def arrivals(source: Source, landing: Path, known: Known, within: Interval | Non
     seen = known.of(source.name)
     folder = landing / source.path
     if not seen and landing.is_dir() and not folder.exists():
-        return Found()
+        return SourceChanges()
     if not source.include_existing_files and not seen:
-        return Found(_existing(source, landing), device=_device(folder))
-    device = _device(folder)
+        return SourceChanges(_list_existing_files(source, landing), device=_find_folder_device(folder))
+    device = _find_folder_device(folder)
     moved = device is not None and device != known.devices.get(source.name, device)
     here = (
-        {file.file: file for file in listing(source, landing)} if device is not None or not absence.expected_files(seen) else {}
+        {file.file: file for file in list_ready_files(source, landing)}
+        if device is not None or not absence.expected_files(seen)
+        else {}
     )
-    absence.refuse_absent(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
-    looked = (_as_it_comes(source, file, known, moved) for file in here.values())
+    absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
+    looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
     fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
     if within is not None:
-        return Found([file for file in fresh if dates.of_file(source, file.file, file.modified_at) in within], device=device)
+        return SourceChanges(
+            [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
+        )
     missing = [file for file in absence.expected_files(seen) if file not in here]
     # A file that the source does not ask for any more, or whose marker went, is still there.
-    gone = [file for file in missing if absence.is_gone(path_of(folder, file))]
-    over = [file for file in known.unread_files(source.name) if file not in here and file not in gone and _is_over(folder, file)]
-    told = absence.warning(folder, len(gone), len(absence.expected_files(seen)))
-    return Found([*fresh], sorted([*gone, *over]), device, [told] if told else [])
+    gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
+    over = [
+        file
+        for file in known.unread_files(source.name)
+        if file not in here and file not in gone and _is_no_longer_listed(folder, file)
+    ]
+    told = absence.vanished_files_warning(folder, len(gone), len(absence.expected_files(seen)))
+    return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
 
 
-@arrivals.register
-def _(source: KafkaSource, landing: Path, known: Known, within: Interval | None) -> Found:
+@find_arrivals.register
+def _(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
     from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
 
-    return Found([*offsets.arrivals(source, known.deliveries, within)])
+    return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, within)])
 
 
 @functools.singledispatch
-def row_of(arrival: Arrival) -> Row:
+def delivery_row(arrival: Arrival) -> Row:
     """Columns of the deliveries table for something that came. By kind of arrival: register others. Raises FileNotFoundError if it went."""
     raise TypeError(f"{type(arrival).__name__} is no kind of arrival that the ledger knows.")
 
 
-@row_of.register
+@delivery_row.register
 def _(arrival: LandedFile) -> Row:
     size, at = (arrival.size, arrival.modified_at) if arrival.file else (None, None)
     row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "sha256": arrival.sha256}
@@ -163,33 +171,33 @@ def _(arrival: LandedFile) -> Row:
     if arrival.event != DELIVERED:
         return row
     try:
-        return {**row, "sha256": arrival.sha256 or _sha256(arrival.path)}
+        return {**row, "sha256": arrival.sha256 or _hash_regular_file(arrival.path)}
     except FileNotFoundError:
         raise
     except OSError as error:
         return {**row, "event": UNOPENED, "reason": f"the file cannot be opened: {error.strerror}"}
 
 
-@row_of.register
+@delivery_row.register
 def _(arrival: OffsetRange) -> Row:
     return arrival.row
 
 
-def look_at_source(source: Source, landing: Path, known: Known, within: Interval | None) -> Found:
-    """What came to a source and what is gone. Arguments and errors as of `arrivals`; a UsageError, too, where the disk refuses a look."""
+def find_source_changes(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    """What came to a source and what is gone. Arguments and errors as of `find_arrivals`; a UsageError, too, where the disk refuses a look."""
     try:
-        return arrivals(source, landing, known, within)
+        return find_arrivals(source, landing, known, within)
     except OSError as error:
         raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 
 
-def news(source: Source, landing: Path, known: Known, within: Interval | None = None) -> Found:
-    """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `arrivals`."""
-    found = look_at_source(source, landing, known, within)
+def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
+    """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `find_arrivals`."""
+    found = find_source_changes(source, landing, known, within)
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
 
-def discover(
+def discover_deliveries(
     sources: Sequence[Source],
     landing: Path,
     deliveries: str,
@@ -208,15 +216,15 @@ def discover(
     others are; else it is raised. warnings: where given, takes what else there is to tell, by source.
     Each commit holds what one micro-batch of each source takes. To be called under the pipeline's lease: the numbers increase.
     """
-    ledger.create(deliveries, ledger.DELIVERIES)
-    known = latest(deliveries)
-    found = _found(sources, landing, known, within, refused)
-    moving = _moving([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
+    ledger.create_delivery_ledger_table(deliveries, ledger.DELIVERIES)
+    known = read_known_files(deliveries)
+    found = _find_changes_by_source(sources, landing, known, within, refused)
+    moving = _find_files_being_written([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
     noted: list[Row] = []
     batches: list[list[list[Row]]] = []
     for source in (source for source in sources if source.name in found):
         looked = found[source.name]
-        told = (_row(source, one, looked, known) for one in looked.came if one not in moving)
+        told = (_new_delivery_row(source, one, looked, known) for one in looked.came if one not in moving)
         rows = [row for row in told if row is not None]
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
         if warnings is not None and looked.warnings:
@@ -224,19 +232,21 @@ def discover(
         # In one commit: half of what was there before, and the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
-        batches.append(groups.of_source(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None))
+        batches.append(
+            groups.group_into_micro_batches(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None)
+        )
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
-    return ledger.append_numbered(deliveries, commits, max(known.last, first - 1), run)
+    return ledger.append_numbered_deliveries(deliveries, commits, max(known.last, first - 1), run)
 
 
-def _found(
-    sources: Sequence[Source], landing: Path, known: Known, within: Interval | None, refused: dict[str, SluiceError] | None
-) -> dict[str, Found]:
+def _find_changes_by_source(
+    sources: Sequence[Source], landing: Path, known: KnownFiles, within: Interval | None, refused: dict[str, SluiceError] | None
+) -> dict[str, SourceChanges]:
     found = {}
     for source in sources:
         try:
-            found[source.name] = look_at_source(source, landing, known, within)
+            found[source.name] = find_source_changes(source, landing, known, within)
         except SluiceError as error:
             if refused is None:
                 raise
@@ -244,23 +254,23 @@ def _found(
     return found
 
 
-def _row(source: Source, one: Arrival, looked: Found, known: Known) -> Row | None:
+def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known: KnownFiles) -> Row | None:
     """The row of something that came; None where the ledger has said it before, or where it went meanwhile."""
     try:
-        row = {"source": source.name, "device": looked.device, **row_of(one)}
+        row = {"source": source.name, "device": looked.device, **delivery_row(one)}
     except FileNotFoundError:
         return None
     is_told = row["event"] == UNOPENED and known.is_unread(known.of(source.name).get(one.file))
     return None if is_told else row
 
 
-def _existing(source: Source, landing: Path) -> list[Arrival]:
+def _list_existing_files(source: Source, landing: Path) -> list[Arrival]:
     """What was there before the source's first discovery. One entry without a name says that there was nothing."""
-    there: list[Arrival] = [file._replace(event=EXISTING) for file in listing(source, landing)]
+    there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
     return there or [LandedFile("", "", 0, 0, EXISTING)]
 
 
-def _as_it_comes(source: Source, file: LandedFile, known: Known, moved: bool) -> LandedFile | None:
+def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, moved: bool) -> LandedFile | None:
     """What there is to note of a file that is there; None: nothing. moved: its folder is on another device than before."""
     last = known.of(source.name).get(file.file)
     if last is None:
@@ -268,12 +278,12 @@ def _as_it_comes(source: Source, file: LandedFile, known: Known, moved: bool) ->
     unread = known.is_unread(last)
     if file.problem is not None:
         return None if unread else file
-    if unread and (last.event == UNOPENED or _is_as_known(last, file)):
-        if not _can_be_opened(file.path):
+    if unread and (last.event == UNOPENED or _matches_known_file(last, file)):
+        if not _is_openable_file(file.path):
             return None
-    elif last.event != GONE and _is_as_known(last, file):
+    elif last.event != GONE and _matches_known_file(last, file):
         return None
-    if (moved or last.event in _BACK) and (again := _returned(file, last.content, known)) is not None:
+    if (moved or last.event in _BACK) and (again := _recognize_returned_file(file, last.content, known)) is not None:
         return again
     if source.allow_overwrites or not known.was_read(source.name, file.file):
         return file
@@ -281,44 +291,44 @@ def _as_it_comes(source: Source, file: LandedFile, known: Known, moved: bool) ->
     return file._replace(event=IGNORED)
 
 
-def _is_as_known(last: Seen | Content, file: LandedFile) -> bool:
+def _matches_known_file(last: LastSeenFile | KnownContent, file: LandedFile) -> bool:
     return (last.size, last.modified) == (file.size, file.modified)
 
 
-def _returned(file: LandedFile, content: Content | None, known: Known) -> LandedFile | None:
+def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:
     """The file, where it has the latest content that is known of its name and that was not missed; else None."""
     if content is None or known.is_missed(content.delivery):
         return None
     if content.sha256 is None:
-        return file._replace(event=RETURNED) if _is_as_known(content, file) else None
+        return file._replace(event=RETURNED) if _matches_known_file(content, file) else None
     try:
-        same = content.size in (None, file.size) and _sha256(file.path) == content.sha256
+        same = content.size in (None, file.size) and _hash_regular_file(file.path) == content.sha256
     except OSError:
         return None
     return file._replace(event=RETURNED, sha256=content.sha256) if same else None
 
 
-def _is_over(folder: Path, file: str) -> bool:
+def _is_no_longer_listed(folder: Path, file: str) -> bool:
     """Whether a file that is missed is not listed any more, and that not for want of a look: it is gone, or nobody asks for it."""
-    path = path_of(folder, file)
+    path = resolve_landed_path(folder, file)
     try:
         path.lstat()
     except OSError:
-        return absence.is_gone(path)
+        return absence.is_path_missing(path)
     return True
 
 
-def _moving(files: Iterable[LandedFile]) -> set[LandedFile]:
+def _find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
     """Those that are still being written: just modified, and another a moment later. One wait for all of them."""
     now = time.time()
     young = [file for file in files if file.event == DELIVERED and 0 <= now - file.modified / 1e6 < YOUNG]
     if not young:
         return set()
     time.sleep(LOOK_AGAIN)
-    return {file for file in young if _now(file.path) != (file.size, file.modified)}
+    return {file for file in young if _find_size_and_mtime(file.path) != (file.size, file.modified)}
 
 
-def _now(path: str) -> tuple[int, int] | None:
+def _find_size_and_mtime(path: str) -> tuple[int, int] | None:
     try:
         found = os.lstat(path)
     except OSError:
@@ -326,7 +336,7 @@ def _now(path: str) -> tuple[int, int] | None:
     return found.st_size, found.st_mtime_ns // 1000
 
 
-def _device(folder: Path) -> int | None:
+def _find_folder_device(folder: Path) -> int | None:
     """The device that a folder is on; None where it is not there."""
     try:
         return folder.stat().st_dev
@@ -334,25 +344,25 @@ def _device(folder: Path) -> int | None:
         return None
 
 
-def _can_be_opened(path: str) -> bool:
+def _is_openable_file(path: str) -> bool:
     try:
-        _with_file(path, lambda descriptor: os.read(descriptor, 1))
+        _inspect_regular_file(path, lambda descriptor: os.read(descriptor, 1))
     except OSError:
         return False
     return True
 
 
-def _sha256(path: str) -> str | None:
+def _hash_regular_file(path: str) -> str | None:
     """None of a link, whose target is none of ours, and of what is no file. Raises OSError where it cannot be read."""
 
     def digest(descriptor: int) -> str:
         with open(descriptor, "rb", closefd=False) as file:  # a Path cannot refuse links
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    return _with_file(path, digest)
+    return _inspect_regular_file(path, digest)
 
 
-def _with_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
+def _inspect_regular_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
     """What a look at an open file says; None of a link and of what is no file. Raises OSError."""
     try:
         # Should it be a pipe by now: not to wait for who writes into it.

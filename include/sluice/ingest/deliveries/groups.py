@@ -9,28 +9,30 @@ from typing import TypeVar
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.ingest.topics.offset_ranges import of_file
+from sluice.ingest.topics.offset_ranges import parse_offset_range
 
 Item = TypeVar("Item")
 Row = Mapping[str, object]
 
 
 @functools.singledispatch
-def of_source(source: Source, items: Iterable[Item], size: Callable[[Item], int | None]) -> list[list[Item]]:
+def group_into_micro_batches(source: Source, items: Iterable[Item], size: Callable[[Item], int | None]) -> list[list[Item]]:
     """Items in order, in groups within the source's limits on files and bytes; at least one a group. size: of an item, in bytes.
 
     By kind of source: register others.
     """
     most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else None
-    return _within(items, source.max_files_per_trigger, most_bytes, size)
+    return _group_within_limits(items, source.max_files_per_trigger, most_bytes, size)
 
 
-@of_source.register
+@group_into_micro_batches.register
 def _(source: KafkaSource, items: Iterable[Row], size: object) -> list[list[Row]]:
-    return _within(items, sys.maxsize, source.max_offsets_per_trigger, lambda row: of_file(str(row["file"])).offsets)
+    return _group_within_limits(
+        items, sys.maxsize, source.max_offsets_per_trigger, lambda row: parse_offset_range(str(row["file"])).offsets
+    )
 
 
-def _within(
+def _group_within_limits(
     items: Iterable[Item], most_items: int, most_together: int | None, size: Callable[[Item], int | None]
 ) -> list[list[Item]]:
     found: list[list[Item]] = []

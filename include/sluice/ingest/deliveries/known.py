@@ -31,7 +31,7 @@ _AWAY = (GONE, CLEANED)
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
 
 
-class Content(NamedTuple):
+class KnownContent(NamedTuple):
     """The latest content that is known of a file's name, whether or not the file is there. modified: microseconds since 1970.
 
     delivery: the number with which it came; event: how. sha256: None of a link, and of what was there before the first discovery.
@@ -44,18 +44,18 @@ class Content(NamedTuple):
     sha256: str | None
 
 
-class Seen(NamedTuple):
+class LastSeenFile(NamedTuple):
     """The last that is known of a file. modified: microseconds since 1970. content: what it has, or had when it was there."""
 
     delivery: int
     event: str
     size: int | None
     modified: int | None
-    content: Content | None = None
+    content: KnownContent | None = None
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFiles:
     """What is known of files, by source. last: the greatest delivery number. outcomes, deliveries: the tables with the rest.
 
     devices: of a source's folder, on which device it was when something was delivered last.
@@ -63,11 +63,11 @@ class Known:
 
     last: int = 0
     outcomes: str = ""
-    by_source: dict[str, dict[str, Seen]] = field(default_factory=dict)
+    by_source: dict[str, dict[str, LastSeenFile]] = field(default_factory=dict)
     deliveries: str = ""
     devices: dict[str, int] = field(default_factory=dict)
 
-    def of(self, source: str) -> dict[str, Seen]:
+    def of(self, source: str) -> dict[str, LastSeenFile]:
         """What is known of a source's files, by their names."""
         return self.by_source.get(source, {})
 
@@ -79,7 +79,7 @@ class Known:
         """Whether the last that became of a delivery is that it was missed."""
         return delivery in self._missed
 
-    def is_unread(self, last: Seen | None) -> bool:
+    def is_unread(self, last: LastSeenFile | None) -> bool:
         """Whether nothing was read of a file as it is, since it could not be opened or was another when it was to be read."""
         return last is not None and (last.event == UNOPENED or (last.event == DELIVERED and self.is_missed(last.delivery)))
 
@@ -89,57 +89,57 @@ class Known:
 
     @cached_property
     def _read(self) -> set[tuple[str, str]]:
-        found = ledger.columns(self.outcomes, ["source", "file", "state"])
+        found = ledger.read_delivery_ledger_columns(self.outcomes, ["source", "file", "state"])
         rows = zip(*(found[name].to_pylist() for name in ("source", "file", "state")), strict=True)
         return {(source, file) for source, file, state in rows if state not in _NOT_READ}
 
     @cached_property
     def _missed(self) -> set[int]:
-        return ledger.deliveries_in_state(self.outcomes, ledger.MISSED)
+        return ledger.find_deliveries_in_state(self.outcomes, ledger.MISSED)
 
 
-def latest(deliveries: str, outcomes: str = "") -> Known:
+def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
     """What is known, of the deliveries table at that path. outcomes: that table's path, unless it lies beside it."""
     beside = outcomes or f"{deliveries.rpartition('/')[0]}/outcomes"
-    found = ledger.columns(deliveries, _COLUMNS)
+    found = ledger.read_delivery_ledger_columns(deliveries, _COLUMNS)
     if not found.num_rows:
-        return Known(0, beside, deliveries=deliveries)
+        return KnownFiles(0, beside, deliveries=deliveries)
     found = found.take(pc.sort_indices(found["delivery"]))
-    by_source: defaultdict[str, dict[str, Seen]] = defaultdict(dict)
+    by_source: defaultdict[str, dict[str, LastSeenFile]] = defaultdict(dict)
     devices: dict[str, int] = {}
     at = found["modified_at"].cast(pa.int64())
     names = ("delivery", "source", "file", "event", "size", "sha256", "device")
     values = [*(found[name].to_pylist() for name in names), at.to_pylist()]
     for number, source, file, event, size, sha256, device, modified in zip(*values, strict=True):
         of_source = by_source[source]
-        of_source[file] = _seen(of_source.get(file), Content(number, event, size, modified, sha256))
+        of_source[file] = _apply_delivery_row(of_source.get(file), KnownContent(number, event, size, modified, sha256))
         if device is not None:
             devices[source] = device
-    return Known(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries, devices)
+    return KnownFiles(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries, devices)
 
 
-def _seen(before: Seen | None, told: Content) -> Seen:
+def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> LastSeenFile:
     """What is known of a file after one more row of the deliveries table. before: what was known."""
     was = before.content if before else None
     if told.event in _CONTENT:
-        return Seen(told.delivery, told.event, told.size, told.modified, told)
+        return LastSeenFile(told.delivery, told.event, told.size, told.modified, told)
     if before is None or told.event not in (REWRITTEN, RETURNED):
-        return Seen(told.delivery, told.event, told.size, told.modified, was)
+        return LastSeenFile(told.delivery, told.event, told.size, told.modified, was)
     now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256) if was else None
     if told.event == RETURNED and was is not None and before.event != CLEANED:
-        return Seen(was.delivery, was.event, told.size, told.modified, now)
-    return Seen(before.delivery, before.event, told.size, told.modified, now)
+        return LastSeenFile(was.delivery, was.event, told.size, told.modified, now)
+    return LastSeenFile(before.delivery, before.event, told.size, told.modified, now)
 
 
-def deliveries_now(path: str) -> list[dict[str, Any]]:
+def read_current_deliveries(path: str) -> list[dict[str, Any]]:
     """The rows of the deliveries table at that path, by number, each with the size, time and hash that its file has now.
 
     Of a file that was rewritten, or that returned, the row of its last delivery says so; what only tells of that is left out.
     """
     last: dict[tuple[str, str], dict[str, Any]] = {}
     kept = []
-    found: list[dict[str, Any]] = ledger.rows(path)
-    for row in ledger.in_number(found):
+    found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(path)
+    for row in ledger.sort_deliveries_by_number(found):
         file = (row["source"], row["file"])
         if row["event"] in (REWRITTEN, RETURNED):
             last.get(file, {}).update({name: row[name] for name in _AS_IT_IS})

@@ -31,8 +31,9 @@ _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 class LandedFile(NamedTuple):
     """A file, a link, or what cannot be looked at (a folder that cannot be listed, too), as it lies in a landing folder now.
 
-    file: below the source's folder, as `as_text`; path: where it is; modified: its modification time in microseconds since 1970; event: what a
-    discovery makes of it. problem: why it cannot be looked at, None where it can. sha256: of its content, where it has been read for that.
+    file: below the source's folder, as `escape_file_name`; path: where it is; modified: its modification time in microseconds since 1970;
+    event: what a discovery makes of it. problem: why it cannot be looked at, None where it can.
+    sha256: of its content, where it has been read for that.
     """
 
     file: str
@@ -49,20 +50,20 @@ class LandedFile(NamedTuple):
         return _EPOCH + timedelta(microseconds=self.modified)
 
 
-def modified(path: str | os.PathLike[str]) -> tuple[int, datetime]:
+def read_file_size_and_time(path: str | os.PathLike[str]) -> tuple[int, datetime]:
     """A file's size in bytes and its modification time; of a link, its own. Raises FileNotFoundError."""
     found = os.lstat(path)
     return found.st_size, _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
-def as_text(file: str) -> str:
+def escape_file_name(file: str) -> str:
     r"""A file's name as the tables keep it: a byte that is no UTF-8 is written as \xff."""
     if file.isascii():
         return file
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
-def path_of(folder: Path, file: str) -> Path:
+def resolve_landed_path(folder: Path, file: str) -> Path:
     """Where the file lies that the tables call so."""
     path = folder / file
     if "\\x" not in file or os.path.lexists(path):
@@ -75,7 +76,7 @@ class NoLandingFolder(UsageError):
     """A source's landing folder is not there."""
 
 
-def folder_of(source: Source, landing: Path) -> Path:
+def find_landing_folder(source: Source, landing: Path) -> Path:
     """The source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError where it leaves the landing folder by a link."""
     folder = landing / source.path
     if not folder.is_dir():
@@ -90,22 +91,24 @@ def folder_of(source: Source, landing: Path) -> Path:
     return folder
 
 
-def listing(source: Source, landing: Path) -> Iterator[LandedFile]:
-    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `folder_of` does.
+def list_ready_files(source: Source, landing: Path) -> Iterator[LandedFile]:
+    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `find_landing_folder` does.
 
     What cannot be looked at is among them, with the problem, and holds up nothing else.
     """
-    root = str(folder_of(source, landing))
-    wanted, ready = _wanted(source), _ready(source)
+    root = str(find_landing_folder(source, landing))
+    wanted, ready = _build_name_filter(source), _build_readiness_check(source)
     waiting = [""]
     while waiting:
         below = waiting.pop()
         try:
-            entries = _entries(root, below)
+            entries = _scan_folder(root, below)
         except OSError as error:
             if not below:
                 raise UsageError(f"The landing folder {root} cannot be listed: {error.strerror}.") from None
-            yield _refused(f"{root}/{below.rstrip('/')}", below.rstrip("/"), f"the folder cannot be listed: {error.strerror}")
+            yield _landed_file_with_problem(
+                f"{root}/{below.rstrip('/')}", below.rstrip("/"), f"the folder cannot be listed: {error.strerror}"
+            )
             continue
         names = {entry.name for entry in entries} if source.ready_marker else set()
         for entry in entries:
@@ -117,14 +120,14 @@ def listing(source: Source, landing: Path) -> Iterator[LandedFile]:
                     waiting.append(f"{below}{name}/")
                 elif _is_folder_link(entry) or (wanted(name) and ready(name, names) and _is_file_or_link(entry)):
                     found = entry.stat(follow_symlinks=False)
-                    yield LandedFile(as_text(below + name), entry.path, found.st_size, found.st_mtime_ns // 1000)
+                    yield LandedFile(escape_file_name(below + name), entry.path, found.st_size, found.st_mtime_ns // 1000)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                yield _refused(entry.path, below + name, f"it cannot be looked at: {error.strerror}")
+                yield _landed_file_with_problem(entry.path, below + name, f"it cannot be looked at: {error.strerror}")
 
 
-def _entries(root: str, below: str) -> list[os.DirEntry[str]]:
+def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:
     """What is in a folder; nothing of one that has gone. Raises OSError where it may not be listed."""
     try:
         with os.scandir(f"{root}/{below}") as found:
@@ -148,16 +151,16 @@ def _is_file_or_link(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() or entry.is_file(follow_symlinks=False)
 
 
-def _refused(path: str, file: str, problem: str) -> LandedFile:
+def _landed_file_with_problem(path: str, file: str, problem: str) -> LandedFile:
     """What cannot be looked at, with its size and time where at least these can be known."""
     try:
         found = os.lstat(path)
     except OSError:
-        return LandedFile(as_text(file), path, 0, 0, problem=problem)
-    return LandedFile(as_text(file), path, found.st_size, found.st_mtime_ns // 1000, problem=problem)
+        return LandedFile(escape_file_name(file), path, 0, 0, problem=problem)
+    return LandedFile(escape_file_name(file), path, found.st_size, found.st_mtime_ns // 1000, problem=problem)
 
 
-def _wanted(source: Source) -> Callable[[str], object]:
+def _build_name_filter(source: Source) -> Callable[[str], object]:
     """Whether a name fits the source's pattern and is no ready marker."""
     fits = re.compile(fnmatch.translate(source.pattern)).match if source.pattern != "*" else bool
     marker = source.ready_marker
@@ -169,7 +172,7 @@ def _wanted(source: Source) -> Callable[[str], object]:
     return lambda name: not (name.startswith(before) and name.endswith(after)) and fits(name)
 
 
-def _ready(source: Source) -> Callable[[str, set[str]], bool]:
+def _build_readiness_check(source: Source) -> Callable[[str, set[str]], bool]:
     """Whether a file may be read, by its name and the names beside it."""
     marker = source.ready_marker
     if marker is None:

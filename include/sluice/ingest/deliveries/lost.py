@@ -14,30 +14,30 @@ from sluice.declare.ingest.source import Source
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import GONE, Known
-from sluice.ingest.deliveries.listing import DELIVERED, modified, path_of
+from sluice.ingest.deliveries.known import GONE, KnownFiles
+from sluice.ingest.deliveries.listing import DELIVERED, read_file_size_and_time, resolve_landed_path
 from sluice.lake import log
 
 _OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
 
 
-def put_back(sources: Iterable[Source], landing: Path, known: Known, run: str) -> int:
+def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: KnownFiles, run: str) -> int:
     """Append to the deliveries table those that have an outcome and are after all that it knows. Returns how many that were."""
     if ledger.highest_delivery(known.outcomes) <= known.last:
         return 0
-    found: list[dict[str, Any]] = ledger.rows(known.outcomes, _OF_OUTCOME)
-    last = {row["delivery"]: row for row in ledger.in_order(found) if row["delivery"] > known.last}
+    found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
+    last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
     folders = {one.name: landing / one.path for one in sources if not isinstance(one, KafkaSource)}
-    rows = [_entry(row, folders, run) for _, row in sorted(last.items())]
-    ledger.create(known.deliveries, ledger.DELIVERIES)
-    ledger.append(known.deliveries, rows, ledger.DELIVERIES, run)
+    rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
+    ledger.create_delivery_ledger_table(known.deliveries, ledger.DELIVERIES)
+    ledger.append_delivery_ledger_rows(known.deliveries, rows, ledger.DELIVERIES, run)
     return len(rows)
 
 
-def refuse_unknown(known: Known, bronze: Mapping[str, str]) -> None:
+def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> None:
     """Raise SluiceError where a bronze table has rows of a delivery after all that the ledger knows. bronze: its path by its name."""
     for name, path in bronze.items():
-        highest = log.latest(path, "_delivery")[1] if log.exists(path) else None
+        highest = log.read_highest_value(path, "_delivery")[1] if log.is_delta_table(path) else None
         if highest is not None and highest > known.last:
             raise SluiceError(
                 f"Bronze table '{name}' has rows of delivery {highest}, and the ledger knows none after {known.last}: commits of "
@@ -47,18 +47,22 @@ def refuse_unknown(known: Known, bronze: Mapping[str, str]) -> None:
             )
 
 
-def _entry(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
+def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
     """The row of a delivery, as far as its outcome tells it. Its size is the file's, if that is still the one of that time."""
     row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
     event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
     folder = folders.get(outcome["source"])
-    size = _size(path_of(folder, outcome["file"]), outcome["modified_at"]) if folder and event == DELIVERED else None
+    size = (
+        _size_if_unmodified(resolve_landed_path(folder, outcome["file"]), outcome["modified_at"])
+        if folder and event == DELIVERED
+        else None
+    )
     return {**row, "event": event, "size": size, "discovered_at": outcome[ledger.RECORDED], "run": run}
 
 
-def _size(path: Path, at: object) -> int | None:
+def _size_if_unmodified(path: Path, at: object) -> int | None:
     try:
-        size, is_at = modified(path)
+        size, is_at = read_file_size_and_time(path)
     except OSError:
         return None
     return size if is_at == at else None

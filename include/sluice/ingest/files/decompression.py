@@ -15,7 +15,7 @@ _FEED = 1 << 16
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16)))
 
 
-class Damaged(Exception):
+class DamagedStream(Exception):
     """A stream that is not what its name says, or not all of it. str(error): the reason."""
 
 
@@ -46,7 +46,7 @@ class _Gzip:
             try:
                 part = self._inflate.decompress(data, most)
             except zlib.error:
-                raise Damaged("the gzip stream is damaged") from None
+                raise DamagedStream("the gzip stream is damaged") from None
             yield part
             data = self._inflate.unconsumed_tail
             if self.eof or (not data and len(part) < most):
@@ -70,39 +70,39 @@ class _Bzip2:
             try:
                 part = self._unpack.decompress(data, most)
             except (OSError, ValueError):
-                raise Damaged("the bzip2 stream is damaged") from None
+                raise DamagedStream("the bzip2 stream is damaged") from None
             yield part
             data = b""
             if self.eof or self._unpack.needs_input:
                 return
 
 
-def parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
+def decompress_parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
     """What `read` gives, decompressed as the suffix says; at most so many bytes a part. Reads to the end.
 
     A file without any bytes has no content, compressed or not. Raises Damaged, and what `read` raises.
     """
     if suffix == ".gz":
-        return _members("gzip", b"\x1f\x8b", _Gzip, read, most)
+        return _decompress_members("gzip", b"\x1f\x8b", _Gzip, read, most)
     if suffix == ".bz2":
-        return _members("bzip2", b"BZh", _Bzip2, read, most)
+        return _decompress_members("bzip2", b"BZh", _Bzip2, read, most)
     if suffix == ".zst":
-        return _zstd(read, most)
+        return _decompress_zstd(read, most)
     return iter(lambda: read(most), b"")
 
 
-def _members(name: str, sign: bytes, member: Callable[[], _Member], read: Read, most: int) -> Iterator[bytes]:
+def _decompress_members(name: str, sign: bytes, member: Callable[[], _Member], read: Read, most: int) -> Iterator[bytes]:
     """Streams of one kind, one after the other. Zeros after the last are padding, as tapes and gzip itself have it."""
     data, first = read(_FEED), True
     while data:
         if len(data) < len(sign):
             data += read(_FEED)
         if not data.startswith(sign[: len(data)]):
-            raise Damaged(f"the file is no {name} stream" if first else f"what follows in the file is no {name} stream")
+            raise DamagedStream(f"the file is no {name} stream" if first else f"what follows in the file is no {name} stream")
         current = member()
         while not current.eof:
             if not data:
-                raise Damaged(f"the {name} stream is cut off")
+                raise DamagedStream(f"the {name} stream is cut off")
             yield from filter(None, current.parts(data, most))
             data = b"" if current.eof else read(_FEED)
         data, first = current.unused_data.lstrip(b"\0"), False
@@ -110,11 +110,11 @@ def _members(name: str, sign: bytes, member: Callable[[], _Member], read: Read, 
             data = more.lstrip(b"\0")
 
 
-def _zstd(read: Read, most: int) -> Iterator[bytes]:
+def _decompress_zstd(read: Read, most: int) -> Iterator[bytes]:
     start = read(4)
     if start and not any(sign.startswith(start) for sign in _ZSTD):
-        raise Damaged("the file is no zstd stream")
-    source = _From(start, read)
+        raise DamagedStream("the file is no zstd stream")
+    source = _PrefixedStream(start, read)
     stream = pa.CompressedInputStream(pa.PythonFile(source, mode="r"), "zstd")
     while True:
         try:
@@ -123,13 +123,13 @@ def _zstd(read: Read, most: int) -> Iterator[bytes]:
             if source.failure:
                 raise source.failure from None
             cut = "truncated" in str(error).lower()
-            raise Damaged("the zstd stream is cut off" if cut else "the zstd stream is damaged") from None
+            raise DamagedStream("the zstd stream is cut off" if cut else "the zstd stream is damaged") from None
         if not part:
             return
         yield part
 
 
-class _From(io.RawIOBase):
+class _PrefixedStream(io.RawIOBase):
     """A start and what is read after it, as a file for Arrow. failure: of reading, not of decompressing."""
 
     def __init__(self, start: bytes, read: Read) -> None:

@@ -1,7 +1,9 @@
 """From a delivered file to its bytes: decompressed, as UTF-8, within the limits of its source. Never more than a part is held.
 
-Files that end in .gz, .zst or .bz2 are decompressed. What cannot be read raises `Unreadable`; its text is the reason that the whole
+Files that end in .gz, .zst or .bz2 are decompressed. What cannot be read raises `UnreadableFile`; its text is the reason that the whole
 file goes to quarantine with, and never holds any of the file's content.
+
+What text a file is by how it starts, where that is not what its source says.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import decompression, encodings
+from sluice.ingest.files import decompression
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,16 +32,16 @@ _CHUNK = 1 << 20
 _BOM = codecs.BOM_UTF8
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """A file that cannot be read as its source says. str(error): the reason, without content."""
 
 
-def chunks(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
+def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
     """The file's bytes, decompressed, some 1 MiB at a time.
 
     seen: is given each part of the file as it lies on the disk, to hash it. Raises Unreadable, also after some parts, and OSError.
     """
-    with opened(path) as file:
+    with open_regular_file(path) as file:
         size, total = os.fstat(file.fileno()).st_size, 0
 
         def read(count: int) -> bytes:
@@ -49,23 +51,23 @@ def chunks(source: Source, path: Path, seen: Callable[[bytes], object] | None = 
             return part
 
         try:
-            for part in decompression.parts(path.suffix.lower(), read, _CHUNK):
+            for part in decompression.decompress_parts(path.suffix.lower(), read, _CHUNK):
                 total += len(part)
-                check_limits(source, size, total)
+                check_size_limits(source, size, total)
                 yield part
-        except decompression.Damaged as damage:
-            raise Unreadable(str(damage)) from None
+        except decompression.DamagedStream as damage:
+            raise UnreadableFile(str(damage)) from None
 
 
-def pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
-    """The text of the file as UTF-8 without a byte order mark, some 1 MiB at a time, cut anywhere. Raises as `chunks`."""
+def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
+    """The text of the file as UTF-8 without a byte order mark, some 1 MiB at a time, cut anywhere. Raises as `read_file_chunks`."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     plain = codecs.lookup(source.encoding).name in ("utf-8", "utf-8-sig", "ascii")
     pending, first = False, True
     try:
-        for part in _with_start(chunks(source, path, seen)):
-            if first and (other := encodings.other(part, source.encoding)):
-                raise Unreadable(other)
+        for part in _gather_text_start(read_file_chunks(source, path, seen)):
+            if first and (other := encoding_mismatch_reason(part, source.encoding)):
+                raise UnreadableFile(other)
             if plain:
                 if pending or not part.isascii():
                     decoder.decode(part)
@@ -74,29 +76,29 @@ def pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = 
             else:
                 text = decoder.decode(part).encode()
             if b"\0" in text:
-                raise Unreadable(NUL)
+                raise UnreadableFile(NUL)
             text = text.removeprefix(_BOM) if first and text else text
             first = first and not text
             if text:
                 yield text
         decoder.decode(b"", final=True)
     except UnicodeError:
-        raise Unreadable(f"the file is not encoded as {source.encoding}") from None
+        raise UnreadableFile(f"the file is not encoded as {source.encoding}") from None
 
 
-def blocks(source: Source, path: Path) -> Iterator[bytes]:
+def read_line_blocks(source: Source, path: Path) -> Iterator[bytes]:
     """The text of the file as UTF-8 in blocks of whole lines, about 1 MiB each; the last line may have no line end.
 
-    A line that is longer is a block of its own. Raises as `chunks`, also where a line has more than `LONGEST` bytes.
+    A line that is longer is a block of its own. Raises as `read_file_chunks`, also where a line has more than `LONGEST` bytes.
     """
-    return whole_lines(pieces(source, path))
+    return cut_at_line_ends(read_text_pieces(source, path))
 
 
-def whole_lines(texts: Iterator[bytes]) -> Iterator[bytes]:
+def cut_at_line_ends(texts: Iterator[bytes]) -> Iterator[bytes]:
     """The same bytes, cut after line ends. Raises Unreadable where a line has more than `LONGEST` bytes."""
     rest: list[bytes] = []
     waiting = 0
-    for text, last in and_last(texts):
+    for text, last in mark_last_text(texts):
         end = len(text) if last else text.rfind(b"\n") + 1
         if end:
             yield b"".join([*rest, text[:end]])
@@ -105,10 +107,10 @@ def whole_lines(texts: Iterator[bytes]) -> Iterator[bytes]:
             rest.append(text[end:])
             waiting += len(rest[-1])
         if waiting > LONGEST:
-            raise Unreadable(too_long())
+            raise UnreadableFile(long_line_reason())
 
 
-def and_last(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+def mark_last_text(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Each with whether it is the last."""
     before = next(texts, None)
     for text in texts:
@@ -119,14 +121,14 @@ def and_last(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
         yield before, True
 
 
-def too_long() -> str:
+def long_line_reason() -> str:
     """The reason for a line that is too long."""
     return f"a line of the file has more than {LONGEST} bytes"
 
 
-def decompressed(path: Path, source: Source) -> BinaryIO:
-    """The file's bytes, decompressed, as a file to be read once from its start. Reading raises as `chunks`."""
-    return io.BufferedReader(_Stream(chunks(source, path)), _CHUNK)
+def open_decompressed_file(path: Path, source: Source) -> BinaryIO:
+    """The file's bytes, decompressed, as a file to be read once from its start. Reading raises as `read_file_chunks`."""
+    return io.BufferedReader(_Stream(read_file_chunks(source, path)), _CHUNK)
 
 
 class _Stream(io.RawIOBase):
@@ -156,35 +158,76 @@ class _Stream(io.RawIOBase):
         return b"".join([rest, *self._parts])
 
 
-def opened(path: Path) -> BinaryIO:
+def open_regular_file(path: Path) -> BinaryIO:
     """The file as it lies there. Raises Unreadable where it is a link or no file, and OSError."""
     if path.is_symlink():
-        raise Unreadable(LINK)
+        raise UnreadableFile(LINK)
     # Not to wait for a writer, should it be a pipe; and no link that has taken the file's place since is followed.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise Unreadable(NO_FILE)
+        raise UnreadableFile(NO_FILE)
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
-def check_limits(source: Source, size: int, total: int) -> None:
+def check_size_limits(source: Source, size: int, total: int) -> None:
     """Raises Unreadable. size: of the file on the disk; total: of what has come out of it so far."""
     if total > int(source.most_bytes):
-        raise Unreadable(f"the file has more than {source.most_bytes} bytes; most_bytes of its source allows no more")
+        raise UnreadableFile(f"the file has more than {source.most_bytes} bytes; most_bytes of its source allows no more")
     if total > size * source.most_growth:
-        raise Unreadable(
+        raise UnreadableFile(
             f"the file grows more than {source.most_growth} times when it is decompressed; most_growth of its source allows no more"
         )
 
 
-def _with_start(parts: Iterator[bytes]) -> Iterator[bytes]:
+def _gather_text_start(parts: Iterator[bytes]) -> Iterator[bytes]:
     """The same bytes; the first part has enough of them to tell what text it is, if there are."""
     start = b""
     for part in parts:
         start += part
-        if len(start) >= encodings.START:
+        if len(start) >= START:
             break
     if start:
         yield start
     yield from parts
+
+
+START = 1 << 12
+
+
+"""So many bytes of a file's start tell what text it is."""
+
+
+_WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+
+
+def encoding_mismatch_reason(start: bytes, encoding: str) -> str | None:
+    """Why the file cannot be text of that encoding, or None.
+
+    UTF-16 where bytes are declared would be taken for damaged text. Bytes where UTF-16 is declared would be taken for any text: it has NUL
+    bytes at its blanks and line ends.
+    """
+    if codecs.lookup(encoding).name in _WIDE:
+        marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return f"the file is not encoded as {encoding}" if b"\0" not in start and not marked and _is_utf8(start) else None
+    found = _detect_wide_encoding(start)
+    return f"the file is encoded as {found}, the source declares {encoding}" if found else None
+
+
+def _detect_wide_encoding(start: bytes) -> str | None:
+    """utf-32 or utf-16, by a byte order mark or by the place of the NUL bytes in text of a Latin script."""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    sample = start[:START]
+    nuls = [sample[offset::2].count(0) for offset in (0, 1)]
+    return "utf-16" if min(nuls) == 0 and max(nuls) > len(sample) // 4 else None
+
+
+def _is_utf8(start: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return False
+    return True

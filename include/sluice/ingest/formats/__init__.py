@@ -25,7 +25,7 @@ _MODULES = {"json": "json_lines", "csv": "delimited", "parquet": "columnar", "te
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedBlock:
     """A block of records in the file's order.
 
     rows: the known columns in their order and with their types, then three of STRING: "_rescued_data", JSON of what is not in the columns
@@ -39,7 +39,7 @@ class Parsed:
     news: pa.StructType
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
+def read_file_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """The records of a file, some 1 to 4 MB at a time.
 
     schema: the bronze table's columns but for Sluice's own. path_values: of the path, such as {"date": "2026-11-20"}: like fields
@@ -47,18 +47,18 @@ def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str
     """
     name = "json_documents" if source.format == "json" and source.multi_line else _MODULES[source.format]
     module = importlib.import_module(f"{__name__}.{name}")
-    found: Iterator[Parsed] = module.read(source, path, schema, path_values)
+    found: Iterator[ParsedBlock] = module.read(source, path, schema, path_values)
     return found
 
 
-def with_ends(
+def append_technical_columns(
     columns: Sequence[pa.Array],
     schema: pa.Schema,
     rescued: pa.Array,
     problem: pa.Array | None = None,
     record: pa.Array | None = None,
 ) -> pa.Table:
-    """The rows of a `Parsed`: the columns, and after them the three of each format. problem, record: None where there is none."""
+    """The rows of a `ParsedBlock`: the columns, and after them the three of each format. problem, record: None where there is none."""
     none = pa.nulls(len(rescued), pa.string())
     ends = [rescued, none if problem is None else problem, none if record is None else record]
     fields = [*schema, *(pa.field(name, pa.string()) for name in (RESCUED, PROBLEM, RECORD))]

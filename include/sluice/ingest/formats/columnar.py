@@ -10,44 +10,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import Parsed, parquet, python_values
-from sluice.ingest.formats.placement import Field, Fitted, objects, of_path, placed
+from sluice.ingest.formats import ParsedBlock, parquet, python_values
+from sluice.ingest.formats.placement import (
+    DeliveredField,
+    FittedValues,
+    build_path_fields,
+    join_json_objects,
+    place_delivered_fields,
+)
 from sluice.ingest.values import conversion
-from sluice.ingest.values.columns import as_in_table, column_names
+from sluice.ingest.values.columns import column_names, match_table_spelling
 from sluice.ingest.values.conversion import MISFIT
 
-measure = parquet.measure
+measure_parquet_file = parquet.measure_parquet_file
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 @dataclass(frozen=True)
-class _Values:
+class _ArrowValues:
     source: Source
     array: pa.Array
 
-    def fitted(self, type: pa.DataType) -> Fitted:
+    def fitted(self, type: pa.DataType) -> FittedValues:
         if self.array.type == type:
-            return Fitted(self.array, None, pa.null())
+            return FittedValues(self.array, None, pa.null())
         if pa.types.is_struct(type) and pa.types.is_struct(self.array.type):
             return self._members(type)
-        if (cast := _cast(self.array, type)) is not None:
-            return Fitted(cast, None, pa.null())
+        if (cast := _cast_exactly(self.array, type)) is not None:
+            return FittedValues(cast, None, pa.null())
         values = self.array.to_pylist()
-        found = [python_values.exactly(value, type, as_text=not self.source.infer_types) for value in values]
-        rest = [python_values.json(value) if kept is MISFIT else None for value, kept in zip(values, found, strict=True)]
+        found = [python_values.convert_value_exactly(value, type, as_text=not self.source.infer_types) for value in values]
+        rest = [
+            python_values.write_python_value_json(value) if kept is MISFIT else None
+            for value, kept in zip(values, found, strict=True)
+        ]
         column = pa.array([None if value is MISFIT else value for value in found], type)
         if rest.count(None) == len(rest):
-            return Fitted(column, None, pa.null())
-        return Fitted(column, pa.array(rest, pa.string()), self.array.type)
+            return FittedValues(column, None, pa.null())
+        return FittedValues(column, pa.array(rest, pa.string()), self.array.type)
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
         kind = self.array.type
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
             return self.array.cast(pa.string()), kind
-        written = [None if value is None else python_values.json(value) for value in self.array.to_pylist()]
+        written = [None if value is None else python_values.write_python_value_json(value) for value in self.array.to_pylist()]
         return pa.array(written, pa.string()), kind
 
-    def _members(self, type: pa.StructType) -> Fitted:
+    def _members(self, type: pa.StructType) -> FittedValues:
         """A struct's fields, each by itself."""
         given = dict(zip((field.name for field in self.array.type), self.array.flatten(), strict=True))
         columns: list[pa.Array] = []
@@ -56,53 +65,53 @@ class _Values:
         for field in type:
             child = given.pop(field.name, None)
             fitted = (
-                _Values(self.source, child).fitted(field.type)
+                _ArrowValues(self.source, child).fitted(field.type)
                 if child is not None
-                else Fitted(pa.nulls(len(self.array), field.type), None, pa.null())
+                else FittedValues(pa.nulls(len(self.array), field.type), None, pa.null())
             )
             columns.append(fitted.column)
             if fitted.rest is not None:
                 rests.append((field.name, fitted.rest))
                 news.append(pa.field(field.name, fitted.news))
         for name, child in given.items() if self.source.schema_evolution != "none" else ():
-            written, kind = _Values(self.source, child).whole()
+            written, kind = _ArrowValues(self.source, child).whole()
             rests.append((name, written))
             news.append(pa.field(name, kind))
         column = pa.StructArray.from_arrays(columns, fields=list(type), mask=self.array.is_null())
-        rest = objects(rests, len(self.array))
-        return Fitted(column, rest if rest.null_count < len(rest) or news else None, pa.struct(news))
+        rest = join_json_objects(rests, len(self.array))
+        return FittedValues(column, rest if rest.null_count < len(rest) or news else None, pa.struct(news))
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
-    """As `formats.read`."""
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+    """As `formats.read_file_records`."""
     if not path.stat().st_size:
         return
-    with parquet.opened(source, path) as file:
-        names = as_in_table(column_names(file.schema_arrow.names), schema.names)
-        for batch in parquet.batches(file):
+    with parquet.open_parquet_file(source, path) as file:
+        names = match_table_spelling(column_names(file.schema_arrow.names), schema.names)
+        for batch in parquet.read_parquet_batches(file):
             fields = [
-                Field(name or f"_field_{position}", _Values(source, plain(column)), bool(name))
+                DeliveredField(name or f"_field_{position}", _ArrowValues(source, cast_to_table_type(column)), bool(name))
                 for position, (name, column) in enumerate(zip(names, batch.columns, strict=True), start=1)
             ]
             present = pa.repeat(pa.scalar(True), batch.num_rows)
-            fields += of_path(path_values, fields, schema, present)
-            yield placed(source, schema, fields, batch.num_rows, {})
+            fields += build_path_fields(path_values, fields, schema, present)
+            yield place_delivered_fields(source, schema, fields, batch.num_rows, {})
 
 
-def plain(array: pa.Array) -> pa.Array:
+def cast_to_table_type(array: pa.Array) -> pa.Array:
     """The same values in a type that a table can have. Times to the nanosecond become text where microseconds do not suffice."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     try:
-        return array.cast(_plain(array.type))
+        return array.cast(_nearest_table_type(array.type))
     except pa.ArrowInvalid:
-        text = array.cast(_plain(array.type, nanoseconds_fit=False))
-        return pc.replace_substring_regex(text, r"(\.[0-9]{6})000", r"\1") if conversion.is_text(text.type) else text
+        text = array.cast(_nearest_table_type(array.type, nanoseconds_fit=False))
+        return pc.replace_substring_regex(text, r"(\.[0-9]{6})000", r"\1") if conversion.is_string_type(text.type) else text
 
 
-def _plain(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.DataType:
+def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.DataType:
     def within(field: pa.Field) -> pa.Field:
-        return field.with_type(_plain(field.type, nanoseconds_fit)).with_nullable(True)
+        return field.with_type(_nearest_table_type(field.type, nanoseconds_fit)).with_nullable(True)
 
     is_ = pa.types
     if is_.is_struct(type):
@@ -110,9 +119,9 @@ def _plain(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.DataType:
     if is_.is_list(type) or is_.is_large_list(type) or is_.is_fixed_size_list(type):
         return pa.list_(within(type.value_field).type)
     if is_.is_map(type):
-        return pa.map_(_plain(type.key_type, nanoseconds_fit), _plain(type.item_type, nanoseconds_fit))
+        return pa.map_(_nearest_table_type(type.key_type, nanoseconds_fit), _nearest_table_type(type.item_type, nanoseconds_fit))
     if is_.is_dictionary(type):
-        return _plain(type.value_type, nanoseconds_fit)
+        return _nearest_table_type(type.value_type, nanoseconds_fit)
     if is_.is_timestamp(type):
         # One without a zone is taken as UTC, as one in JSON or CSV is.
         return pa.timestamp("us", "UTC") if nanoseconds_fit or type.unit != "ns" else pa.string()
@@ -126,7 +135,7 @@ def _plain(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.DataType:
     return pa.int64() if is_.is_duration(type) else others.get(type, type)
 
 
-def _cast(array: pa.Array, type: pa.DataType) -> pa.Array | None:
+def _cast_exactly(array: pa.Array, type: pa.DataType) -> pa.Array | None:
     """All values in the wider type, where Arrow's cast is exact; None: a look at each is needed."""
     is_, kind = pa.types, array.type
     exact = (

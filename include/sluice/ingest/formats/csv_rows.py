@@ -12,14 +12,14 @@ BROKEN_QUOTES = "a quoted field of the row is not closed, or goes on after its c
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
 
-def first(source: Source, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
+def find_first_csv_row(source: Source, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
     """The first row that is not blank, and how many characters it and what is before it have.
 
     None where there is none, or its quotes are wrong. complete: whether the text ends there; else a row at its end may go on.
     """
     at = 0
     while at < len(start):
-        cells, end = row(source, start, at, complete)
+        cells, end = parse_csv_row(source, start, at, complete)
         if end is None:
             return None, at
         if cells is None or start[at:end].strip():
@@ -28,7 +28,7 @@ def first(source: Source, start: str, complete: bool) -> tuple[list[str | None] 
     return None, at
 
 
-def row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
+def parse_csv_row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
     """The cells of the row that starts there, and where the next one starts. Cells None: its quotes are wrong, and it is one line.
 
     End None: it may go on after the text.
@@ -38,7 +38,7 @@ def row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None
     assert line is not None  # it matches nothing, too
     if quote not in line[1]:
         return [cell or None for cell in line[1].split(delimiter)], line.end()
-    quoted, bare = _fields(delimiter, quote)
+    quoted, bare = _csv_field_patterns(delimiter, quote)
     cells: list[str | None] = []
     while True:
         if text.startswith(quote, at):
@@ -60,12 +60,12 @@ def row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None
 
 
 @cache
-def _fields(delimiter: str, quote: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _csv_field_patterns(delimiter: str, quote: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What a quoted field looks like, and a bare one."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(f"{q}((?:[^{q}]++|{q}{q})*+){q}"), re.compile(f"[^{d}\r\n]*")
 
 
-def whole_characters(data: bytes) -> str:
+def decode_whole_characters(data: bytes) -> str:
     """The text without a character that is cut at its end."""
     return codecs.getincrementaldecoder("utf-8")().decode(data)

@@ -1,19 +1,30 @@
-"""Reading CSV: the header's names, and every cell as its column has it or, as delivered, in what is rescued."""
+"""Reading CSV: the header's names, and every cell as its column has it or, as delivered, in what is rescued.
+
+From CSV text to cells: rows by their quotes, in any chunking the same; rows that are none set aside with their text.
+
+A row ends with its line, unless a quoted field goes on. A quote is doubled within quotes, and stands for itself in a field that does not start
+with one. An empty field is NULL, "" is an empty text. Blank lines are no rows. A row whose quotes are wrong (never closed, or text after the
+closing one) is its first line only, and reading goes on with the next: it costs no other row.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+from pyarrow import csv
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import Unreadable
-from sluice.ingest.formats import RESCUED, Parsed, cells, csv_rows
-from sluice.ingest.formats.placement import Field, Texts, of_path, placed
-from sluice.ingest.values.columns import as_in_table, column_names
+from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.formats import RAGGED, RESCUED, ParsedBlock, csv_rows
+from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
+from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
+from sluice.ingest.values.columns import column_names, match_table_spelling
 
 HEADER_LIMIT = 1 << 20
 """The first row lies within so many bytes of text."""
@@ -22,77 +33,81 @@ _LONGEST_NAME = 1 << 17
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
-    """As `formats.read`."""
-    texts = opening.pieces(source, path)
-    start = _start(texts)
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+    """As `formats.read_file_records`."""
+    texts = opening.read_text_pieces(source, path)
+    start = _read_file_start(texts)
     if not start.strip():
         return
-    found, length = _first(source, start)
+    found, length = _read_first_row(source, start)
     if source.header:
-        names = as_in_table(column_names([name or "" for name in found]), schema.names)
+        names = match_table_spelling(column_names([name or "" for name in found]), schema.names)
         start = start[length:]
     else:
-        names = _without_header(source, schema, path_values, len(found))
-    for rows in cells.of(source, _and(start, texts), len(names)):
+        names = _default_field_names(source, schema, path_values, len(found))
+    for rows in parse_csv_rows(source, _prepend_text(start, texts), len(names)):
         if rows.count:
-            yield _block(source, schema, path_values, names, rows)
+            yield _build_csv_block(source, schema, path_values, names, rows)
 
 
-def header(source: Source, start: bytes) -> tuple[str, ...]:
+def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
     """The names in the first row of a file, as delivered. start: of its text as UTF-8, all or at least `HEADER_LIMIT` bytes.
 
     Raises Unreadable: it is no header, or of a file with another separator.
     """
-    names = tuple(name or "" for name in _first(source, start)[0])
+    names = tuple(name or "" for name in _read_first_row(source, start)[0])
     if any(len(name) > _LONGEST_NAME for name in names):
-        raise Unreadable("the first line is no header: one field of it is longer than 128 KiB")
+        raise UnreadableFile("the first line is no header: one field of it is longer than 128 KiB")
     if len(names) == 1:
         others = {other: names[0].count(other) for other in _DELIMITERS if other != source.delimiter}
         likely = max(others, key=lambda other: others[other])
         if others[likely] > 0:
             found, wanted = _DELIMITERS[likely], _DELIMITERS.get(source.delimiter, repr(source.delimiter))
-            raise Unreadable(f"the file's fields are separated by {found}, the source declares {wanted}")
+            raise UnreadableFile(f"the file's fields are separated by {found}, the source declares {wanted}")
     return names
 
 
-def _block(source: Source, schema: pa.Schema, path_values: Mapping[str, str], names: list[str], rows: cells.Rows) -> Parsed:
+def _build_csv_block(
+    source: Source, schema: pa.Schema, path_values: Mapping[str, str], names: list[str], rows: CsvRows
+) -> ParsedBlock:
     fields = [
-        Field(name or f"_field_{position}", Texts(column, None if source.infer_types else pa.string()), bool(name))
+        DeliveredField(name or f"_field_{position}", TextValues(column, None if source.infer_types else pa.string()), bool(name))
         for position, (name, column) in enumerate(zip(names, rows.columns, strict=True), start=1)
     ]
     if path_values:
         present = pa.array([place not in rows.problems for place in range(rows.count)])
-        fields += of_path(path_values, fields, schema, present)
-    found = placed(source, schema, fields, rows.count, rows.problems)
-    return _with_subjects(source, names, rows, found) if rows.problems and source.subject in names else found
+        fields += build_path_fields(path_values, fields, schema, present)
+    found = place_delivered_fields(source, schema, fields, rows.count, rows.problems)
+    return _rescue_subject_keys(source, names, rows, found) if rows.problems and source.subject in names else found
 
 
-def _with_subjects(source: Source, names: list[str], rows: cells.Rows, found: Parsed) -> Parsed:
+def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found: ParsedBlock) -> ParsedBlock:
     """A row that cannot stand in bronze still says whose it is, in _rescued_data, so that the quarantine knows whose it keeps."""
     position = names.index(str(source.subject))
     rescued = found.rows.column(RESCUED).to_pylist()
     for place, (_, text) in rows.problems.items():
-        row = csv_rows.first(source, text, True)[0] or []
+        row = csv_rows.find_first_csv_row(source, text, True)[0] or []
         if position < len(row) and row[position] is not None:
             rescued[place] = json.dumps({source.subject: row[position]}, ensure_ascii=False)
     column = found.rows.schema.get_field_index(RESCUED)
-    return Parsed(found.rows.set_column(column, found.rows.schema.field(column), pa.array(rescued, pa.string())), found.news)
+    return ParsedBlock(found.rows.set_column(column, found.rows.schema.field(column), pa.array(rescued, pa.string())), found.news)
 
 
-def _first(source: Source, start: bytes) -> tuple[list[str | None], int]:
+def _read_first_row(source: Source, start: bytes) -> tuple[list[str | None], int]:
     """The cells of the first row, and up to where it goes, in bytes."""
     complete = len(start) < HEADER_LIMIT
-    text = csv_rows.whole_characters(start)
-    found, length = csv_rows.first(source, text, complete)
+    text = csv_rows.decode_whole_characters(start)
+    found, length = csv_rows.find_first_csv_row(source, text, complete)
     if found is None and complete:
-        raise Unreadable(f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if source.header else csv_rows.BROKEN_QUOTES)
+        raise UnreadableFile(
+            f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if source.header else csv_rows.BROKEN_QUOTES
+        )
     if found is None or (length == len(text) and not complete):
-        raise Unreadable(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
+        raise UnreadableFile(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
     return found, len(text[:length].encode())
 
 
-def _start(texts: Iterator[bytes]) -> bytes:
+def _read_file_start(texts: Iterator[bytes]) -> bytes:
     start = b""
     for text in texts:
         start += text
@@ -101,15 +116,147 @@ def _start(texts: Iterator[bytes]) -> bytes:
     return start
 
 
-def _and(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
+def _prepend_text(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
     if start:
         yield start
     yield from texts
 
 
-def _without_header(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
+def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
     """The names of a file's fields that says none: those of the declared schema in order, else _c0, _c1, ..."""
     if source.ddl:
         in_path = {name.lower() for name in path_values}
         return [name for name in schema.names if name.lower() not in in_path]
-    return as_in_table([f"_c{number}" for number in range(count)], schema.names)
+    return match_table_spelling([f"_c{number}" for number in range(count)], schema.names)
+
+
+_CR, _LF = 13, 10
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """columns: of text, one a field. problems: by the row's place here, why it is none and its text; it is NULL in all columns."""
+
+    columns: list[pa.Array]
+    count: int
+    problems: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+
+def parse_csv_rows(source: Source, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
+    """The rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises Unreadable, and what `texts` raises."""
+    plain = source.delimiter.isascii() and source.quote.isascii()
+    waiting: list[bytes] = []
+    seen = 0
+    for text, last in opening.mark_last_text(texts):
+        waiting.append(text)
+        # Looked at again when there is twice as much: a long quoted field costs no more than its length.
+        if sum(map(len, waiting)) < 2 * seen and not last:
+            continue
+        data = b"".join(waiting)
+        end, odd = _find_clean_rows_end(data, ord(source.delimiter), ord(source.quote), last) if plain else (0, True)
+        if end:
+            yield _parse_clean_rows(source, data[:end], width)
+        rest, too_long = data[end:], len(data) - end > opening.LONGEST
+        while odd or too_long:
+            found, done = _parse_rows_singly(source, csv_rows.decode_whole_characters(rest), width, last, too_long)
+            if found.count:
+                yield found
+            if too_long and not done:
+                raise UnreadableFile(opening.long_line_reason())
+            rest = rest[done:]
+            odd, too_long = False, len(rest) > opening.LONGEST
+        waiting, seen = [rest], len(rest)
+
+
+def _find_clean_rows_end(data: bytes, delimiter: int, quote: int, last: bool) -> tuple[int, bool]:
+    """How many bytes are whole rows that are quoted as they should be; and whether the row after them is not."""
+    if quote not in data:
+        return (len(data) if last else data.rfind(b"\n") + 1), False
+    byte = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(byte == quote)
+    opened, closed = quotes[::2], quotes[1::2]
+    before, after = byte[opened - 1], byte[np.minimum(closed + 1, len(byte) - 1)]
+    may_follow = np.zeros(256, bool)
+    may_follow[[delimiter, quote, _CR, _LF]] = True
+    wrong = np.concatenate([
+        opened[~(may_follow[before] | (opened == 0))],
+        closed[~(may_follow[after] | (closed == len(byte) - 1))],
+    ])
+    odd = bool(len(wrong))
+    if last and not odd:
+        if len(quotes) % 2 == 0:
+            return len(data), False
+        odd, wrong = True, quotes[-1:]
+    lines = np.flatnonzero(byte[: wrong.min() if odd else None] == _LF)
+    outside = lines[np.searchsorted(quotes, lines) % 2 == 0]
+    return (int(outside[-1]) + 1 if len(outside) else 0), odd
+
+
+def _parse_clean_rows(source: Source, data: bytes, width: int) -> CsvRows:
+    """Rows whose quotes are right, by Arrow."""
+    odd: list[csv.InvalidRow] = []
+
+    def note(row: csv.InvalidRow) -> str:
+        odd.append(row)
+        return "skip"
+
+    names = [str(number) for number in range(width)]
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
+        csv.ParseOptions(
+            delimiter=source.delimiter, quote_char=source.quote, newlines_in_values=True, invalid_row_handler=note
+        ),
+        csv.ConvertOptions(
+            check_utf8=False,
+            column_types=dict.fromkeys(names, pa.string()),
+            strings_can_be_null=True,
+            null_values=[""],
+            quoted_strings_can_be_null=False,
+        ),
+    )  # fmt: skip
+    columns = [column.combine_chunks() for column in table.columns]
+    return _insert_problem_rows(columns, table.num_rows, [(row.number - 1, row.text) for row in odd])
+
+
+def _insert_problem_rows(columns: list[pa.Array], good: int, ragged: list[tuple[int, str]]) -> CsvRows:
+    """Good rows and others in order. ragged: the place of each among all rows, and its text; those of blanks only are no rows."""
+    bad = {place - blank: (RAGGED, text) for place, text, blank in _count_blank_rows_before(ragged) if text.strip()}
+    if not bad:
+        return CsvRows(columns, good)
+    order = np.zeros(good + len(bad), np.int64)
+    is_bad = np.zeros(len(order), bool)
+    is_bad[list(bad)] = True
+    order[~is_bad] = np.arange(good)
+    places = pa.array(order, mask=is_bad)
+    return CsvRows([column.take(places) for column in columns], len(order), bad)
+
+
+def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[int, str, int]]:
+    """Each with the number of blank ones before it."""
+    blank = 0
+    for place, text in ragged:
+        yield place, text, blank
+        blank += not text.strip()
+
+
+def _parse_rows_singly(source: Source, text: str, width: int, last: bool, give_up: bool) -> tuple[CsvRows, int]:
+    """Rows one by one, whatever their quotes, and how many bytes they have. give_up: the first is too long to wait for its end."""
+    rows: list[list[str | None]] = []
+    problems: dict[int, tuple[str, str]] = {}
+    limit = len(text) if last else text.rfind("\n") + 1
+    at = 0
+    while at < limit:
+        cells, end = csv_rows.parse_csv_row(source, text, at, last or (give_up and at == 0))
+        if end is None or end > limit:
+            break
+        line, at = text[at:end].rstrip("\r\n"), end
+        if not line:
+            continue
+        if cells is not None and len(cells) == width:
+            rows.append(cells)
+        elif line.strip():
+            problems[len(rows)] = (BROKEN_QUOTES if cells is None else RAGGED, line)
+            rows.append([None] * width)
+    columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(width)]
+    return CsvRows(columns, len(rows), problems), len(text[:at].encode())

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.formats import CUT_OFF, Parsed, with_ends
-from sluice.ingest.formats.json_records import Records
+from sluice.ingest.formats import CUT_OFF, ParsedBlock, append_technical_columns
+from sluice.ingest.formats.json_records import JsonBlockReader
 
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*+")
 _STRING = rb'"(?:[^"\\]|\\.)*+"?'
@@ -22,22 +22,22 @@ _MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _OTHER = re.compile(rb"(?:" + _STRING + rb'|[^"{}\[\],\n])*+[}]*+', re.DOTALL)
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
-    """As `formats.read`."""
-    records = Records(source, schema, path_values)
-    document = Document()
-    for piece in opening.pieces(source, path):
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+    """As `formats.read_file_records`."""
+    records = JsonBlockReader(source, schema, path_values)
+    document = JsonDocumentSplitter()
+    for piece in opening.read_text_pieces(source, path):
         found = document.records(piece)
         if found:
-            yield _parsed(records, found)
+            yield _parse_document_records(records, found)
     found, cut_off = document.end()
     if found:
-        yield _parsed(records, found)
+        yield _parse_document_records(records, found)
     if cut_off is not None:
-        yield _unfinished(schema, cut_off)
+        yield _build_cut_off_record(schema, cut_off)
 
 
-class Document:
+class JsonDocumentSplitter:
     """Cuts text that comes in pieces into its records."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Document:
             return []
         found = self._cut(b"".join(self._waiting), last=False)
         if self._looked_at > opening.LONGEST:
-            raise opening.Unreadable(f"a record of the file has more than {opening.LONGEST} bytes")
+            raise opening.UnreadableFile(f"a record of the file has more than {opening.LONGEST} bytes")
         return found
 
     def end(self) -> tuple[list[bytes], str | None]:
@@ -64,28 +64,28 @@ class Document:
 
     def _cut(self, data: bytes, last: bool) -> list[bytes]:
         found = []
-        at = _skip(data, 0)
+        at = _skip_separators(data, 0)
         while at < len(data):
             sign = data[at : at + 1]
             if (sign == b"[" and not self._arrays) or (sign == b"]" and self._arrays):
                 self._arrays += 1 if sign == b"[" else -1
-                at = _skip(data, at + 1)
+                at = _skip_separators(data, at + 1)
                 continue
-            end = _end(data, at) if sign in (b"{", b"[") else _end_of_other(data, at, last)
+            end = _find_container_end(data, at) if sign in (b"{", b"[") else _find_non_container_end(data, at, last)
             if end is None:
                 break
             found.append(data[at:end])
-            at = _skip(data, end)
+            at = _skip_separators(data, end)
         self._waiting, self._looked_at = [data[at:]], len(data) - at
         return found
 
 
-def _skip(data: bytes, at: int) -> int:
+def _skip_separators(data: bytes, at: int) -> int:
     found = _BETWEEN.match(data, at)
     return found.end() if found else at
 
 
-def _end(data: bytes, start: int) -> int | None:
+def _find_container_end(data: bytes, start: int) -> int | None:
     """Where the object or array ends; None where it is not complete."""
     depth = 0
     for found in _MARK.finditer(data, start):
@@ -99,26 +99,26 @@ def _end(data: bytes, start: int) -> int | None:
     return None
 
 
-def _end_of_other(data: bytes, start: int, last: bool) -> int | None:
+def _find_non_container_end(data: bytes, start: int, last: bool) -> int | None:
     """Where something ends that is neither object nor array: before the next one of these, a comma or a line end."""
     found = _OTHER.match(data, start)
     end = max(found.end() if found else start, start + 1)
     return end if end < len(data) or last else None
 
 
-def _parsed(records: Records, found: list[bytes]) -> Parsed:
+def _parse_document_records(records: JsonBlockReader, found: list[bytes]) -> ParsedBlock:
     objects = all(text.startswith(b"{") for text in found)
     # A bracket for a bracket: Arrow's reader cannot take two of these for one, nor one for two.
     block = b"\n".join(found) + b"\n"
     return records.parsed(block, len(found) if objects else None, lambda: [text.decode().rstrip(" \t\r\n") for text in found])
 
 
-def _unfinished(schema: pa.Schema, text: str) -> Parsed:
-    rows = with_ends(
+def _build_cut_off_record(schema: pa.Schema, text: str) -> ParsedBlock:
+    rows = append_technical_columns(
         [pa.nulls(1, column.type) for column in schema],
         schema,
         pa.nulls(1, pa.string()),
         pa.array([CUT_OFF], pa.string()),
         pa.array([text], pa.string()),
     )
-    return Parsed(rows, pa.struct([]))
+    return ParsedBlock(rows, pa.struct([]))

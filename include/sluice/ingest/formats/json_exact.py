@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import NO_OBJECT, TOO_DEEP, with_ends
-from sluice.ingest.values import conversion, fitting, json_values, rescue, types
+from sluice.ingest.formats import NO_OBJECT, TOO_DEEP, append_technical_columns
+from sluice.ingest.values import conversion, fitting, json_values, types
 from sluice.ingest.values.conversion import MISFIT
 from sluice.ingest.values.fitting import NOTHING
-from sluice.ingest.values.json_values import Repeated
+from sluice.ingest.values.json_values import RepeatedKeys
 
 
-class News:
+class NewFields:
     """What the columns have not, gathered over records."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -24,12 +24,12 @@ class News:
         self._seen: dict[str, pa.DataType] = {}
 
     def add(self, name: str, left: Any) -> None:
-        """left: what of the field did not fit, as `json_values.parse` gives it."""
-        self.add_type(name, fitting.observed(left, self._known.get(name)))
+        """left: what of the field did not fit, as `json_values.parse_json_text` gives it."""
+        self.add_type(name, fitting.infer_leftover_type(left, self._known.get(name)))
 
     def add_type(self, name: str, type: pa.DataType) -> None:
         """As `add`, where the type is known. Below a known struct the new members count more than that something else came, too."""
-        if not fitting.may_grow(name, self._known):
+        if not fitting.may_be_column(name, self._known):
             return
         seen = self._seen.get(name)
         known = self._known.get(name)
@@ -38,7 +38,7 @@ class News:
         elif known is not None and pa.types.is_struct(known) and pa.types.is_struct(seen) != pa.types.is_struct(type):
             self._seen[name] = seen if pa.types.is_struct(seen) else type
         else:
-            self._seen[name] = types.merged(seen, type)
+            self._seen[name] = types.merge_types(seen, type)
 
     def fields(self) -> pa.StructType:
         """The fields in the order in which they were first seen."""
@@ -58,31 +58,31 @@ class _Row:
         if name in self.partial:
             self.partial.discard(name)
             del self.kept[name]
-            self.left[name] = [_plain(first)]
+            self.left[name] = [_replace_repeated_by_text(first)]
         self.left.setdefault(name, []).append(more)
 
 
-class Exact:
+class ExactJsonReader:
     """Reads records into columns."""
 
     def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
         as_text, self._drops = not source.infer_types, source.schema_evolution == "none"
         self._schema = schema
-        self._fits = {column.name: fitting.fit_for(column.type, as_text, self._drops) for column in schema}
+        self._fits = {column.name: fitting.build_value_fitter(column.type, as_text, self._drops) for column in schema}
         self._types = {column.name: column.type for column in schema}
         self._spellings = {name.lower() for name in self._fits}
         self._path = path_values
 
-    def news(self) -> News:
+    def news(self) -> NewFields:
         """What the columns have not, to begin with: of values in the path."""
-        news = News(self._schema)
+        news = NewFields(self._schema)
         for name, cell in self._path.items():
             kind = self._types.get(name)
-            if not self._left_out(name) if kind is None else conversion.of_cell(cell, kind) is MISFIT:
-                news.add_type(name, types.of_text(cell))
+            if not self._left_out(name) if kind is None else conversion.parse_cell_value(cell, kind) is MISFIT:
+                news.add_type(name, types.infer_text_type(cell))
         return news
 
-    def rows(self, texts: Iterable[str], news: News) -> pa.Table:
+    def rows(self, texts: Iterable[str], news: NewFields) -> pa.Table:
         """The rows of records, in their order. texts: one each, as delivered; news: is told what the columns have not."""
         columns: list[list[Any]] = [[] for _ in self._schema]
         ends: list[tuple[str | None, str | None, str | None]] = []
@@ -93,27 +93,27 @@ class Exact:
                 column.append(kept.get(name))
         arrays = [pa.array(column, kind) for column, kind in zip(columns, self._types.values(), strict=True)]
         rescued, problem, record = (pa.array([end[at] for end in ends], pa.string()) for at in range(3))
-        return with_ends(arrays, self._schema, rescued, problem, record)
+        return append_technical_columns(arrays, self._schema, rescued, problem, record)
 
-    def _one(self, delivered: str, news: News) -> tuple[dict[str, Any], str | None, str | None, str | None]:
+    def _one(self, delivered: str, news: NewFields) -> tuple[dict[str, Any], str | None, str | None, str | None]:
         text = delivered.removeprefix("\ufeff")
         try:
-            if json_values.levels(text):
-                with json_values.room():
+            if json_values.count_deep_levels(text):
+                with json_values.recursion_room():
                     return self._read(text, delivered, news)
             return self._read(text, delivered, news)
         except json_values.TooDeep:
             return {}, None, TOO_DEEP, delivered
 
-    def _read(self, text: str, delivered: str, news: News) -> tuple[dict[str, Any], str | None, str | None, str | None]:
+    def _read(self, text: str, delivered: str, news: NewFields) -> tuple[dict[str, Any], str | None, str | None, str | None]:
         try:
-            value = json_values.parse(text)
+            value = json_values.parse_json_text(text)
         except ValueError:
             return {}, None, NO_OBJECT, delivered
-        if not isinstance(value, (dict, Repeated)):
+        if not isinstance(value, (dict, RepeatedKeys)):
             return {}, None, NO_OBJECT, delivered
         row, fits = _Row(), self._fits
-        members = value.first() if isinstance(value, Repeated) else value
+        members = value.first() if isinstance(value, RepeatedKeys) else value
         for name, member in members.items():
             if member is None:
                 continue
@@ -124,37 +124,42 @@ class Exact:
             if left is not NOTHING:
                 row.left[name] = [left]
                 news.add(name, left)
-        if isinstance(value, Repeated):
+        if isinstance(value, RepeatedKeys):
             self._further(row, value)
         if self._path:
             self._from_path(row, members)
         if not row.left:
             return row.kept, None, None, None
-        return row.kept, rescue.text({name: left[0] if len(left) == 1 else left for name, left in row.left.items()}), None, None
+        return (
+            row.kept,
+            json_values.write_exact_json({name: left[0] if len(left) == 1 else left for name, left in row.left.items()}),
+            None,
+            None,
+        )
 
-    def _take(self, row: _Row, name: str, member: Any, news: News) -> None:
+    def _take(self, row: _Row, name: str, member: Any, news: NewFields) -> None:
         """The first member of that name, an unknown one, or one with parts."""
         fit = self._fits.get(name)
         if fit is None and self._left_out(name):
             return
         kept, left = (None, member) if fit is None else fit(member)
-        if isinstance(member, (dict, list)) and not isinstance(kept, str) and rescue.has_repeated(member):
+        if isinstance(member, (dict, list)) and not isinstance(kept, str) and json_values.has_repeated_key(member):
             # Such an object has no place in a column, and as JSON again it would be read with one of the two members: it goes as its text.
             kept, left = None, member
         if kept is not None:
             row.kept[name] = kept
         if left is not NOTHING:
-            row.left[name] = [_plain(left)]
+            row.left[name] = [_replace_repeated_by_text(left)]
             if kept is not None:
                 row.partial.add(name)
             news.add(name, left)
 
-    def _further(self, row: _Row, members: Repeated) -> None:
+    def _further(self, row: _Row, members: RepeatedKeys) -> None:
         """What comes under a name that has come before."""
         seen: dict[str, Any] = {}
         for name, member in members:
             if name in seen and member is not None and (name in self._fits or not self._left_out(name)):
-                row.also(name, seen[name], _plain(member))
+                row.also(name, seen[name], _replace_repeated_by_text(member))
             seen.setdefault(name, member)
 
     def _from_path(self, row: _Row, own: Mapping[str, Any]) -> None:
@@ -164,7 +169,7 @@ class Exact:
                 if not self._left_out(name) and own.get(name) != cell:
                     row.also(name, own.get(name), cell)
                 continue
-            value = conversion.of_cell(cell, kind)
+            value = conversion.parse_cell_value(cell, kind)
             if own.get(name) is None and value is not MISFIT:
                 row.kept[name] = value
             elif value is MISFIT or (value is not None and row.kept.get(name) != value):
@@ -175,6 +180,6 @@ class Exact:
         return self._drops and name.lower() not in self._spellings
 
 
-def _plain(left: Any) -> Any:
+def _replace_repeated_by_text(left: Any) -> Any:
     """What is left over as it is to be rescued: objects with a key twice as their text."""
-    return rescue.text(left) if isinstance(left, (dict, list)) and rescue.has_repeated(left) else left
+    return json_values.write_exact_json(left) if isinstance(left, (dict, list)) and json_values.has_repeated_key(left) else left

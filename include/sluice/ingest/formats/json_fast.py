@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import with_ends
-from sluice.ingest.values import conversion, rescue
+from sluice.ingest.formats import append_technical_columns
+from sluice.ingest.values import conversion, json_values
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-def lines_of(block: bytes) -> int | None:
+def count_object_lines(block: bytes) -> int | None:
     """How many lines there are, if each starts with { and ends with }; else None.
 
     What ends an object, a line end and what starts one are never together inside of JSON: if Arrow then finds as many objects, each line
@@ -31,13 +31,15 @@ def lines_of(block: bytes) -> int | None:
     return count if joints == count - 1 else None
 
 
-class Fast:
+class FastJsonReader:
     """Reads blocks of records in which every field is a column and of its type."""
 
     def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
         self._schema = schema
         self.possible = bool(schema.names) and not any(_has_map(column.type) for column in schema)
-        self._options = [_options(schema, as_double) for as_double in ((True, False) if _has_decimal(schema) else (False,))]
+        self._options = [
+            _build_parse_options(schema, as_double) for as_double in ((True, False) if _has_decimal(schema) else (False,))
+        ]
         drops = source.schema_evolution == "none"
         known = {name.lower() for name in schema.names}
         self._path = {name: cell for name, cell in path_values.items() if not drops or name.lower() in known}
@@ -59,21 +61,23 @@ class Fast:
         columns = []
         for column in self._schema:
             found = table.column(column.name).combine_chunks()
-            array, unfit = _exact(found, column.type, verified)
+            array, unfit = _convert_exactly(found, column.type, verified)
             columns.append(array)
             if unfit is not None:
                 odd |= unfit
             if doubles and not verified:
-                odd |= _doubtful(doubles[0].column(column.name).combine_chunks(), column.type, b"e-" in block or b"E-" in block)
+                odd |= _find_doubtful_decimals(
+                    doubles[0].column(column.name).combine_chunks(), column.type, b"e-" in block or b"E-" in block
+                )
         columns, rescued = self._with_path(columns, count)
-        return with_ends(columns, self._schema, rescued), odd
+        return append_technical_columns(columns, self._schema, rescued), odd
 
     def _with_path(self, columns: list[pa.Array], count: int) -> tuple[list[pa.Array], pa.Array]:
         texts = pa.nulls(count, pa.string())
         for name, cell in self._path.items():
-            member = pa.scalar(rescue.text({name: cell})[1:-1])
+            member = pa.scalar(json_values.write_exact_json({name: cell})[1:-1])
             at = self._schema.get_field_index(name)
-            value = conversion.MISFIT if at < 0 else conversion.of_cell(cell, self._schema.field(at).type)
+            value = conversion.MISFIT if at < 0 else conversion.parse_cell_value(cell, self._schema.field(at).type)
             differs = pa.repeat(pa.scalar(value is conversion.MISFIT), count)
             if value is not conversion.MISFIT and value is not None:
                 own, other = columns[at], pa.scalar(value, self._schema.field(at).type)
@@ -86,49 +90,51 @@ class Fast:
         return columns, texts if texts.null_count == count else pc.binary_join_element_wise("{", texts, "}", "")
 
 
-def _options(schema: pa.Schema, decimals_as_double: bool) -> arrow_json.ParseOptions:
-    fields = [column.with_type(_read_as(column.type, decimals_as_double)).with_nullable(True) for column in schema]
+def _build_parse_options(schema: pa.Schema, decimals_as_double: bool) -> arrow_json.ParseOptions:
+    fields = [column.with_type(_arrow_reading_type(column.type, decimals_as_double)).with_nullable(True) for column in schema]
     return arrow_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error")
 
 
-def _read_as(type: pa.DataType, decimals_as_double: bool) -> pa.DataType:
+def _arrow_reading_type(type: pa.DataType, decimals_as_double: bool) -> pa.DataType:
     """The type to read with: what Arrow's reader takes too much for is read as text or DOUBLE and converted here."""
     if pa.types.is_struct(type):
-        return pa.struct([field.with_type(_read_as(field.type, decimals_as_double)).with_nullable(True) for field in type])
+        return pa.struct([
+            field.with_type(_arrow_reading_type(field.type, decimals_as_double)).with_nullable(True) for field in type
+        ])
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return pa.list_(type.value_field.with_type(_read_as(type.value_type, decimals_as_double)).with_nullable(True))
+        return pa.list_(type.value_field.with_type(_arrow_reading_type(type.value_type, decimals_as_double)).with_nullable(True))
     if pa.types.is_float32(type) or (decimals_as_double and pa.types.is_decimal(type)):
         return pa.float64()
     taken = (pa.types.is_string, pa.types.is_signed_integer, pa.types.is_float64, pa.types.is_boolean, pa.types.is_decimal)
     return type if any(is_it(type) for is_it in taken) else pa.string()
 
 
-def _exact(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
+def _convert_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
     """An array as it was read in the type of its column, and which rows are to be looked at again; None: none of them."""
     if pa.types.is_struct(type):
-        return _exact_struct(array, type, verified)
+        return _convert_struct_exactly(array, type, verified)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return _exact_list(array, type, verified)
+        return _convert_list_exactly(array, type, verified)
     if pa.types.is_float64(type):
-        return array, None if verified else _where(pc.invert(pc.less(pc.abs(array), float(conversion.EXACT))))
+        return array, None if verified else _build_row_mask(pc.invert(pc.less(pc.abs(array), float(conversion.EXACT))))
     if pa.types.is_float32(type):
-        fits = conversion.fits_float(array)
-        return array.cast(type, safe=False), _where(pc.invert(fits))
+        fits = conversion.fits_float32(array)
+        return array.cast(type, safe=False), _build_row_mask(pc.invert(fits))
     if array.type == type:
         return array, None
-    converted, unfit = conversion.from_strings(array, type)
-    return converted, _where(unfit)
+    converted, unfit = conversion.convert_json_strings(array, type)
+    return converted, _build_row_mask(unfit)
 
 
-def _exact_struct(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
-    parts = [_exact(part, field.type, verified) for part, field in zip(array.flatten(), type, strict=True)]
+def _convert_struct_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
+    parts = [_convert_exactly(part, field.type, verified) for part, field in zip(array.flatten(), type, strict=True)]
     masks = [mask for _, mask in parts if mask is not None]
     made = pa.StructArray.from_arrays([part for part, _ in parts], fields=list(type), mask=array.is_null())
     return made, np.logical_or.reduce(masks) if masks else None
 
 
-def _exact_list(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
-    values, unfit = _exact(array.values, type.value_type, verified)
+def _convert_list_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
+    values, unfit = _convert_exactly(array.values, type.value_type, verified)
     # The reader's lists start at 0 and have nothing below a NULL, so that values and offsets belong together.
     made = pa.ListArray.from_arrays(array.offsets, values, mask=array.is_null()).cast(type)
     if unfit is None:
@@ -138,7 +144,7 @@ def _exact_list(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.
     return made, rows
 
 
-def _doubtful(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
+def _find_doubtful_decimals(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
     """In which rows Arrow may read a DECIMAL wrong without a word: numbers near its limits, in either direction.
 
     array: read as DOUBLE. tiny: whether there may be a number so small that it is 0 as a DOUBLE.
@@ -146,9 +152,9 @@ def _doubtful(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
     rows: Mask = np.zeros(len(array), dtype=np.bool_)
     if pa.types.is_struct(type):
         for part, field in zip(array.flatten(), type, strict=True):
-            rows |= _doubtful(part, field.type, tiny)
+            rows |= _find_doubtful_decimals(part, field.type, tiny)
     elif pa.types.is_list(type) or pa.types.is_large_list(type):
-        found = _doubtful(array.values, type.value_type, tiny)
+        found = _find_doubtful_decimals(array.values, type.value_type, tiny)
         rows[pc.list_parent_indices(array).to_numpy(zero_copy_only=False)[found]] = True
     elif pa.types.is_decimal(type):
         size = np.abs(array.to_numpy(zero_copy_only=False))
@@ -157,7 +163,7 @@ def _doubtful(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
     return rows
 
 
-def _where(mask: pa.Array) -> Mask | None:
+def _build_row_mask(mask: pa.Array) -> Mask | None:
     if not pc.any(mask).as_py():
         return None
     found: Mask = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)

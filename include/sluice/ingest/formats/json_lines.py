@@ -9,22 +9,22 @@ import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.formats import Parsed
-from sluice.ingest.formats.json_fast import lines_of
-from sluice.ingest.formats.json_records import Records
+from sluice.ingest.formats import ParsedBlock
+from sluice.ingest.formats.json_fast import count_object_lines
+from sluice.ingest.formats.json_records import JsonBlockReader
 
 _BLANKS = " \t\r\ufeff"
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[Parsed]:
-    """As `formats.read`."""
-    records = Records(source, schema, path_values)
-    for block in opening.blocks(source, path):
-        parsed = records.parsed(block, lines_of(block), lambda block=block: _texts(block))  # type: ignore[misc]
+def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+    """As `formats.read_file_records`."""
+    records = JsonBlockReader(source, schema, path_values)
+    for block in opening.read_line_blocks(source, path):
+        parsed = records.parsed(block, count_object_lines(block), lambda block=block: _split_record_lines(block))  # type: ignore[misc]
         if parsed.rows.num_rows:
             yield parsed
 
 
-def _texts(block: bytes) -> list[str]:
+def _split_record_lines(block: bytes) -> list[str]:
     """The records as they were delivered, without the line ends."""
     return [line.removesuffix("\r") for line in block.decode().split("\n") if line.strip(_BLANKS)]

@@ -2,34 +2,41 @@
 
 Three ways that give the same: Arrow's reader for the whole block; where that finds something odd, a look at each record, and Arrow's
 reader for those that fit; and the exact one, record by record, for the rest.
+
+Which records fit their columns: a look that is quicker than an exact reading, for the many good records among some odd ones.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import Parsed
-from sluice.ingest.formats.json_exact import Exact
-from sluice.ingest.formats.json_fast import Fast, Mask
-from sluice.ingest.formats.json_verified import Verified
+from sluice.ingest.formats import ParsedBlock
+from sluice.ingest.formats.json_exact import ExactJsonReader
+from sluice.ingest.formats.json_fast import FastJsonReader, Mask
+from sluice.ingest.values import conversion
+from sluice.ingest.values.json_values import JsonReal
 
 _Part = tuple[Sequence[int], pa.Table]
 """Rows, and the places of their records in the block."""
 
 
-class Records:
+class JsonBlockReader:
     """Reads blocks of records of one file."""
 
     def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
-        self._fast = Fast(source, schema, path_values)
-        self._verified = Verified(schema)
-        self._exact = Exact(source, schema, path_values)
+        self._fast = FastJsonReader(source, schema, path_values)
+        self._verified = JsonVerifier(schema)
+        self._exact = ExactJsonReader(source, schema, path_values)
 
-    def parsed(self, block: bytes, count: int | None, texts: Callable[[], list[str]]) -> Parsed:
+    def parsed(self, block: bytes, count: int | None, texts: Callable[[], list[str]]) -> ParsedBlock:
         """The rows of a block.
 
         count: how many records it has, each known to be an object by its brackets, one a line; None: not known. texts: the records.
@@ -37,24 +44,24 @@ class Records:
         news = self._exact.news()
         whole = self._fast.rows(block, count) if count is not None and self._fast.possible else None
         if whole is not None and not whole[1].any():
-            return Parsed(whole[0], news.fields())
+            return ParsedBlock(whole[0], news.fields())
         records = texts()
         parts: list[_Part] = []
         waiting: Sequence[int] = range(len(records))
         if whole is not None:
-            parts.append(_good(waiting, whole))
-            waiting = _odd(waiting, whole[1])
+            parts.append(_select_good_rows(waiting, whole))
+            waiting = _select_marked_places(waiting, whole[1])
         if self._fast.possible:
             waiting = self._look(records, waiting, parts)
         if waiting or not parts:
             parts.append((waiting, self._exact.rows((records[at] for at in waiting), news)))
-        return Parsed(_in_order(parts), news.fields())
+        return ParsedBlock(_join_parts_in_order(parts), news.fields())
 
     def _look(self, records: list[str], waiting: Sequence[int], parts: list[_Part]) -> Sequence[int]:
         """Reads the records that fit; returns the places of the others."""
         texts = [records[at].strip(" \t\r") for at in waiting]
         fitting = np.fromiter(map(self._verified.fits, texts), dtype=np.bool_, count=len(texts))
-        fits = _odd(waiting, fitting)
+        fits = _select_marked_places(waiting, fitting)
         if not fits:
             return waiting
         block = "\n".join([text for text, good in zip(texts, fitting, strict=True) if good]) + "\n"
@@ -64,21 +71,101 @@ class Records:
             found = None
         if found is None:
             return waiting
-        parts.append(_good(fits, found))
-        return sorted([*_odd(waiting, ~fitting), *_odd(fits, found[1])])
+        parts.append(_select_good_rows(fits, found))
+        return sorted([*_select_marked_places(waiting, ~fitting), *_select_marked_places(fits, found[1])])
 
 
-def _good(places: Sequence[int], found: tuple[pa.Table, Mask]) -> _Part:
+def _select_good_rows(places: Sequence[int], found: tuple[pa.Table, Mask]) -> _Part:
     rows, odd = found
-    return _odd(places, ~odd), rows.filter(pa.array(~odd)) if odd.any() else rows
+    return _select_marked_places(places, ~odd), rows.filter(pa.array(~odd)) if odd.any() else rows
 
 
-def _odd(places: Sequence[int], mask: Mask) -> list[int]:
+def _select_marked_places(places: Sequence[int], mask: Mask) -> list[int]:
     return [places[at] for at in np.flatnonzero(mask).tolist()]
 
 
-def _in_order(parts: list[_Part]) -> pa.Table:
+def _join_parts_in_order(parts: list[_Part]) -> pa.Table:
     if len(parts) == 1:
         return parts[0][1]
     places = np.concatenate([np.asarray(places, dtype=np.int64) for places, _ in parts])
     return pa.concat_tables([rows for _, rows in parts]).combine_chunks().take(pa.array(np.argsort(places)))
+
+
+Check = Callable[[Any], bool]
+
+
+class _Odd(ValueError):
+    """What the quick ways do not take."""
+
+
+class JsonVerifier:
+    """Tells the records that Arrow's reader takes and reads exactly, but for dates and times that are none."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._check = _build_struct_check(list(schema))
+        decoder: Any = json.JSONDecoder(
+            object_pairs_hook=_reject_repeated_keys, parse_float=JsonReal, parse_constant=_reject_constant
+        )
+        self._scan = decoder.scan_once
+
+    def fits(self, text: str) -> bool:
+        """Whether a record does. text: without blanks around it."""
+        try:
+            value, end = self._scan(text, 0)
+        except (ValueError, StopIteration, RecursionError):
+            return False
+        return end == len(text) and self._check(value)
+
+
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Odd
+    return found
+
+
+def _reject_constant(constant: str) -> None:
+    raise _Odd
+
+
+def _build_struct_check(fields: list[pa.Field]) -> Check:
+    checks = {field.name: _build_type_check(field.type) for field in fields}
+    check_for = checks.get
+
+    def check(value: Any) -> bool:
+        if type(value) is not dict:
+            return False
+        for name, member in value.items():
+            fits = check_for(name)
+            if fits is None or (member is not None and not fits(member)):
+                return False
+        return True
+
+    return check
+
+
+def _build_type_check(kind: pa.DataType) -> Check:
+    if pa.types.is_struct(kind):
+        return _build_struct_check(list(kind))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        fits = _build_type_check(kind.value_type)
+        return lambda value: type(value) is list and all(item is None or fits(item) for item in value)
+    if pa.types.is_boolean(kind):
+        return lambda value: value is True or value is False
+    if pa.types.is_signed_integer(kind):
+        half = 1 << (kind.bit_width - 1)
+        return lambda value: type(value) is int and -half <= value < half
+    if pa.types.is_float64(kind):
+        return _is_double
+    if pa.types.is_float32(kind):
+        return lambda value: type(value) is JsonReal or type(value) is int
+    if pa.types.is_decimal(kind):
+        plain = re.compile(conversion.plain_decimal_pattern(kind)).fullmatch
+        return lambda value: type(value) in (JsonReal, int) and plain(str(value)) is not None
+    return lambda value: type(value) is str
+
+
+def _is_double(value: Any) -> bool:
+    if type(value) is JsonReal:
+        return not math.isinf(float(value))
+    return type(value) is int and conversion.parse_double(str(value)) is not conversion.MISFIT

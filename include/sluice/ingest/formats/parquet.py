@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.files.opening import UnreadableFile
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
 _SMALLEST = 12
@@ -27,62 +27,62 @@ _SMALL_FILE = 1 << 18
 
 
 @contextlib.contextmanager
-def opened(source: Source, path: Path) -> Iterator[parquet.ParquetFile]:
+def open_parquet_file(source: Source, path: Path) -> Iterator[parquet.ParquetFile]:
     """The file. Raises Unreadable, also from within the block, where Arrow cannot read it."""
-    with _seekable(source, path) as file:
-        _check_ends(file)
+    with _open_seekable_file(source, path) as file:
+        _check_parquet_signature(file)
         try:
-            yield parquet.ParquetFile(file, read_dictionary=_packed(file), pre_buffer=False)
+            yield parquet.ParquetFile(file, read_dictionary=_find_dictionary_columns(file), pre_buffer=False)
         except pa.ArrowNotImplementedError:
-            raise Unreadable("the Parquet file is encrypted, or of a kind that cannot be read here") from None
+            raise UnreadableFile("the Parquet file is encrypted, or of a kind that cannot be read here") from None
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno:
                 raise
-            raise Unreadable("the Parquet file is damaged") from None
+            raise UnreadableFile("the Parquet file is damaged") from None
 
 
-def batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
+def read_parquet_batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
     """All rows in order, a few MB at a time. Text that stands in the file once for many rows does so here: it is a dictionary."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         rows = _ABOUT * group.num_rows // max(1, group.total_byte_size)
         for batch in file.iter_batches(batch_size=max(64, min(_MOST_ROWS, rows)), row_groups=[number], use_threads=False):
-            yield from _small(batch)
+            yield from _split_large_batch(batch)
 
 
-def measure(source: Source, path: Path) -> tuple[int, int]:
+def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
     """How many rows the file has and about how many bytes they have in memory. Reads all of it. Raises Unreadable."""
     rows = size = 0
     on_disk = max(path.stat().st_size, _SMALL_FILE)
-    with opened(source, path) as file:
+    with open_parquet_file(source, path) as file:
         packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
         # What the file says of itself spares reading it; what it really has is counted below.
-        opening.check_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
-        for batch in batches(file):
+        opening.check_size_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
+        for batch in read_parquet_batches(file):
             rows += batch.num_rows
-            size += _size(batch)
-            opening.check_limits(source, on_disk, size + rows * _ROW)
+            size += _unpacked_batch_size(batch)
+            opening.check_size_limits(source, on_disk, size + rows * _ROW)
             try:
                 batch.validate(full=True)
             except pa.ArrowInvalid:
-                raise Unreadable("the Parquet file is damaged, or has text that is not UTF-8") from None
+                raise UnreadableFile("the Parquet file is damaged, or has text that is not UTF-8") from None
     return rows, size
 
 
 @contextlib.contextmanager
-def _seekable(source: Source, path: Path) -> Iterator[BinaryIO]:
+def _open_seekable_file(source: Source, path: Path) -> Iterator[BinaryIO]:
     """The file, or what is in it where it is compressed as a whole."""
     if path.suffix.lower() not in (".gz", ".zst", ".bz2"):
-        with opening.opened(path) as file:
+        with opening.open_regular_file(path) as file:
             yield file
         return
     with tempfile.TemporaryFile() as copy:
-        for part in opening.chunks(source, path):
+        for part in opening.read_file_chunks(source, path):
             copy.write(part)
         yield copy
 
 
-def _check_ends(file: BinaryIO) -> None:
+def _check_parquet_signature(file: BinaryIO) -> None:
     size = file.seek(0, 2)
     file.seek(0)
     start = file.read(4)
@@ -90,14 +90,14 @@ def _check_ends(file: BinaryIO) -> None:
     end = file.read(4)
     file.seek(0)
     if start == _ENCRYPTED:
-        raise Unreadable("the Parquet file is encrypted, or of a kind that cannot be read here")
+        raise UnreadableFile("the Parquet file is encrypted, or of a kind that cannot be read here")
     if not _SIGN.startswith(start[:4]):
-        raise Unreadable("the file is no Parquet file")
+        raise UnreadableFile("the file is no Parquet file")
     if end != _SIGN or size < _SMALLEST:
-        raise Unreadable("the Parquet file is cut off")
+        raise UnreadableFile("the Parquet file is cut off")
 
 
-def _packed(file: BinaryIO) -> list[str]:
+def _find_dictionary_columns(file: BinaryIO) -> list[str]:
     """The columns, not nested ones, whose text is in dictionaries."""
     found = parquet.read_metadata(file)
     file.seek(0)
@@ -112,21 +112,21 @@ def _packed(file: BinaryIO) -> list[str]:
     ]
 
 
-def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split_large_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in parts that are not large when what is packed in them is unpacked."""
-    if batch.num_rows <= 1 or _size(batch) <= _MOST:
+    if batch.num_rows <= 1 or _unpacked_batch_size(batch) <= _MOST:
         yield batch
         return
     half = batch.num_rows // 2
-    yield from _small(batch.slice(0, half))
-    yield from _small(batch.slice(half))
+    yield from _split_large_batch(batch.slice(0, half))
+    yield from _split_large_batch(batch.slice(half))
 
 
-def _size(batch: pa.RecordBatch) -> int:
-    return sum(_unpacked_size(column) for column in batch.columns)
+def _unpacked_batch_size(batch: pa.RecordBatch) -> int:
+    return sum(_unpacked_column_size(column) for column in batch.columns)
 
 
-def _unpacked_size(column: pa.Array) -> int:
+def _unpacked_column_size(column: pa.Array) -> int:
     if not isinstance(column, pa.DictionaryArray):
         return int(column.nbytes)
     return len(column) * 4 + int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import Parsed, with_ends
+from sluice.ingest.formats import ParsedBlock, append_technical_columns
 from sluice.ingest.values import conversion, types
-from sluice.ingest.values.columns import as_in_table
+from sluice.ingest.values.columns import match_table_spelling
 
 
-class Fitted(NamedTuple):
+class FittedValues(NamedTuple):
     """column: what fits, NULL elsewhere. rest: JSON of what does not, NULL where all does; None: all does. news: the type of the rest."""
 
     column: pa.Array
@@ -24,10 +24,10 @@ class Fitted(NamedTuple):
     news: pa.DataType
 
 
-class Values(Protocol):
+class FieldValues(Protocol):
     """The values of one field in a block."""
 
-    def fitted(self, type: pa.DataType) -> Fitted:
+    def fitted(self, type: pa.DataType) -> FittedValues:
         """In that type."""
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
@@ -35,38 +35,38 @@ class Values(Protocol):
 
 
 @dataclass(frozen=True)
-class Field:
+class DeliveredField:
     """name: of its column, or by which it is rescued. can_be_column: whether there may be a column of that name."""
 
     name: str
-    values: Values
+    values: FieldValues
     can_be_column: bool = True
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextValues:
     """Values that are text: cells, lines, values in a path. kind: what they are, where that is not to be inferred."""
 
     cells: pa.Array
     kind: pa.DataType | None = None
 
-    def fitted(self, type: pa.DataType) -> Fitted:
-        """As `conversion.from_text` does."""
-        column, unfit = conversion.from_text(self.cells, type)
+    def fitted(self, type: pa.DataType) -> FittedValues:
+        """As `conversion.convert_text_cells` does."""
+        column, unfit = conversion.convert_text_cells(self.cells, type)
         if not pc.any(unfit).as_py():
-            return Fitted(column, None, pa.null())
-        rest = Texts(pc.if_else(unfit, self.cells, pa.scalar(None, pa.string())), self.kind)
-        return Fitted(column, *rest.whole())
+            return FittedValues(column, None, pa.null())
+        rest = TextValues(pc.if_else(unfit, self.cells, pa.scalar(None, pa.string())), self.kind)
+        return FittedValues(column, *rest.whole())
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
         """The cells as JSON strings."""
         written = [None if cell is None else encode_basestring(cell) for cell in self.cells.to_pylist()]
-        return pa.array(written, pa.string()), self.kind or _observed(self.cells)
+        return pa.array(written, pa.string()), self.kind or _infer_cells_type(self.cells)
 
 
-def placed(
-    source: Source, schema: pa.Schema, fields: Sequence[Field], count: int, problems: Mapping[int, tuple[str, str]]
-) -> Parsed:
+def place_delivered_fields(
+    source: Source, schema: pa.Schema, fields: Sequence[DeliveredField], count: int, problems: Mapping[int, tuple[str, str]]
+) -> ParsedBlock:
     """The block. fields: each name that is a column at most once. count: of records. problems: by a record's place, why, and its text."""
     by_name = {field.name: field for field in fields if field.can_be_column}
     columns: list[pa.Array] = []
@@ -74,7 +74,7 @@ def placed(
     news: list[pa.Field] = []
     for column in schema:
         found = by_name.pop(column.name, None)
-        fitted = found.values.fitted(column.type) if found else Fitted(pa.nulls(count, column.type), None, pa.null())
+        fitted = found.values.fitted(column.type) if found else FittedValues(pa.nulls(count, column.type), None, pa.null())
         columns.append(fitted.column)
         if fitted.rest is not None:
             rests.append((column.name, fitted.rest))
@@ -85,11 +85,13 @@ def placed(
             rests.append((field.name, written))
             if field.can_be_column:
                 news.append(pa.field(field.name, kind))
-    rows = with_ends(columns, schema, objects(rests, count), *_aside(problems, count))
-    return Parsed(rows, pa.struct(news))
+    rows = append_technical_columns(columns, schema, join_json_objects(rests, count), *_problem_columns(problems, count))
+    return ParsedBlock(rows, pa.struct(news))
 
 
-def of_path(values: Mapping[str, str], fields: Sequence[Field], schema: pa.Schema, present: pa.Array) -> list[Field]:
+def build_path_fields(
+    values: Mapping[str, str], fields: Sequence[DeliveredField], schema: pa.Schema, present: pa.Array
+) -> list[DeliveredField]:
     """Values in the path as fields of each record; those whose name is already a field's are left out, the record's own goes first.
 
     present: booleans, which records there are.
@@ -97,15 +99,15 @@ def of_path(values: Mapping[str, str], fields: Sequence[Field], schema: pa.Schem
     taken = {field.name.lower() for field in fields}
     found = []
     for delivered, value in values.items():
-        name = as_in_table([delivered], schema.names)[0] if types.is_name(delivered) else delivered
+        name = match_table_spelling([delivered], schema.names)[0] if types.is_column_name(delivered) else delivered
         if name.lower() not in taken:
             cells = pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string()))
-            found.append(Field(name, Texts(cells), types.is_name(delivered)))
+            found.append(DeliveredField(name, TextValues(cells), types.is_column_name(delivered)))
             taken.add(name.lower())
     return found
 
 
-def objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
+def join_json_objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
     """JSON objects of members that are JSON, those that are NULL left out; NULL where none is left."""
     parts = [
         pc.coalesce(pc.binary_join_element_wise(f",{encode_basestring(name)}:", written, ""), "")
@@ -119,21 +121,21 @@ def objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
     return pc.if_else(pc.equal(joined, ""), pa.scalar(None, pa.string()), written)
 
 
-def _observed(cells: pa.Array) -> pa.DataType:
+def _infer_cells_type(cells: pa.Array) -> pa.DataType:
     """The least type that holds all the cells; what a wider type holds already is not looked at again."""
     kind: pa.DataType = pa.null()
     rest = cells.drop_null().unique()
-    while len(rest) and not conversion.is_text(kind):
-        wider = types.merged(kind, types.of_text(rest[0].as_py()))
+    while len(rest) and not conversion.is_string_type(kind):
+        wider = types.merge_types(kind, types.infer_text_type(rest[0].as_py()))
         if wider == kind:
             rest = rest[1:]
             continue
         kind = wider
-        rest = rest.filter(conversion.from_text(rest, kind)[1])
+        rest = rest.filter(conversion.convert_text_cells(rest, kind)[1])
     return kind
 
 
-def _aside(problems: Mapping[int, tuple[str, str]], count: int) -> tuple[pa.Array | None, pa.Array | None]:
+def _problem_columns(problems: Mapping[int, tuple[str, str]], count: int) -> tuple[pa.Array | None, pa.Array | None]:
     if not problems:
         return None, None
     found = [problems.get(place, (None, None)) for place in range(count)]

@@ -17,38 +17,40 @@ from sluice.ingest.values import conversion
 from sluice.ingest.values.conversion import MISFIT
 
 
-def exactly(value: Any, type: pa.DataType, as_text: bool = False) -> Any:
+def convert_value_exactly(value: Any, type: pa.DataType, as_text: bool = False) -> Any:
     """The value in that type or MISFIT. as_text: STRING takes any value, as its JSON; else text only."""
     if value is None:
         return None
-    if conversion.is_text(type):
-        return value if isinstance(value, str) else _bare(value) if as_text else MISFIT
+    if conversion.is_string_type(type):
+        return value if isinstance(value, str) else _write_bare_text(value) if as_text else MISFIT
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
         value = int(value)
     rule = next((rule for is_it, rule in _RULES if is_it(type)), None)
     return rule(value, type) if rule else MISFIT
 
 
-def json(value: Any) -> str:
+def write_python_value_json(value: Any) -> str:
     """Compact JSON that says the value exactly. Bytes: Base64. Times: ISO 8601. A number that JSON has not: its name as a string."""
     if isinstance(value, str):
         return str(encode_basestring(value))
     if isinstance(value, dict):
-        return "{" + ",".join(f"{encode_basestring(name)}:{json(member)}" for name, member in value.items()) + "}"
+        return (
+            "{" + ",".join(f"{encode_basestring(name)}:{write_python_value_json(member)}" for name, member in value.items()) + "}"
+        )
     if isinstance(value, list):
         if value and all(isinstance(item, tuple) and isinstance(item[0], str) for item in value):  # a map
-            return "{" + ",".join(f"{encode_basestring(key)}:{json(member)}" for key, member in value) + "}"
-        return "[" + ",".join(map(json, value)) + "]"
+            return "{" + ",".join(f"{encode_basestring(key)}:{write_python_value_json(member)}" for key, member in value) + "}"
+        return "[" + ",".join(map(write_python_value_json, value)) + "]"
     if isinstance(value, tuple):
-        return "[" + ",".join(map(json, value)) + "]"
+        return "[" + ",".join(map(write_python_value_json, value)) + "]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float) and not math.isfinite(value):
         return '"NaN"' if math.isnan(value) else f'"{"-" * (value < 0)}Infinity"'
-    return _bare(value) if isinstance(value, (int, float, Decimal)) else f'"{_bare(value)}"'
+    return _write_bare_text(value) if isinstance(value, (int, float, Decimal)) else f'"{_write_bare_text(value)}"'
 
 
-def _bare(value: Any) -> str:
+def _write_bare_text(value: Any) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, datetime):
@@ -59,19 +61,19 @@ def _bare(value: Any) -> str:
         return format(value, "f")
     if isinstance(value, float):
         return repr(value)
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else json(value)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else write_python_value_json(value)
 
 
-def _boolean(value: Any, _: pa.DataType) -> Any:
+def _convert_boolean(value: Any, _: pa.DataType) -> Any:
     return value if isinstance(value, bool) else MISFIT
 
 
-def _integer(value: Any, type: pa.DataType) -> Any:
+def _convert_integer(value: Any, type: pa.DataType) -> Any:
     half = 1 << (type.bit_width - 1)
     return value if isinstance(value, int) and not isinstance(value, bool) and -half <= value < half else MISFIT
 
 
-def _double(value: Any, type: pa.DataType) -> Any:
+def _convert_double(value: Any, type: pa.DataType) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return MISFIT
     if isinstance(value, int) and (value.bit_length() > 1000 or int(float(value)) != value):
@@ -83,62 +85,62 @@ def _double(value: Any, type: pa.DataType) -> Any:
         return number if float(np.float32(number)) == number else MISFIT
 
 
-def _decimal(value: Any, type: pa.DataType) -> Any:
+def _convert_decimal(value: Any, type: pa.DataType) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         return MISFIT
-    return conversion.decimal(str(value), type)
+    return conversion.parse_decimal(str(value), type)
 
 
-def _date(value: Any, type: pa.DataType) -> Any:
+def _convert_date(value: Any, type: pa.DataType) -> Any:
     if isinstance(value, str):
-        return conversion.of_text(value, type)
+        return conversion.parse_text_value(value, type)
     return value if isinstance(value, date) and not isinstance(value, datetime) else MISFIT
 
 
-def _moment(value: Any, type: pa.DataType) -> Any:
+def _convert_timestamp(value: Any, type: pa.DataType) -> Any:
     if isinstance(value, str):
-        return conversion.of_text(value, type)
+        return conversion.parse_text_value(value, type)
     if isinstance(value, datetime):
         return value if type.tz else value.replace(tzinfo=None)
     zone = UTC if type.tz else None
     return datetime(value.year, value.month, value.day, tzinfo=zone) if isinstance(value, date) else MISFIT
 
 
-def _binary(value: Any, _: pa.DataType) -> Any:
+def _convert_binary(value: Any, _: pa.DataType) -> Any:
     return value if isinstance(value, bytes) else MISFIT
 
 
-def _list(value: Any, type: pa.DataType) -> Any:
+def _convert_list(value: Any, type: pa.DataType) -> Any:
     if not isinstance(value, list) or any(isinstance(item, tuple) for item in value):
         return MISFIT
-    found = [exactly(item, type.value_type) for item in value]
+    found = [convert_value_exactly(item, type.value_type) for item in value]
     return MISFIT if any(item is MISFIT for item in found) else found
 
 
-def _struct(value: Any, type: pa.DataType) -> Any:
+def _convert_struct(value: Any, type: pa.DataType) -> Any:
     if not isinstance(value, dict):
         return MISFIT
-    known = {field.name: exactly(value.get(field.name), field.type) for field in type}
+    known = {field.name: convert_value_exactly(value.get(field.name), field.type) for field in type}
     more = any(member is not None for name, member in value.items() if name not in known)
     return MISFIT if more or any(member is MISFIT for member in known.values()) else known
 
 
-def _map(value: Any, type: pa.DataType) -> Any:
+def _convert_map(value: Any, type: pa.DataType) -> Any:
     if not isinstance(value, list) or not all(isinstance(item, tuple) for item in value):
         return MISFIT
-    found = [(exactly(key, type.key_type), exactly(member, type.item_type)) for key, member in value]
+    found = [(convert_value_exactly(key, type.key_type), convert_value_exactly(member, type.item_type)) for key, member in value]
     return MISFIT if any(MISFIT in (key, member) for key, member in found) else found
 
 
 _RULES: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]], ...] = (
-    (pa.types.is_boolean, _boolean),
-    (pa.types.is_signed_integer, _integer),
-    (pa.types.is_floating, _double),
-    (pa.types.is_decimal, _decimal),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _moment),
-    (pa.types.is_binary, _binary),
-    (pa.types.is_list, _list),
-    (pa.types.is_struct, _struct),
-    (pa.types.is_map, _map),
+    (pa.types.is_boolean, _convert_boolean),
+    (pa.types.is_signed_integer, _convert_integer),
+    (pa.types.is_floating, _convert_double),
+    (pa.types.is_decimal, _convert_decimal),
+    (pa.types.is_date, _convert_date),
+    (pa.types.is_timestamp, _convert_timestamp),
+    (pa.types.is_binary, _convert_binary),
+    (pa.types.is_list, _convert_list),
+    (pa.types.is_struct, _convert_struct),
+    (pa.types.is_map, _convert_map),
 )

@@ -1,7 +1,9 @@
 """Writing a delivered file again without some of its records: as it was compressed and encoded, the others as they came.
 
-Records are numbered from 0 as `formats.read` gives them. Memory: JSON lines and text go by blocks; CSV, JSON documents and Parquet files
+Records are numbered from 0 as `formats.read_file_records` gives them. Memory: JSON lines and text go by blocks; CSV, JSON documents and Parquet files
 are held whole.
+
+Records of delivered files with some of their fields emptied: the rest of the text as it came.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import bz2
 import codecs
 import gzip
 import io
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import pyarrow as pa
@@ -23,14 +27,85 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.ingest.files import opening
 from sluice.ingest.formats import csv_rows
-from sluice.ingest.formats.emptied import NOTHING, empty_columns, empty_csv_fields, empty_json_fields
-from sluice.ingest.formats.json_documents import Document
+from sluice.ingest.formats.json_documents import JsonDocumentSplitter
 from sluice.ingest.values.columns import column_names
+
+NOTHING: Mapping[int, Collection[str]] = MappingProxyType({})
+
+
+"""Where no field of any record is to be emptied."""
+
+
+_JSON_BLANKS = " \t\r\n"
+
+
+_DECODER = json.JSONDecoder()
+
+
+def empty_json_fields(record: str, fields: Collection[str]) -> str:
+    """A JSON object with null in these fields, letter case apart; of a text that is none, the rest from where it cannot be read on goes."""
+    names, found, done = {name.lower() for name in fields}, [], 0
+    for name, start, end in _iterate_json_members(record):
+        if name.lower() in names:
+            found += [record[done:start], "null"]
+            done = end
+    return "".join([*found, record[done:]])
+
+
+def empty_csv_fields(
+    cells: Sequence[str | None], header: Sequence[str], fields: Collection[str], delimiter: str, quote: str, ended: str
+) -> str:
+    """A row of CSV with nothing in these columns. header: the names of its columns. ended: how its line ends."""
+    names = {name.lower() for name in fields}
+    kept = [None if name.lower() in names else cell for name, cell in zip(header, cells, strict=True)]
+    return delimiter.join(_quote_csv_cell(cell, delimiter, quote) for cell in kept) + ended
+
+
+def empty_columns(rows: pa.Table, start: int, emptied: Mapping[int, Collection[str]]) -> pa.Table:
+    """Rows of a Parquet file, the first of which has the number `start`, with NULL in these columns."""
+    for place, field in enumerate(rows.schema):
+        lowered = field.name.lower()
+        mask = [lowered in {name.lower() for name in emptied.get(number, ())} for number in range(start, start + rows.num_rows)]
+        if any(mask):
+            keep = pa.array([None if gone else place for place, gone in enumerate(mask)], pa.int64())
+            rows = rows.set_column(place, field, rows.column(place).take(keep))
+    return rows
+
+
+def _iterate_json_members(record: str) -> Iterator[tuple[str, int, int]]:
+    """The fields of an object: the name, and where its value begins and ends."""
+    at = _skip_json_blanks(record, 0)
+    if record[at : at + 1] != "{":
+        return
+    at = _skip_json_blanks(record, at + 1)
+    while record[at : at + 1] == '"':
+        name, at = _DECODER.raw_decode(record, at)
+        start = _skip_json_blanks(record, _skip_json_blanks(record, at) + 1)
+        _, end = _DECODER.raw_decode(record, start)
+        yield str(name), start, end
+        at = _skip_json_blanks(record, end)
+        if record[at : at + 1] != ",":
+            return
+        at = _skip_json_blanks(record, at + 1)
+
+
+def _skip_json_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _JSON_BLANKS:
+        at += 1
+    return at
+
+
+def _quote_csv_cell(cell: str | None, delimiter: str, quote: str) -> str:
+    if cell is None:
+        return ""
+    bare = cell and not any(mark in cell for mark in (delimiter, quote, "\r", "\n"))
+    return cell if bare else f"{quote}{cell.replace(quote, quote * 2)}{quote}"
+
 
 _BLANKS = " \t\r\n\ufeff"
 
 
-def write(
+def write_without_records(
     source: Source, path: Path, gone: Collection[int], target: Path, emptied: Mapping[int, Collection[str]] = NOTHING
 ) -> None:
     """Write the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty one.
@@ -41,17 +116,17 @@ def write(
     wanted = frozenset(gone)
     with ExitStack() as stack:
         file = stack.enter_context(target.open("xb"))
-        packed = stack.enter_context(_packed(file, path.suffix.lower()))
+        packed = stack.enter_context(_open_compressed_output(file, path.suffix.lower()))
         if source.format == "parquet":
-            _parquet(source, path, wanted, packed, emptied)
+            _filter_parquet_rows(source, path, wanted, packed, emptied)
         elif source.format != "binary":
             encoder = codecs.getincrementalencoder(source.encoding)()
-            for text in _texts(source, path, wanted, emptied):
+            for text in _iterate_remaining_text(source, path, wanted, emptied):
                 packed.write(encoder.encode(text))
             packed.write(encoder.encode("", final=True))
 
 
-def _packed(file: IO[bytes], suffix: str) -> Any:
+def _open_compressed_output(file: IO[bytes], suffix: str) -> Any:
     """What is written to it is compressed as files of this suffix are."""
     if suffix == ".gz":
         return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
@@ -62,16 +137,18 @@ def _packed(file: IO[bytes], suffix: str) -> Any:
     return nullcontext(file)
 
 
-def _texts(source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
+def _iterate_remaining_text(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]]
+) -> Iterator[str]:
     """What stays of a file of text."""
     if source.format == "csv":
-        return _csv(source, b"".join(opening.pieces(source, path)).decode(), gone, emptied)
+        return _filter_csv_rows(source, b"".join(opening.read_text_pieces(source, path)).decode(), gone, emptied)
     if source.format == "json" and source.multi_line:
-        return _documents(opening.pieces(source, path), gone, emptied)
-    return _lines(opening.blocks(source, path), gone, source.format == "text", emptied)
+        return _filter_json_documents(opening.read_text_pieces(source, path), gone, emptied)
+    return _filter_line_records(opening.read_line_blocks(source, path), gone, source.format == "text", emptied)
 
 
-def _lines(
+def _filter_line_records(
     blocks: Iterable[bytes], gone: frozenset[int], blank: bool, emptied: Mapping[int, Collection[str]] = NOTHING
 ) -> Iterator[str]:
     """blank: whether a line of blanks is a record, too."""
@@ -86,18 +163,20 @@ def _lines(
         yield "".join(kept)
 
 
-def _csv(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING) -> Iterator[str]:
-    first, end = csv_rows.first(source, text, True)
+def _filter_csv_rows(
+    source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING
+) -> Iterator[str]:
+    first, end = csv_rows.find_first_csv_row(source, text, True)
     width, at = len(first or ()), end if source.header else 0
     yield text[:at]
     number = 0
     while at < len(text):
-        cells, after = csv_rows.row(source, text, at, True)
+        cells, after = csv_rows.parse_csv_row(source, text, at, True)
         end = len(text) if after is None else after
         line = text[at:end].rstrip("\r\n")
         is_record = bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
         if is_record and number in emptied and number not in gone and cells is not None:
-            names = _names_of_fields(source, first or cells)
+            names = _csv_field_names(source, first or cells)
             yield empty_csv_fields(cells, names, emptied[number], source.delimiter, source.quote, text[at + len(line) : end])
         elif not (is_record and number in gone):
             yield text[at:end]
@@ -105,17 +184,19 @@ def _csv(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, 
         at = end
 
 
-def _names_of_fields(source: Source, first: Sequence[str | None]) -> list[str]:
+def _csv_field_names(source: Source, first: Sequence[str | None]) -> list[str]:
     """What the fields of a CSV file are called: by its first row, else by the schema or their places."""
     if source.header:
         return column_names([name or "" for name in first])
-    declared = schema.parsed(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
+    declared = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
     return [*declared, *(f"_c{place}" for place in range(len(declared), len(first)))][: len(first)]
 
 
-def _documents(pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING) -> Iterator[str]:
+def _filter_json_documents(
+    pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING
+) -> Iterator[str]:
     """One record a line, whatever arrays they stood in; a file that was cut off stays so."""
-    document = Document()
+    document = JsonDocumentSplitter()
     found = [record for piece in pieces for record in document.records(piece)]
     last, cut_off = document.end()
     found += last
@@ -129,10 +210,10 @@ def _documents(pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[i
         yield cut_off
 
 
-def _parquet(
+def _filter_parquet_rows(
     source: Source, path: Path, gone: frozenset[int], target: IO[bytes], emptied: Mapping[int, Collection[str]] = NOTHING
 ) -> None:
-    whole = io.BytesIO(b"".join(opening.chunks(source, path)))
+    whole = io.BytesIO(b"".join(opening.read_file_chunks(source, path)))
     with parquet.ParquetFile(whole) as file:
         groups = range(file.num_row_groups)
         packing = file.metadata.row_group(0).column(0).compression if len(groups) else "SNAPPY"
@@ -143,13 +224,13 @@ def _parquet(
                 rows = empty_columns(file.read_row_group(group), start, emptied)
                 stays = pa.array([number not in gone for number in range(start, start + rows.num_rows)], pa.bool_())
                 start += rows.num_rows
-                writer.write_table(_used_only(rows.filter(pc.fill_null(stays, True))))
+                writer.write_table(_drop_unused_dictionary_values(rows.filter(pc.fill_null(stays, True))))
 
 
-def _used_only(rows: pa.Table) -> pa.Table:
+def _drop_unused_dictionary_values(rows: pa.Table) -> pa.Table:
     """The rows, and of dictionaries only what some row has: whose rows went are in them, too, and would be written with them."""
     columns = [
-        pa.chunked_array([_with_what_is_used(part) for part in column.chunks], column.type)
+        pa.chunked_array([_keep_used_dictionary_values(part) for part in column.chunks], column.type)
         if _has_dictionary(column.type)
         else column
         for column in rows.columns
@@ -157,13 +238,15 @@ def _used_only(rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=rows.schema)
 
 
-def _with_what_is_used(array: pa.Array) -> pa.Array:
+def _keep_used_dictionary_values(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
         # In the order that they were in, which may mean something.
         used = pc.unique(array.indices.drop_null()).sort()
         entries = (
-            _with_what_is_used(array.dictionary.take(used)) if _has_dictionary(kind.value_type) else array.dictionary.take(used)
+            _keep_used_dictionary_values(array.dictionary.take(used))
+            if _has_dictionary(kind.value_type)
+            else array.dictionary.take(used)
         )
         return pa.DictionaryArray.from_arrays(
             pc.index_in(array.indices, used).cast(kind.index_type), entries, ordered=kind.ordered
@@ -172,27 +255,30 @@ def _with_what_is_used(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_struct(kind):
         # With the offset of the rows, and NULL where a struct around it is.
-        fields = [_with_what_is_used(part) for part in array.flatten()]
+        fields = [_keep_used_dictionary_values(part) for part in array.flatten()]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
     # Lists and maps: what they hold as plain values, which the writer makes a dictionary of its own of.
-    return array.cast(_plain(kind)).cast(kind)
+    return array.cast(_type_without_dictionaries(kind)).cast(kind)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_dictionary(kind)) or any(_has_dictionary(kind.field(at).type) for at in range(kind.num_fields))
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _type_without_dictionaries(kind: pa.DataType) -> pa.DataType:
     """The type without dictionaries."""
     if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
+        return _type_without_dictionaries(kind.value_type)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+        return pa.struct([field.with_type(_type_without_dictionaries(field.type)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_field.with_type(_plain(kind.key_type)), kind.item_field.with_type(_plain(kind.item_type)))
+        return pa.map_(
+            kind.key_field.with_type(_type_without_dictionaries(kind.key_type)),
+            kind.item_field.with_type(_type_without_dictionaries(kind.item_type)),
+        )
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(_type_without_dictionaries(kind.value_type)), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return made(kind.value_field.with_type(_plain(kind.value_type)))
+        return made(kind.value_field.with_type(_type_without_dictionaries(kind.value_type)))
     return kind

@@ -18,8 +18,8 @@ from typing import Any
 from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import CLEANED, Known, latest
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, listing
+from sluice.ingest.deliveries.known import CLEANED, KnownFiles, read_known_files
+from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, list_ready_files
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder that archived files go into; no source looks into it."""
@@ -29,7 +29,7 @@ _PACKED = (".gz", ".zst", ".bz2")
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleaningResult:
     """What was done. files: how many were archived or deleted. failed: how many could not be, by why."""
 
     files: int = 0
@@ -42,24 +42,24 @@ class Cleaned:
         return said + [f"{count} files could not be {what}: {why}" for why, count in sorted(self.failed.items())]
 
 
-def clean(source: Source, landing: Path, deliveries: str, outcomes: str, run: str) -> Cleaned:
+def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcomes: str, run: str) -> CleaningResult:
     """Archive or delete the files of a source that are due, and note it in the deliveries table. landing: the pipeline's landing folder.
 
     Due is a file whose last delivery is ingested since `clean_after_days`, and that is as it was then. To be called under the lease.
     """
     if source.clean_source == "keep":
-        return Cleaned()
-    known = latest(deliveries, outcomes)
+        return CleaningResult()
+    known = read_known_files(deliveries, outcomes)
     before = datetime.now(UTC) - timedelta(days=source.clean_after_days)
-    ingested = _ingested(outcomes, source.name, before)
-    due = [(file, number) for file, number in _unchanged(source, landing, known) if number in ingested]
+    ingested = _find_cleanable_deliveries(outcomes, source.name, before)
+    due = [(file, number) for file, number in _list_unchanged_files(source, landing, known) if number in ingested]
     fresh = [
         {"source": source.name, "file": file.file, "event": CLEANED, "size": file.size, "modified_at": file.modified_at}
         for file, _ in due
         if known.of(source.name)[file.file].event == DELIVERED
     ]
-    ledger.append_numbered(deliveries, [fresh], known.last, run)
-    remove = _archive(source, landing) if source.clean_source == "archive" else _delete
+    ledger.append_numbered_deliveries(deliveries, [fresh], known.last, run)
+    remove = _build_file_archiver(source, landing) if source.clean_source == "archive" else _delete_landed_file
     failed: Counter[str] = Counter()
     for file, number in due:
         try:
@@ -68,13 +68,13 @@ def clean(source: Source, landing: Path, deliveries: str, outcomes: str, run: st
             continue
         except OSError as error:
             failed[error.strerror or type(error).__name__] += 1
-    return Cleaned(len(due) - sum(failed.values()), failed)
+    return CleaningResult(len(due) - sum(failed.values()), failed)
 
 
-def _unchanged(source: Source, landing: Path, known: Known) -> Iterator[tuple[LandedFile, int]]:
+def _list_unchanged_files(source: Source, landing: Path, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
     """Files that are as the ledger knows them, each with the number of its delivery; of one that should be gone already, 0."""
     seen = known.of(source.name)
-    for file in listing(source, landing):
+    for file in list_ready_files(source, landing):
         last = seen.get(file.file)
         if last is not None and (last.size, last.modified) == (file.size, file.modified):
             if last.event == CLEANED:
@@ -83,50 +83,50 @@ def _unchanged(source: Source, landing: Path, known: Known) -> Iterator[tuple[La
                 yield file, last.delivery
 
 
-def _ingested(outcomes: str, source: str, before: datetime) -> set[int]:
+def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> set[int]:
     """The source's deliveries that were ingested before an instant and still count as such; and 0."""
-    found = ledger.rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
-    last = {row["delivery"]: row for row in ledger.in_order(found) if row["source"] == source}
+    found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
+    last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["source"] == source}
     rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == ledger.INGESTED]
     return {0, *(row["delivery"] for row in rows if row[ledger.RECORDED] <= before)}
 
 
-def _delete(file: LandedFile, number: int) -> None:
-    _check(file)
+def _delete_landed_file(file: LandedFile, number: int) -> None:
+    _require_unchanged_file(file)
     Path(file.path).unlink()
 
 
-def _archive(source: Source, landing: Path) -> Callable[[LandedFile, int], None]:
+def _build_file_archiver(source: Source, landing: Path) -> Callable[[LandedFile, int], None]:
     root = landing / source.path
 
     def move(file: LandedFile, number: int) -> None:
-        _check(file)
+        _require_unchanged_file(file)
         path = Path(file.path)
         target = landing / ARCHIVE / source.path / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(_free(target, number))
+        path.rename(_find_free_path(target, number))
 
     return move
 
 
-def names_of(archived: str) -> tuple[str, str, str]:
+def archived_file_names(archived: str) -> tuple[str, str, str]:
     """The name of an archived file, and what it was called before it got a number: in front, or behind as it once was."""
     return archived, _IN_FRONT.sub("", archived), _BEHIND.sub("", archived)
 
 
-def readable(archived: Path) -> Path:
+def restore_archived_suffix(archived: Path) -> Path:
     """Where an archived file lies from now on. A number behind the name, as it once was, hid that it is compressed: it is put in front."""
     number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
     if number is None or not name.lower().endswith(_PACKED) or archived.is_symlink():
         return archived
-    target = _free(archived.with_name(name), int(number[0].split(".")[1]))
+    target = _find_free_path(archived.with_name(name), int(number[0].split(".")[1]))
     try:
         return archived.rename(target)
     except FileNotFoundError:  # gone since it was listed
         return archived
 
 
-def _free(target: Path, number: int) -> Path:
+def _find_free_path(target: Path, number: int) -> Path:
     """Where nothing lies yet: the target, else its name with the delivery's number, else with a further one.
 
     In front of the name, whose end says how the file is to be read.
@@ -137,7 +137,7 @@ def _free(target: Path, number: int) -> Path:
     return next(path for name in names if not os.path.lexists(path := target.with_name(name)))
 
 
-def _check(file: LandedFile) -> None:
+def _require_unchanged_file(file: LandedFile) -> None:
     """Raises FileNotFoundError where the file is not as it was when it was listed."""
     found = os.lstat(file.path)
     if (found.st_size, found.st_mtime_ns // 1000) != (file.size, file.modified):

@@ -21,7 +21,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
-from sluice.ingest.formats.emptied import NOTHING
+from sluice.ingest.formats.without import NOTHING
 from sluice.kept_json import load_kept_json
 
 MARK = ".rewritten.part"
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewrittenFile:
     """A file and what takes its place. part: None where the file goes as a whole. known: whether the ledger knows it as it was.
 
     size, modified (microseconds since 1970): of the file as it was; new_size, sha256: of what takes its place.
@@ -48,25 +48,25 @@ class Rewritten:
     sha256: str | None = None
 
 
-def prepare(
+def prepare_rewritten_file(
     source: Source,
     file: str,
     path: Path,
     gone: Collection[int] | None,
     is_known: bool,
     emptied: Mapping[int, Collection[str]] = NOTHING,
-) -> Rewritten:
+) -> RewrittenFile:
     """Write a file anew beside itself, without the records of these numbers; None: it is to go as a whole.
 
     emptied: by number of a record that stays, the fields of it that become empty.
     Its modification time stays, and its mode. Raises Unreadable, and OSError where it has changed meanwhile or cannot be written.
     """
-    size, modified = _as_it_is(path)
+    size, modified = _read_size_and_mtime(path)
     if gone is None or source.format == "binary":
-        return Rewritten(source.name, file, str(path), None, is_known, size, modified)
+        return RewrittenFile(source.name, file, str(path), None, is_known, size, modified)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
-        without.write(source, path, gone, part, emptied)
+        without.write_without_records(source, path, gone, part, emptied)
         shutil.copystat(path, part)
         with part.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
@@ -75,10 +75,10 @@ def prepare(
         part.unlink(missing_ok=True)
         raise
     grown = part.stat().st_size
-    return Rewritten(source.name, file, str(path), str(part), is_known, size, modified, grown, digest)
+    return RewrittenFile(source.name, file, str(path), str(part), is_known, size, modified, grown, digest)
 
 
-def put(journals: Path, deliveries: str, files: Sequence[Rewritten], run: str) -> int:
+def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[RewrittenFile], run: str) -> int:
     """Put prepared files in their places and tell the ledger. Returns how many were; one that was changed meanwhile stays as it is."""
     if not files:
         return 0
@@ -90,12 +90,12 @@ def put(journals: Path, deliveries: str, files: Sequence[Rewritten], run: str) -
         written.flush()
         os.fsync(written.fileno())
     partial.replace(journal)
-    return _finish(journal, deliveries, run)
+    return _finish_rewriting_journal(journal, deliveries, run)
 
 
-def finish(journals: Path, deliveries: str, run: str) -> int:
+def finish_rewriting_journals(journals: Path, deliveries: str, run: str) -> int:
     """Bring to its end what a killed erasure had begun. To be called before any discovery. Returns how many files it was."""
-    return sum(_finish(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
+    return sum(_finish_rewriting_journal(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
 
 
 _REMEDY = (
@@ -104,16 +104,16 @@ _REMEDY = (
 )
 
 
-def _rewritten_files(said: list[dict[str, Any]]) -> list[Rewritten]:
+def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
     if not isinstance(said, list):
         raise TypeError  # else an object would be no file to replace
-    return [Rewritten(**one) for one in said]
+    return [RewrittenFile(**one) for one in said]
 
 
-def _finish(journal: Path, deliveries: str, run: str) -> int:
-    files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _rewritten_files)
-    waiting = [one for one in files if _is_as_it_was(one)]
-    _tell(deliveries, [one for one in waiting if one.known], run)
+def _finish_rewriting_journal(journal: Path, deliveries: str, run: str) -> int:
+    files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _parse_rewritten_files)
+    waiting = [one for one in files if _is_still_replaceable(one)]
+    _record_rewritten_files(deliveries, [one for one in waiting if one.known], run)
     for one in waiting:
         if one.part is None:
             Path(one.path).unlink()
@@ -126,10 +126,13 @@ def _finish(journal: Path, deliveries: str, run: str) -> int:
     return len(waiting)
 
 
-def _tell(deliveries: str, files: Sequence[Rewritten], run: str) -> None:
+def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:
     """Note what the files are from now on; what is the last that is noted of a file is not noted again."""
-    before = known.latest(deliveries)
-    told = {(row["source"], row["file"]): (row["event"], row["sha256"]) for row in ledger.in_number(ledger.rows(deliveries))}
+    before = known.read_known_files(deliveries)
+    told = {
+        (row["source"], row["file"]): (row["event"], row["sha256"])
+        for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
+    }
     rows = []
     for one in files:
         event = known.CLEANED if one.part is None else known.REWRITTEN
@@ -139,18 +142,18 @@ def _tell(deliveries: str, files: Sequence[Rewritten], run: str) -> None:
             size = one.size if one.part is None else one.new_size
             row: dict[str, Any] = {"source": one.source, "file": one.file, "event": event, "size": size, "modified_at": at}
             rows.append({**row, "sha256": one.sha256})
-    ledger.append_numbered(deliveries, [rows], before.last, run)
+    ledger.append_numbered_deliveries(deliveries, [rows], before.last, run)
 
 
-def _is_as_it_was(one: Rewritten) -> bool:
+def _is_still_replaceable(one: RewrittenFile) -> bool:
     try:
-        there = _as_it_is(Path(one.path)) == (one.size, one.modified)
+        there = _read_size_and_mtime(Path(one.path)) == (one.size, one.modified)
     except FileNotFoundError:
         return False
     # A file that was put in place already may have the size of before.
     return there and (one.part is None or Path(one.part).exists())
 
 
-def _as_it_is(path: Path) -> tuple[int, int]:
+def _read_size_and_mtime(path: Path) -> tuple[int, int]:
     found = os.lstat(path)
     return found.st_size, found.st_mtime_ns // 1000

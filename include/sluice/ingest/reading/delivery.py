@@ -22,7 +22,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedDelivery:
     """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered.
 
     text_bytes: how large the file is when it is decompressed, of Parquet in memory; 0 where it was not read to its end.

@@ -10,19 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.ingest.deliveries.discovery import GONE, modified
+from sluice.ingest.deliveries.discovery import GONE, read_file_size_and_time
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import columnar, delimited
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
-from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
 _BLANKS = b" \t\r\n"
 _LONGEST_VALUE = 2**31 - 1
 
 
-def examine(source: Source, deliveries: list[Delivery]) -> list[Examined]:
+def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
     """Look at each delivery. No file raises: what is wrong with it is in its reason, without any of its content.
 
     Raises Unreachable where a topic's broker does not answer.
@@ -30,61 +30,65 @@ def examine(source: Source, deliveries: list[Delivery]) -> list[Examined]:
     if isinstance(source, KafkaSource):
         from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
 
-        return kafka.examine(source, deliveries)
+        return kafka.examine_offset_ranges(source, deliveries)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(lambda delivery: _examine(source, delivery), deliveries))
+        return list(pool.map(lambda delivery: _examine_delivery(source, delivery), deliveries))
 
 
-def unchanged(delivery: Delivery) -> bool:
+def is_delivery_unchanged(delivery: Delivery) -> bool:
     """Whether the file is still the one that was discovered, by its size and modification time. Reads nothing of it."""
     try:
-        return delivery.size is None or modified(delivery.path) == (delivery.size, delivery.modified_at)
+        return delivery.size is None or read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
     except OSError:
         return False
 
 
-def _examine(source: Source, delivery: Delivery) -> Examined:
+def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
     if delivery.event == GONE:
-        return Examined(delivery, VANISHED)
+        return ExaminedDelivery(delivery, VANISHED)
     try:
         if delivery.path.is_symlink():
-            return Examined(delivery, QUARANTINED, opening.LINK)
-        if modified(delivery.path) != (delivery.size, delivery.modified_at):
-            return Examined(delivery, MISSED, CHANGED)
-        found = _content(source, delivery)
+            return ExaminedDelivery(delivery, QUARANTINED, opening.LINK)
+        if read_file_size_and_time(delivery.path) != (delivery.size, delivery.modified_at):
+            return ExaminedDelivery(delivery, MISSED, CHANGED)
+        found = _examine_content(source, delivery)
         # A file that is written to while it is looked at is neither what it was nor what it will be.
-        return found if modified(delivery.path) == (delivery.size, delivery.modified_at) else Examined(delivery, MISSED, CHANGED)
+        return (
+            found
+            if read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
+            else ExaminedDelivery(delivery, MISSED, CHANGED)
+        )
     except FileNotFoundError:
-        return Examined(delivery, MISSED, "the file was gone before it could be read")
+        return ExaminedDelivery(delivery, MISSED, "the file was gone before it could be read")
     except OSError as error:
-        return Examined(delivery, MISSED, f"the file could not be opened: {error.strerror}")
+        return ExaminedDelivery(delivery, MISSED, f"the file could not be opened: {error.strerror}")
 
 
-def _content(source: Source, delivery: Delivery) -> Examined:
+def _examine_content(source: Source, delivery: Delivery) -> ExaminedDelivery:
     digest = hashlib.sha256()
     try:
-        look = _of_bytes if source.format in ("parquet", "binary") else _of_text
+        look = _examine_bytes if source.format in ("parquet", "binary") else _examine_text
         found = look(source, delivery, digest)
-    except Unreadable as reason:
-        return Examined(delivery, QUARANTINED, str(reason))
+    except UnreadableFile as reason:
+        return ExaminedDelivery(delivery, QUARANTINED, str(reason))
     if delivery.sha256 is not None and digest.hexdigest() != delivery.sha256:
-        return Examined(delivery, MISSED, CHANGED)
+        return ExaminedDelivery(delivery, MISSED, CHANGED)
     return found
 
 
-def _of_bytes(source: Source, delivery: Delivery, digest: hashlib._Hash) -> Examined:
-    size = sum(len(part) for part in opening.chunks(source, delivery.path, digest.update))
+def _examine_bytes(source: Source, delivery: Delivery, digest: hashlib._Hash) -> ExaminedDelivery:
+    size = sum(len(part) for part in opening.read_file_chunks(source, delivery.path, digest.update))
     if size and source.format == "parquet":
-        rows, size = columnar.measure(source, delivery.path)
-        return Examined(delivery, INGESTED, empty=not rows, text_bytes=size)
+        rows, size = columnar.measure_parquet_file(source, delivery.path)
+        return ExaminedDelivery(delivery, INGESTED, empty=not rows, text_bytes=size)
     if size > _LONGEST_VALUE:
-        raise Unreadable(f"the file has more than {_LONGEST_VALUE} bytes, and a binary file is one value")
-    return Examined(delivery, INGESTED, empty=not size, text_bytes=size)
+        raise UnreadableFile(f"the file has more than {_LONGEST_VALUE} bytes, and a binary file is one value")
+    return ExaminedDelivery(delivery, INGESTED, empty=not size, text_bytes=size)
 
 
-def _of_text(source: Source, delivery: Delivery, digest: hashlib._Hash) -> Examined:
+def _examine_text(source: Source, delivery: Delivery, digest: hashlib._Hash) -> ExaminedDelivery:
     size, blank, start, line = 0, True, b"", 0
-    for text in opening.pieces(source, delivery.path, digest.update):
+    for text in opening.read_text_pieces(source, delivery.path, digest.update):
         size += len(text)
         if blank:
             blank = not text.replace(b"\xef\xbb\xbf", b"").strip(_BLANKS)
@@ -93,8 +97,8 @@ def _of_text(source: Source, delivery: Delivery, digest: hashlib._Hash) -> Exami
         end = text.rfind(b"\n") + 1
         line = len(text) - end + (0 if end else line)
         if line > opening.LONGEST and not source.multi_line:
-            raise Unreadable(opening.too_long())
+            raise UnreadableFile(opening.long_line_reason())
     if blank:
-        return Examined(delivery, INGESTED, empty=True, text_bytes=size)
-    header = delimited.header(source, start) if source.format == "csv" and source.header else ()
-    return Examined(delivery, INGESTED, header=header, text_bytes=size)
+        return ExaminedDelivery(delivery, INGESTED, empty=True, text_bytes=size)
+    header = delimited.read_csv_header(source, start) if source.format == "csv" and source.header else ()
+    return ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=size)

@@ -14,10 +14,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
-from sluice.ingest.reading.delivery import Delivery, Examined
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.ingest.topics import offset_ranges
-from sluice.ingest.topics.broker import Broker, Kept, Unreachable, consumer, told
-from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, refusal
+from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
+from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, lost_offsets_message
 
 SCHEMA = pa.schema([
     pa.field("key", pa.binary()),
@@ -45,91 +45,95 @@ _LOST = (
 )
 
 
-def read(source: KafkaSource, file: str, secrets: Path | None = None, start: int | None = None) -> Iterator[pa.Table]:
+def read_offset_range(
+    source: KafkaSource, file: str, secrets: Path | None = None, start: int | None = None
+) -> Iterator[pa.Table]:
     """The records of a range, in order, as tables of up to 10,000: the columns of SCHEMA and _row, the offset counted from the range's first.
 
     file: the range as the ledger calls it. secrets: the folder of options_file, unless the settings say it. start: the first offset to
     read, where those before are gone. Offsets that compaction or transactions left empty are passed over. Raises LostOffsets where the broker
     has not all of the range, Unreachable where it falls silent.
     """
-    wanted = offset_ranges.of_file(file)
+    wanted = offset_ranges.parse_offset_range(file)
     position = wanted.start if start is None else start
     if position >= wanted.until:
         return
-    with contextlib.closing(consumer(source, secrets)) as client:
-        with told(source):
+    with contextlib.closing(create_kafka_consumer(source, secrets)) as client:
+        with translate_kafka_errors(source):
             client.assign([TopicPartition(wanted.topic, wanted.partition, position)])
         while position < wanted.until:
-            messages, position = _some(source, client, wanted, position)
+            messages, position = _consume_messages(source, client, wanted, position)
             if messages:
-                yield _table(messages, wanted)
+                yield _build_message_table(messages, wanted)
 
 
-def examine(source: KafkaSource, deliveries: list[Delivery]) -> list[Examined]:
+def examine_offset_ranges(source: KafkaSource, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
     """Whether the broker still has each range, whole. What it has not is missed; the reason says what is gone. Raises Unreachable."""
     kept = Broker(source).kept()
     found = []
     for delivery in deliveries:
-        one = offset_ranges.of_file(delivery.file)
-        found.append(_examined(delivery, one, kept.get((one.topic, one.partition))))
+        one = offset_ranges.parse_offset_range(delivery.file)
+        found.append(_examine_offset_range(delivery, one, kept.get((one.topic, one.partition))))
     return found
 
 
-def settled(source: KafkaSource, examined: list[Examined], judged: Container[int] = ()) -> list[Examined]:
+def settle_lost_offsets(
+    source: KafkaSource, examined: list[ExaminedDelivery], judged: Container[int] = ()
+) -> list[ExaminedDelivery]:
     """Ranges that bronze has nothing of yet: what is left of a range that is partly gone is read, if the source goes on without the rest.
 
     judged: deliveries that have been missed before. Raises LostOffsets where the source does not go on.
     """
     lost = [item for item in examined if item.state == MISSED and item.delivery.number not in judged]
     if lost and source.on_lost_offsets == "fail":
-        raise LostOffsets(refusal(source, [f"{item.reason} (delivery {item.delivery.number})" for item in lost]))
-    return [_rest(item) for item in examined]
+        raise LostOffsets(lost_offsets_message(source, [f"{item.reason} (delivery {item.delivery.number})" for item in lost]))
+    return [_take_remaining_range(item) for item in examined]
 
 
-def start_of(header: tuple[str, ...]) -> int | None:
+def parse_start_offset(header: tuple[str, ...]) -> int | None:
     """The offset to begin at, of a range that is partly gone; None: its first. header: of what was examined."""
     return int(header[0]) if header else None
 
 
-def secrets_of(path: str) -> Path:
+def find_secrets_folder(path: str) -> Path:
     """The folder with a source's options_file. path: of a delivery, which is that folder and <topic>/<partition>/<offsets>."""
     return Path(path).parents[2]
 
 
-def _examined(delivery: Delivery, one: OffsetRange, kept: Kept | None) -> Examined:
+def _examine_offset_range(delivery: Delivery, one: OffsetRange, kept: KeptOffsets | None) -> ExaminedDelivery:
     where = f"topic '{one.topic}', partition {one.partition}"
     if delivery.event == GONE:
-        return Examined(delivery, VANISHED, f"{where}: what came after offset {one.start} went with the topic")
+        return ExaminedDelivery(delivery, VANISHED, f"{where}: what came after offset {one.start} went with the topic")
     if one.offsets == 0:
-        return Examined(delivery, INGESTED, empty=True)
+        return ExaminedDelivery(delivery, INGESTED, empty=True)
     if kept is None or not kept.of_same_topic(delivery.sha256) or kept.end < one.until:
-        return Examined(delivery, MISSED, f"{where}: offsets {one.start} up to {one.until} went with the topic")
+        return ExaminedDelivery(delivery, MISSED, f"{where}: offsets {one.start} up to {one.until} went with the topic")
     if kept.has(one.start, one.until, delivery.sha256):
-        return Examined(delivery, INGESTED, text_bytes=one.offsets * _A_RECORD)
+        return ExaminedDelivery(delivery, INGESTED, text_bytes=one.offsets * _A_RECORD)
     gone = (
         f"{where}: offsets {one.start} up to {min(kept.earliest, one.until)} are gone, the broker's earliest is {kept.earliest}"
     )
     # As with a file's header: what reading needs to know beside the delivery.
-    return Examined(delivery, MISSED, gone, header=(str(kept.earliest),) if kept.earliest < one.until else ())
+    return ExaminedDelivery(delivery, MISSED, gone, header=(str(kept.earliest),) if kept.earliest < one.until else ())
 
 
-def _rest(item: Examined) -> Examined:
+def _take_remaining_range(item: ExaminedDelivery) -> ExaminedDelivery:
     if item.state != MISSED or not item.header:
         return item
-    left = offset_ranges.of_file(item.delivery.file).until - int(item.header[0])
+    left = offset_ranges.parse_offset_range(item.delivery.file).until - int(item.header[0])
     return replace(item, state=INGESTED, text_bytes=left * _A_RECORD)
 
 
-def _some(source: KafkaSource, client: Consumer, wanted: OffsetRange, position: int) -> tuple[list[Message], int]:
+def _consume_messages(source: KafkaSource, client: Consumer, wanted: OffsetRange, position: int) -> tuple[list[Message], int]:
     """The next records of the range, and the offset behind them. At least one, unless the range has none left."""
     deadline = time.monotonic() + _SILENCE
     while time.monotonic() < deadline:
-        with told(source):
+        with translate_kafka_errors(source):
             # All that are left are asked for, so that the call comes back with the last of them.
             found = client.consume(min(_AT_ONCE, wanted.until - position), timeout=0.1)
         messages: list[Message] = []
         for message in found:
-            offset = _checked(source, message, wanted)
+            offset = _check_message_offset(source, message, wanted)
             if offset >= wanted.until:
                 return messages, wanted.until
             if message.error() is None:
@@ -137,13 +141,13 @@ def _some(source: KafkaSource, client: Consumer, wanted: OffsetRange, position: 
                 position = offset + 1
         if messages:
             return messages, position
-    raise Unreachable(
+    raise UnreachableBroker(
         f"Source '{source.name}': topic '{wanted.topic}', partition {wanted.partition}: nothing came for {_SILENCE:.0f} s at offset "
         f"{position}. Check that the partition has a leader."
     )
 
 
-def _checked(source: KafkaSource, message: Message, wanted: OffsetRange) -> int:
+def _check_message_offset(source: KafkaSource, message: Message, wanted: OffsetRange) -> int:
     """The offset of a record, or of the end; of an error that passes by itself, -1."""
     error = message.error()
     offset = message.offset()
@@ -153,37 +157,39 @@ def _checked(source: KafkaSource, message: Message, wanted: OffsetRange) -> int:
         return offset
     if error.code() in _LOST:
         where = f"topic '{wanted.topic}', partition {wanted.partition}"
-        raise LostOffsets(refusal(source, [f"{where}: offsets {wanted.start} up to {wanted.until} went while they were read"]))
+        raise LostOffsets(
+            lost_offsets_message(source, [f"{where}: offsets {wanted.start} up to {wanted.until} went while they were read"])
+        )
     return -1
 
 
-def _table(messages: list[Message], wanted: OffsetRange) -> pa.Table:
+def _build_message_table(messages: list[Message], wanted: OffsetRange) -> pa.Table:
     columns: list[list[Any]] = [
         [message.key() for message in messages],
         [message.value() for message in messages],
-        [_headers(message) for message in messages],
+        [_message_headers(message) for message in messages],
         [wanted.topic] * len(messages),
         [wanted.partition] * len(messages),
         [message.offset() for message in messages],
-        [_instant(message) for message in messages],
-        [_kind(message) for message in messages],
+        [_message_timestamp(message) for message in messages],
+        [_message_timestamp_type(message) for message in messages],
         [(message.offset() or 0) - wanted.start for message in messages],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, _PLACED, strict=True)]
     return pa.Table.from_arrays(arrays, schema=_PLACED)
 
 
-def _headers(message: Message) -> list[dict[str, Any]] | None:
+def _message_headers(message: Message) -> list[dict[str, Any]] | None:
     """The headers in order, a key as often as it comes; None where there are none, as Spark's connector has it."""
     said: Any = message.headers()
     return [{"key": key, "value": value} for key, value in said] if said else None
 
 
-def _instant(message: Message) -> int | None:
+def _message_timestamp(message: Message) -> int | None:
     kind, milliseconds = message.timestamp()
     return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1000
 
 
-def _kind(message: Message) -> int:
+def _message_timestamp_type(message: Message) -> int:
     """As Kafka numbers them: -1 none, 0 the producer's, 1 the append's. The client counts from 0."""
     return int(message.timestamp()[0]) - 1

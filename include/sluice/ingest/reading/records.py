@@ -22,12 +22,21 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
-from sluice.ingest.deliveries.discovery import modified
-from sluice.ingest.files.opening import Unreadable
+from sluice.ingest.deliveries.discovery import read_file_size_and_time
+from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
-from sluice.ingest.reading.blocks import heard, of_delivery
-from sluice.ingest.reading.delivery import Examined
-from sluice.ingest.reading.workers import NEWS, REFUSED, UNREACHED, bins_of, place_of, rows_schema, why, work
+from sluice.ingest.reading.blocks import deserialize_new_fields, read_delivery_blocks
+from sluice.ingest.reading.delivery import ExaminedDelivery
+from sluice.ingest.reading.workers import (
+    NEWS,
+    REFUSED,
+    UNREACHED,
+    balance_worker_bins,
+    locate_delivery,
+    read_worker_share,
+    record_rows_schema,
+    unreadable_reason,
+)
 from sluice.ingest.values import types
 
 if TYPE_CHECKING:
@@ -40,18 +49,18 @@ HERE = 32_000_000
 """Up to so many bytes of text are read in this process: their rows stand in the plan, and no Python worker has to start."""
 
 
-class Changed(SluiceError):
+class ChangedWhileRead(SluiceError):
     """A file was changed while it was read. Looked at again, it is missed, and the change is a delivery of its own."""
 
 
-class Refused(SluiceError):
+class RefusedDeliveries(SluiceError):
     """Files that looked well cannot be read. reasons: by delivery; missed: those of them that the disk does not give, now at least."""
 
     def __init__(self, reasons: dict[int, str], missed: Collection[int] = ()) -> None:
         super().__init__("; ".join(f"delivery {number}: {reason}" for number, reason in reasons.items()))
         self.reasons, self.missed = reasons, missed
 
-    def judged(self, item: Examined) -> Examined:
+    def judged(self, item: ExaminedDelivery) -> ExaminedDelivery:
         """What a look at a delivery says, with what reading has shown: another reading may give what the disk did not."""
         number = item.delivery.number
         if number not in self.reasons:
@@ -60,7 +69,7 @@ class Refused(SluiceError):
 
 
 @dataclass(frozen=True)
-class Records:
+class DeliveredRecords:
     """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
 
     found: by delivery, what its records have that the columns have not, as `Parsed.news`.
@@ -74,49 +83,51 @@ class Records:
 
     @property
     def news(self) -> pa.StructType:
-        """What the records of all of them have that the columns have not, as `types.grown` takes it."""
-        return reduce(types.merged, self.found.values(), pa.struct([]))
+        """What the records of all of them have that the columns have not, as `types.grow_schema` takes it."""
+        return reduce(types.merge_types, self.found.values(), pa.struct([]))
 
 
-def read(session: SparkSession, source: Source, examined: list[Examined], columns: pa.Schema) -> Records:
+def read_delivered_records(
+    session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema
+) -> DeliveredRecords:
     """Read the records of the deliveries that can be read. columns: the source's, without Sluice's own.
 
     Raises Changed, Refused. The caller releases what it got.
     """
     readable = [item for item in examined if item.state == "ingested" and not item.empty]
     if not readable:
-        return Records()
+        return DeliveredRecords()
     few = sum(item.text_bytes for item in readable) <= HERE
     try:
-        found = (_here if few else _by_workers)(session, source, readable, columns)
-    except Refused:
-        _refuse_changed(readable)
+        found = (_read_in_process if few else _read_by_workers)(session, source, readable, columns)
+    except RefusedDeliveries:
+        _refuse_changed_files(readable)
         raise
     try:
-        _refuse_changed(readable)
-    except Changed:
+        _refuse_changed_files(readable)
+    except ChangedWhileRead:
         found.release()
         raise
     return found
 
 
-def sample(source: Source, examined: list[Examined], columns: pa.Schema, most_bytes: int) -> pa.StructType:
+def sample_new_fields(source: Source, examined: list[ExaminedDelivery], columns: pa.Schema, most_bytes: int) -> pa.StructType:
     """What the first records of the first deliveries have that the columns have not. Reads at most about so many bytes of text."""
     news: pa.StructType = pa.struct([])
     for item in examined:
         if item.state != "ingested" or item.empty or most_bytes <= 0:
             continue
         # What cannot be read to its end is refused when all of it is read.
-        with contextlib.suppress(Unreadable, OSError):
-            for block in of_delivery(source, place_of(item), columns):
-                news = types.merged(news, block.news)
+        with contextlib.suppress(UnreadableFile, OSError):
+            for block in read_delivery_blocks(source, locate_delivery(item), columns):
+                news = types.merge_types(news, block.news)
                 most_bytes -= block.rows.nbytes
                 if most_bytes <= 0:
                     break
     return news
 
 
-def subject_of(source: Source, columns: Sequence[str]) -> Column:
+def subject_key_column(source: Source, columns: Sequence[str]) -> Column:
     """The subject's key of a record, as text: from its column, from what did not fit, from a text that could not be read; else NULL."""
     if source.subject is None:
         return F.lit(None).cast("string")
@@ -126,11 +137,11 @@ def subject_of(source: Source, columns: Sequence[str]) -> Column:
     return F.coalesce(
         *in_column,
         F.get_json_object("_rescued_data", f"$.{source.subject}"),
-        _subject_in_text(source.subject),
+        _find_subject_in_text(source.subject),
     )
 
 
-def _subject_in_text(field: str) -> Column:
+def _find_subject_in_text(field: str) -> Column:
     """The value beside a field's name in a record that could not be read, without the escapes of JSON; NULL where there is none."""
     name = rf'"{re.escape(field)}"\s*:\s*'
     # Whole texts first. Where the quotes are not as they should be: what stands up to a blank, a comma, a bracket.
@@ -138,33 +149,37 @@ def _subject_in_text(field: str) -> Column:
     return F.coalesce(F.get_json_object(F.concat(F.lit('["'), found, F.lit('"]')), "$[0]"), found)
 
 
-def _here(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
+def _read_in_process(
+    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema
+) -> DeliveredRecords:
     read: Counter[int] = Counter()
     blocks, problems = [], 0
     found: dict[int, pa.StructType] = {}
     for item in readable:
         try:
-            for block in of_delivery(source, place_of(item), columns):
+            for block in read_delivery_blocks(source, locate_delivery(item), columns):
                 blocks.append(block.rows)
-                found[item.delivery.number] = types.merged(found.get(item.delivery.number, pa.struct([])), block.news)
+                found[item.delivery.number] = types.merge_types(found.get(item.delivery.number, pa.struct([])), block.news)
                 read[item.delivery.number] += block.rows.num_rows
                 problems += block.rows.num_rows - block.rows["_problem"].null_count
-        except (Unreadable, OSError) as error:
+        except (UnreadableFile, OSError) as error:
             number = item.delivery.number
-            raise Refused({number: why(error)}, {number} if isinstance(error, OSError) else ()) from None
+            raise RefusedDeliveries({number: unreadable_reason(error)}, {number} if isinstance(error, OSError) else ()) from None
     everything = pa.concat_tables([
-        rows_schema(columns).empty_table(),
-        *(block.select(rows_schema(columns).names) for block in blocks),
+        record_rows_schema(columns).empty_table(),
+        *(block.select(record_rows_schema(columns).names) for block in blocks),
     ])
     if not everything.num_rows:
-        return Records(read=read)
+        return DeliveredRecords(read=read)
     frame = session.createDataFrame(everything, _spark_schema(columns))
-    return Records(_stamped(frame), read, problems, found)
+    return DeliveredRecords(_add_ingestion_time(frame), read, problems, found)
 
 
-def _by_workers(session: SparkSession, source: Source, readable: list[Examined], columns: pa.Schema) -> Records:
-    bins = bins_of(readable)
-    share = partial(work, source, bins, columns)
+def _read_by_workers(
+    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema
+) -> DeliveredRecords:
+    bins = balance_worker_bins(readable)
+    share = partial(read_worker_share, source, bins, columns)
     schema = _spark_schema(columns).add(NEWS.name, "string")
     frame = session.range(0, len(bins), 1, len(bins)).mapInArrow(share, schema).persist(StorageLevel.MEMORY_AND_DISK)
     by_delivery = frame.groupBy("_delivery").agg(
@@ -179,10 +194,14 @@ def _by_workers(session: SparkSession, source: Source, readable: list[Examined],
     refused = {row._delivery: row.refused for row in counted if row.refused}
     if refused:
         frame.unpersist()
-        raise Refused(refused, {row._delivery for row in counted if row.unreached})
-    found = {row._delivery: reduce(types.merged, [heard(first._news) for first in row.news]) for row in counted if row.news}
-    return Records(
-        _stamped(frame.drop(NEWS.name)),
+        raise RefusedDeliveries(refused, {row._delivery for row in counted if row.unreached})
+    found = {
+        row._delivery: reduce(types.merge_types, [deserialize_new_fields(first._news) for first in row.news])
+        for row in counted
+        if row.news
+    }
+    return DeliveredRecords(
+        _add_ingestion_time(frame.drop(NEWS.name)),
         Counter({row._delivery: row["read"] for row in counted}),
         sum(row.problems for row in counted),
         found,
@@ -191,20 +210,20 @@ def _by_workers(session: SparkSession, source: Source, readable: list[Examined],
 
 
 def _spark_schema(columns: pa.Schema) -> StructType:
-    return from_arrow_schema(rows_schema(columns))
+    return from_arrow_schema(record_rows_schema(columns))
 
 
-def _stamped(frame: DataFrame) -> DataFrame:
+def _add_ingestion_time(frame: DataFrame) -> DataFrame:
     return frame.withColumn("_ingested_at", F.current_timestamp())
 
 
-def _refuse_changed(readable: list[Examined]) -> None:
+def _refuse_changed_files(readable: list[ExaminedDelivery]) -> None:
     """A file that is another now may have been read half: nothing of the batch is written."""
     for item in readable:
         delivery = item.delivery
         try:
-            same = delivery.size is None or modified(delivery.path) == (delivery.size, delivery.modified_at)
+            same = delivery.size is None or read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
         except FileNotFoundError:
             same = False
         if not same:
-            raise Changed(f"Delivery {delivery.number} of '{delivery.source}' was changed while it was read.")
+            raise ChangedWhileRead(f"Delivery {delivery.number} of '{delivery.source}' was changed while it was read.")

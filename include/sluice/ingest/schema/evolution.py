@@ -10,16 +10,16 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.declare.ingest.field_names import becomes_column, is_own
+from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
 from sluice.lake import tables
-from sluice.printable import as_one_line
+from sluice.printable import escape_to_one_line
 
 if TYPE_CHECKING:
-    from sluice.ingest.reading.delivery import Examined
+    from sluice.ingest.reading.delivery import ExaminedDelivery
 
 SAMPLE_FILES = 100
 SAMPLE_BYTES = 16_000_000
@@ -32,7 +32,7 @@ class NewColumns(SluiceError):
 
 
 @dataclass(frozen=True)
-class Columns:
+class SourceColumns:
     """The source as it is read, and its columns as Arrow has them, without Sluice's own. settled: types have been inferred before."""
 
     source: Source
@@ -44,124 +44,130 @@ class Columns:
         return from_arrow_schema(self.schema)
 
 
-def current(source: Source, folder: str, bronze: StructType | None, run: str, anew: bool = False) -> Columns:
+def read_source_columns(source: Source, folder: str, bronze: StructType | None, run: str, anew: bool = False) -> SourceColumns:
     """The columns now. folder: of the schema log; bronze: the table's columns; anew: as if nothing had been ingested yet."""
     grows = source.schema_evolution == "add_new_columns"
-    logged = None if anew or (source.ddl and not grows) else schema_log.latest(folder)
-    there = _without_own(bronze or StructType())
+    logged = None if anew or (source.ddl and not grows) else schema_log.read_latest_schema_version(folder)
+    there = _without_own_columns(bronze or StructType())
     if source.ddl:
-        declared = tables.columns(source.ddl)
-        schema = _as_grown(declared, _without_own(logged.columns()), source) if logged else declared
-        return Columns(source, _arrow(schema), settled=True)
+        declared = tables.parse_ddl_schema(source.ddl)
+        schema = _apply_logged_growth(declared, _without_own_columns(logged.columns()), source) if logged else declared
+        return SourceColumns(source, _arrow_schema(schema), settled=True)
     if logged is None and there.fields and not anew:
         # Their types were not inferred: what came was kept as text, and is.
-        schema_log.write(folder, there, run, _AS_IT_WAS)
-        logged = schema_log.latest(folder)
+        schema_log.write_schema_version(folder, there, run, _AS_IT_WAS)
+        logged = schema_log.read_latest_schema_version(folder)
     if logged is None:
-        return Columns(source, _arrow(_hints(source)), settled=False)
-    if schema_log.versions(folder)[0].why == _AS_IT_WAS:
+        return SourceColumns(source, _arrow_schema(_hinted_columns(source)), settled=False)
+    if schema_log.read_schema_versions(folder)[0].why == _AS_IT_WAS:
         source = replace(source, infer_types=False, widen_types=False)
-    return Columns(source, _arrow(_and(_without_own(logged.columns()), _hints(source))), settled=True)
+    return SourceColumns(
+        source, _arrow_schema(_union_columns(_without_own_columns(logged.columns()), _hinted_columns(source))), settled=True
+    )
 
 
-def grown(columns: Columns, news: pa.StructType, folder: str, run: str, why: str = "") -> Columns:
+def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str, run: str, why: str = "") -> SourceColumns:
     """The columns with what was found beside them, as the source declares it, in the schema log where they changed.
 
     Raises NewColumns where the source says that a run with new fields fails.
     """
     source = columns.source
-    unknown = [name for name, _ in unknown_fields(columns.schema, news) if grows_by_itself(source, name)]
+    unknown = [name for name, _ in find_unknown_fields(columns.schema, news) if is_column_added_automatically(source, name)]
     if unknown and source.schema_evolution == "fail_on_new_columns":
         raise NewColumns(
-            f"Source '{source.name}': no column yet: {_listed(unknown)}, and schema_evolution is 'fail_on_new_columns'. "
+            f"Source '{source.name}': no column yet: {_list_field_names(unknown)}, and schema_evolution is 'fail_on_new_columns'. "
             "Nothing of the batch was written. Add them to the schema, or let them be added or rescued."
         )
     if source.schema_evolution != "add_new_columns":
-        news = _known_only(columns.schema, news)
-    schema = types.grown(columns.schema, news, source, _arrow(_hints(source)))
+        news = _select_known_fields(columns.schema, news)
+    schema = types.grow_schema(columns.schema, news, source, _arrow_schema(_hinted_columns(source)))
     if schema.equals(columns.schema) and (columns.settled or not schema.names):
         return columns
-    schema_log.write(folder, from_arrow_schema(schema), run, why or _change(columns.schema, schema))
-    return Columns(source, schema, settled=True)
+    schema_log.write_schema_version(
+        folder, from_arrow_schema(schema), run, why or _describe_schema_change(columns.schema, schema)
+    )
+    return SourceColumns(source, schema, settled=True)
 
 
-def sampled(examined: list[Examined]) -> list[Examined]:
+def select_sampled_deliveries(examined: list[ExaminedDelivery]) -> list[ExaminedDelivery]:
     """The deliveries that a first schema is inferred from."""
     return [item for item in examined if item.state == "ingested" and not item.empty][:SAMPLE_FILES]
 
 
-def unknown_fields(schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = "") -> Iterator[tuple[str, pa.DataType]]:
+def find_unknown_fields(
+    schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = ""
+) -> Iterator[tuple[str, pa.DataType]]:
     """The fields of the news that the schema has not, nested ones by their path."""
     known = {field.name: field.type for field in schema}
     for field in news:
         if field.name not in known:
             yield within + field.name, field.type
         elif pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name]):
-            yield from unknown_fields(known[field.name], field.type, f"{within}{field.name}.")
+            yield from find_unknown_fields(known[field.name], field.type, f"{within}{field.name}.")
 
 
-def grows_by_itself(source: Source, path: str) -> bool:
-    """Whether a field becomes a column without being named, if there is room. path: as `unknown_fields` gives it."""
+def is_column_added_automatically(source: Source, path: str) -> bool:
+    """Whether a field becomes a column without being named, if there is room. path: as `find_unknown_fields` gives it."""
     return "." in path or becomes_column(source, path)
 
 
-def withdraw_unwritten(folder: str, bronze: StructType) -> None:
+def withdraw_unwritten_versions(folder: str, bronze: StructType) -> None:
     """Give up the versions of the schema log with columns that the bronze table has not: of an attempt that could not be written."""
     types_there = {field.name: field.dataType for field in bronze}
-    found = schema_log.versions(folder)
+    found = schema_log.read_schema_versions(folder)
     while found and any(types_there.get(field.name) != field.dataType for field in found[-1].columns()):
-        schema_log.withdraw(folder, found.pop())
+        schema_log.withdraw_schema_version(folder, found.pop())
 
 
-def _without_own(schema: StructType) -> StructType:
+def _without_own_columns(schema: StructType) -> StructType:
     """The schema without columns that are Sluice's own, Delta's or Spark's, also where a log of before has some."""
-    return StructType([field for field in schema if not is_own(field.name)])
+    return StructType([field for field in schema if not is_reserved_column(field.name)])
 
 
-def _hints(source: Source) -> StructType:
-    return tables.columns(source.schema_hints) if source.schema_hints else StructType()
+def _hinted_columns(source: Source) -> StructType:
+    return tables.parse_ddl_schema(source.schema_hints) if source.schema_hints else StructType()
 
 
-def _and(schema: StructType, more: StructType) -> StructType:
+def _union_columns(schema: StructType, more: StructType) -> StructType:
     """The schema and those columns of the other that it lacks."""
     names = {name.lower() for name in schema.names}
     return StructType([*schema, *(field for field in more if field.name.lower() not in names)])
 
 
-def _as_grown(declared: StructType, logged: StructType, source: Source) -> StructType:
+def _apply_logged_growth(declared: StructType, logged: StructType, source: Source) -> StructType:
     """The declared columns and those that came since; what grew below a declared one, or was widened, is as it is in the log."""
     since = {field.name: field for field in logged}
     grew = [field.name in since and (isinstance(field.dataType, StructType) or source.widen_types) for field in declared]
-    return _and(StructType([since[f.name] if new else f for f, new in zip(declared, grew, strict=True)]), logged)
+    return _union_columns(StructType([since[f.name] if new else f for f, new in zip(declared, grew, strict=True)]), logged)
 
 
-def _arrow(schema: StructType) -> pa.Schema:
+def _arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _known_only(schema: pa.Schema | pa.StructType, news: pa.StructType) -> pa.StructType:
+def _select_known_fields(schema: pa.Schema | pa.StructType, news: pa.StructType) -> pa.StructType:
     known = {field.name: field.type for field in schema}
     kept = []
     for field in news:
         if field.name not in known:
             continue
         nested = pa.types.is_struct(field.type) and pa.types.is_struct(known[field.name])
-        kept.append(field.with_type(_known_only(known[field.name], field.type)) if nested else field)
+        kept.append(field.with_type(_select_known_fields(known[field.name], field.type)) if nested else field)
     return pa.struct(kept)
 
 
-def _change(before: pa.Schema, after: pa.Schema) -> str:
-    added = [name for name, _ in unknown_fields(before, pa.struct(list(after)))]
+def _describe_schema_change(before: pa.Schema, after: pa.Schema) -> str:
+    added = [name for name, _ in find_unknown_fields(before, pa.struct(list(after)))]
     widened = [
         field.name
         for field in before
         if not pa.types.is_struct(field.type) and not after.field(field.name).type.equals(field.type)
     ]
-    said = [f"{what}: {_listed(names)}" for what, names in (("new", added), ("widened", widened)) if names]
+    said = [f"{what}: {_list_field_names(names)}" for what, names in (("new", added), ("widened", widened)) if names]
     return "; ".join(said) or "inferred"
 
 
-def _listed(names: list[str], most: int = 10) -> str:
-    names = [as_one_line(name) for name in names]
+def _list_field_names(names: list[str], most: int = 10) -> str:
+    names = [escape_to_one_line(name) for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"fields {', '.join(names[:most])}{more}" if len(names) > 1 else f"the field {names[0]}"

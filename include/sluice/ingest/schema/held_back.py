@@ -12,32 +12,32 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 
-from sluice.declare.assembly.kept_fields import line_that_keeps
+from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.source import Source
-from sluice.ingest.schema.evolution import Columns, grows_by_itself, unknown_fields
+from sluice.ingest.schema.evolution import SourceColumns, find_unknown_fields, is_column_added_automatically
 from sluice.ingest.values import types
 
 MOST = 100
 """So many fields a delivery's outcome names at most; a later one names the next."""
 
 
-def held_back_fields(columns: Columns, news: pa.StructType) -> dict[str, str]:
+def find_held_back_fields(columns: SourceColumns, news: pa.StructType) -> dict[str, str]:
     """By name, within others by its path, the type that a column would have. news: what the columns, as they have grown, still have not."""
     if columns.source.schema_evolution in ("rescue", "none"):
         return {}
-    full = types.room(columns.schema, columns.source) <= 0
+    full = types.count_remaining_fields(columns.schema, columns.source) <= 0
     found = {}
-    for path, kind in unknown_fields(columns.schema, news):
-        held = full or not grows_by_itself(columns.source, path)
-        column = types.column_type(kind, columns.source) if held and types.is_name(path.rpartition(".")[2]) else None
+    for path, kind in find_unknown_fields(columns.schema, news):
+        held = full or not is_column_added_automatically(columns.source, path)
+        column = types.new_column_type(kind, columns.source) if held and types.is_column_name(path.rpartition(".")[2]) else None
         if column is not None:
             found[path] = from_arrow_type(column).simpleString()
     return found
 
 
-def newly_held_back(found: Mapping[int, Mapping[str, str]], before: Iterable[str | None]) -> dict[int, str]:
+def newly_held_back_fields(found: Mapping[int, Mapping[str, str]], before: Iterable[str | None]) -> dict[int, str]:
     """By delivery, as its outcome says it, the fields that no earlier one has named. before: what the earlier outcomes say."""
-    known = set(fields_of_outcomes(before))
+    known = set(parse_held_back_fields(before))
     said = {}
     for number, fields in sorted(found.items()):
         fresh = {name: fields[name] for name in [name for name in fields if name not in known][:MOST]}
@@ -49,11 +49,11 @@ def newly_held_back(found: Mapping[int, Mapping[str, str]], before: Iterable[str
 
 def held_back_note(source: Source, outcomes: Iterable[str | None]) -> str | None:
     """What a run says of the outcomes that it has made; None: nothing is newly held back."""
-    fields = fields_of_outcomes(outcomes)
-    return f"rescued from now on: {'; '.join(line_that_keeps(source, fields))}" if fields else None
+    fields = parse_held_back_fields(outcomes)
+    return f"rescued from now on: {'; '.join(suggest_kept_fields(source, fields))}" if fields else None
 
 
-def fields_of_outcomes(told: Iterable[str | None]) -> dict[str, str]:
+def parse_held_back_fields(told: Iterable[str | None]) -> dict[str, str]:
     """The fields that outcomes of deliveries name, with their types."""
     fields: dict[str, str] = {}
     for said in told:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Version:
+class SchemaVersion:
     """An entry. number: from 0; why: in words, with names of fields at most."""
 
     number: int
@@ -36,37 +36,37 @@ class Version:
         return StructType.fromJson(self.schema)
 
 
-def versions(folder: str) -> list[Version]:
+def read_schema_versions(folder: str) -> list[SchemaVersion]:
     """All entries, oldest first."""
     found = [path for path in Path(folder).glob("*.json") if path.stem.isdigit()]
-    return [_schema_version(path) for path in sorted(found, key=lambda path: int(path.stem))]
+    return [_read_schema_version(path) for path in sorted(found, key=lambda path: int(path.stem))]
 
 
-def latest(folder: str) -> Version | None:
+def read_latest_schema_version(folder: str) -> SchemaVersion | None:
     """The newest entry; None before the first."""
     numbers = [int(path.stem) for path in Path(folder).glob("*.json") if path.stem.isdigit()]
     if not numbers:
         return None
-    return _schema_version(Path(folder) / f"{max(numbers)}.json")
+    return _read_schema_version(Path(folder) / f"{max(numbers)}.json")
 
 
-def _schema_version(path: Path) -> Version:
+def _read_schema_version(path: Path) -> SchemaVersion:
     remedy = "Put a copy of it back. The latest of its folder may be removed instead: the source's next run writes its columns down anew."
 
-    def build(entry: dict[str, Any]) -> Version:
-        return Version(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"])
+    def build(entry: dict[str, Any]) -> SchemaVersion:
+        return SchemaVersion(entry["version"], entry["at"], entry["run"], entry["why"], entry["schema"])
 
     return load_kept_json(path, "the columns that a source had", remedy, build)
 
 
-def withdraw(folder: str, version: Version) -> None:
+def withdraw_schema_version(folder: str, version: SchemaVersion) -> None:
     """Take an entry out of which no row was written. To be called under the lease."""
     (Path(folder) / f"{version.number}.json").unlink()
 
 
-def write(folder: str, schema: StructType, run: str, why: str) -> None:
+def write_schema_version(folder: str, schema: StructType, run: str, why: str) -> None:
     """Add an entry. A reader sees it whole or not at all. To be called under the lease."""
-    before = latest(folder)
+    before = read_latest_schema_version(folder)
     number = before.number + 1 if before else 0
     entry = {
         "version": number,

@@ -29,7 +29,7 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-class Kept(NamedTuple):
+class KeptOffsets(NamedTuple):
     """What the broker has of a partition: offsets from `earliest` up to `end`, of the topic with this id."""
 
     earliest: int
@@ -45,11 +45,11 @@ class Kept(NamedTuple):
         return self.of_same_topic(topic_id) and (start == until or self.earliest <= start <= until <= self.end)
 
 
-class Unreachable(SluiceError):
+class UnreachableBroker(SluiceError):
     """The cluster does not answer. Exit code 1: trying again may help."""
 
 
-def properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, Any]:
+def read_client_properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, Any]:
     """What a client of the source's cluster is made with. secrets: the folder that options_file lies in, unless the settings say it.
 
     Raises UsageError where the file is missing, may be read by others, or has a line that is no property.
@@ -74,7 +74,7 @@ def properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, An
 
 
 @contextlib.contextmanager
-def told(source: KafkaSource) -> Iterator[None]:
+def translate_kafka_errors(source: KafkaSource) -> Iterator[None]:
     """Turns what the client raises into Unreachable, or UsageError where the properties are wrong."""
     try:
         yield
@@ -82,17 +82,20 @@ def told(source: KafkaSource) -> Iterator[None]:
         said: KafkaError = error.args[0]
         if said.code() == KafkaError._INVALID_ARG:
             raise UsageError(f"Source '{source.name}': the Kafka client refuses its options: {said.str()}.") from None
-        raise Unreachable(
+        raise UnreachableBroker(
             f"Source '{source.name}': Kafka at {source.servers} does not answer: {said.str()}. "
             "Check servers= and options=, and that the brokers run and can be reached from here."
         ) from None
 
 
-def consumer(source: KafkaSource, secrets: Path | None = None) -> Consumer:
-    """A client that reads what is committed, from where it is told, and leaves no trace at the broker. To be closed. Errors as of `told`."""
+def create_kafka_consumer(source: KafkaSource, secrets: Path | None = None) -> Consumer:
+    """A client that reads what is committed, from where it is told, and leaves no trace at the broker. To be closed.
+
+    Errors as of `translate_kafka_errors`.
+    """
     said = {
         "group.id": "sluice",
-        **properties(source, secrets),
+        **read_client_properties(source, secrets),
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -100,7 +103,7 @@ def consumer(source: KafkaSource, secrets: Path | None = None) -> Consumer:
         "auto.offset.reset": "error",
         "allow.auto.create.topics": False,
     }
-    with told(source):
+    with translate_kafka_errors(source):
         return Consumer(said, logger=_SILENT)
 
 
@@ -109,12 +112,12 @@ class Broker:
 
     def __init__(self, source: KafkaSource, secrets: Path | None = None) -> None:
         self._source = source
-        with told(source):
-            self._client = AdminClient(properties(source, secrets), logger=_SILENT)
+        with translate_kafka_errors(source):
+            self._client = AdminClient(read_client_properties(source, secrets), logger=_SILENT)
 
     def partitions(self) -> list[Partition]:
         """The partitions of the topics that the source reads and that are there."""
-        with told(self._source):
+        with translate_kafka_errors(self._source):
             topics = self._client.list_topics(timeout=PATIENCE).topics
             mine = [topic for name, topic in topics.items() if self._source.subscribes(name) and not self._is_absent(topic.error)]
         return sorted((str(topic.topic), number) for topic in mine for number in topic.partitions)
@@ -141,16 +144,16 @@ class Broker:
         found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
-    def kept(self) -> dict[Partition, Kept]:
+    def kept(self) -> dict[Partition, KeptOffsets]:
         """What there is of each partition that the source reads. What a cluster says of a topic that comes or goes may differ: Unreachable."""
         partitions = self.partitions()
         earliest, ends, ids = self.earliest(partitions), self.ends(partitions), self.ids(topic for topic, _ in partitions)
         for topic, number in partitions:
             if (topic, number) not in earliest or (topic, number) not in ends or topic not in ids:
-                raise Unreachable(
+                raise UnreachableBroker(
                     f"Source '{self._source.name}': topic '{topic}', partition {number} comes or goes just now. Try again."
                 )
-        return {one: Kept(earliest[one], ends[one], ids[one[0]]) for one in partitions}
+        return {one: KeptOffsets(earliest[one], ends[one], ids[one[0]]) for one in partitions}
 
     def retention(self, topics: Iterable[str]) -> dict[str, int]:
         """By topic, after how many milliseconds it deletes records. Topics that keep them are left out."""
@@ -181,7 +184,7 @@ class Broker:
     def _answers(self, futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
         """What was answered of each; what is not there is left out."""
         found = {}
-        with told(self._source):
+        with translate_kafka_errors(self._source):
             for key, future in futures.items():
                 try:
                     found[key] = future.result(timeout=2 * PATIENCE)

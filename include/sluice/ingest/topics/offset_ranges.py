@@ -65,7 +65,7 @@ class OffsetRange(NamedTuple):
         }
 
 
-def of_file(file: str) -> OffsetRange:
+def parse_offset_range(file: str) -> OffsetRange:
     """The range that the ledger calls so. Raises ValueError."""
     found = _FILE.match(file)
     if not found:
@@ -73,17 +73,17 @@ def of_file(file: str) -> OffsetRange:
     return OffsetRange(found[1], int(found[2]), int(found[3]), int(found[4]))
 
 
-def positions(rows: Iterable[tuple[str, str, str | None]]) -> dict[Partition, OffsetRange]:
+def find_last_offset_ranges(rows: Iterable[tuple[str, str, str | None]]) -> dict[Partition, OffsetRange]:
     """By partition, the last range that the ledger has. rows: file, event and sha256 of a source's deliveries, oldest first."""
     found: dict[Partition, OffsetRange] = {}
     for file, event, topic_id in rows:
-        last = of_file(file)
+        last = parse_offset_range(file)
         found[last.topic, last.partition] = last._replace(event=event, topic_id=topic_id or "")
     return found
 
 
 @dataclass(frozen=True)
-class Standing:
+class BrokerOffsets:
     """What the broker says of the topics that a source reads. ids: by topic. ends: behind the last offset that is committed.
 
     starts: where partitions begin that the ledger does not know; known ones need none.
@@ -96,14 +96,16 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class News:
+class NewOffsetRanges:
     """What a discovery would find. batches: the ranges of each micro-batch. unread: by partition, the first offset that nobody has discovered."""
 
     batches: list[list[OffsetRange]]
     unread: dict[Partition, int] = field(default_factory=dict)
 
 
-def news(source: KafkaSource, standing: Standing, known: Mapping[Partition, OffsetRange], now: datetime) -> News:
+def compute_new_offset_ranges(
+    source: KafkaSource, standing: BrokerOffsets, known: Mapping[Partition, OffsetRange], now: datetime
+) -> NewOffsetRanges:
     """The ranges behind those that the ledger knows, up to the ends. A partition that is new gets one, be it empty: it says where reading began.
 
     Raises LostOffsets where offsets that nobody has read are gone, unless the source goes on without them; then these are ranges, too.
@@ -112,7 +114,7 @@ def news(source: KafkaSource, standing: Standing, known: Mapping[Partition, Offs
     fresh: list[OffsetRange] = []
     firsts: list[OffsetRange] = []
     for partition in sorted(standing.ends):
-        begin, lost = _begin(partition, standing, known.get(partition))
+        begin, lost = _find_start_offset(partition, standing, known.get(partition))
         losses += lost
         topic, number = partition
         found = OffsetRange(topic, number, begin, max(begin, standing.ends[partition]), standing.ids.get(topic, ""))
@@ -120,18 +122,22 @@ def news(source: KafkaSource, standing: Standing, known: Mapping[Partition, Offs
             fresh.append(found)
         elif partition not in known or any(one.event == GONE for one, _ in lost):
             firsts.append(found)
-    losses += [_gone(last) for partition, last in sorted(known.items()) if _is_gone(source, partition, last, standing)]
+    losses += [
+        _lost_partition_range(last)
+        for partition, last in sorted(known.items())
+        if _is_partition_gone(source, partition, last, standing)
+    ]
     if losses and source.on_lost_offsets == "fail":
-        raise LostOffsets(refusal(source, [why for _, why in losses]))
-    batches = cut(fresh, source.max_offsets_per_trigger)
+        raise LostOffsets(lost_offsets_message(source, [why for _, why in losses]))
+    batches = split_offset_ranges(fresh, source.max_offsets_per_trigger)
     before = [one for one, _ in losses] + firsts
     if before:
         batches = [before + batches[0], *batches[1:]] if batches else [before]
     dated = [[one._replace(modified_at=now) for one in batch] for batch in batches]
-    return News(dated, {(one.topic, one.partition): one.start for one in fresh})
+    return NewOffsetRanges(dated, {(one.topic, one.partition): one.start for one in fresh})
 
 
-def refusal(source: KafkaSource, losses: Sequence[str]) -> str:
+def lost_offsets_message(source: KafkaSource, losses: Sequence[str]) -> str:
     """What an error says of lost offsets, with the remedy."""
     more = f" And {len(losses) - 1} more partitions." if len(losses) > 1 else ""
     return (
@@ -140,19 +146,19 @@ def refusal(source: KafkaSource, losses: Sequence[str]) -> str:
     )
 
 
-def cut(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
+def split_offset_ranges(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
     """The ranges in parts, so that each list has `most` offsets together, the last what is left; each partition gets its share of a list."""
     left = [one for one in ranges if one.offsets]
     lists: list[list[OffsetRange]] = []
     while left:
-        taken = _shares([one.offsets for one in left], most)
+        taken = _proportional_shares([one.offsets for one in left], most)
         lists.append([one._replace(until=one.start + n) for one, n in zip(left, taken, strict=True) if n])
         moved = (one._replace(start=one.start + n) for one, n in zip(left, taken, strict=True))
         left = [one for one in moved if one.offsets]
     return lists
 
 
-def _shares(sizes: Sequence[int], most: int) -> list[int]:
+def _proportional_shares(sizes: Sequence[int], most: int) -> list[int]:
     """Of each size the part in proportion, whole numbers that come to `most` together, or to all where that is less."""
     total = sum(sizes)
     if total <= most:
@@ -164,7 +170,9 @@ def _shares(sizes: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def _begin(partition: Partition, standing: Standing, last: OffsetRange | None) -> tuple[int, list[tuple[OffsetRange, str]]]:
+def _find_start_offset(
+    partition: Partition, standing: BrokerOffsets, last: OffsetRange | None
+) -> tuple[int, list[tuple[OffsetRange, str]]]:
     """Where to read on, and what is lost before that."""
     topic, number = partition
     earliest, end, topic_id = standing.earliest[partition], standing.ends[partition], standing.ids.get(topic, "")
@@ -185,10 +193,10 @@ def _begin(partition: Partition, standing: Standing, last: OffsetRange | None) -
     ]
 
 
-def _is_gone(source: KafkaSource, partition: Partition, last: OffsetRange, standing: Standing) -> bool:
+def _is_partition_gone(source: KafkaSource, partition: Partition, last: OffsetRange, standing: BrokerOffsets) -> bool:
     return partition not in standing.ends and last.event != GONE and source.subscribes(partition[0])
 
 
-def _gone(last: OffsetRange) -> tuple[OffsetRange, str]:
+def _lost_partition_range(last: OffsetRange) -> tuple[OffsetRange, str]:
     why = f"topic '{last.topic}', partition {last.partition}: the next offset is {last.until}, and the broker has no such partition any more"
     return last._replace(start=last.until, event=GONE), why

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from sluice.declare.ingest.kafka import KafkaSource
-from sluice.declare.interval import Interval, instant
-from sluice.errors import UsageError, nearest
+from sluice.declare.interval import Interval, parse_instant
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
-from sluice.ingest.topics.broker import Broker, Kept
-from sluice.ingest.topics.offset_ranges import GONE, News, OffsetRange, Partition, Standing
+from sluice.ingest.topics.broker import Broker, KeptOffsets
+from sluice.ingest.topics.offset_ranges import GONE, BrokerOffsets, NewOffsetRanges, OffsetRange, Partition
 
 NEAR = 0.8
 """Which part of its topic's retention an unread record may have lived before Sluice warns."""
 
 
-def arrivals(source: KafkaSource, deliveries: str, within: Interval | None = None) -> list[OffsetRange]:
+def find_arrived_offset_ranges(source: KafkaSource, deliveries: str, within: Interval | None = None) -> list[OffsetRange]:
     """The ranges that came to a source, in the order in which they get their numbers. deliveries: the table.
 
     within: nothing comes unless now, when these are discovered, is in this interval. Raises LostOffsets, Unreachable, and UsageError
@@ -27,28 +27,34 @@ def arrivals(source: KafkaSource, deliveries: str, within: Interval | None = Non
     now = datetime.now(UTC)
     if within is not None and now not in within:
         return []
-    return [one for batch in news(source, known(source, deliveries), now).batches for one in batch]
+    return [
+        one
+        for batch in find_new_offset_ranges(source, read_known_offset_ranges(source, deliveries), now).batches
+        for one in batch
+    ]
 
 
-def news(source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime) -> News:
-    """What a discovery would find now. last: of `known`. Errors as of `arrivals`."""
+def find_new_offset_ranges(source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime) -> NewOffsetRanges:
+    """What a discovery would find now. last: of `read_known_offset_ranges`. Errors as of `find_arrived_offset_ranges`."""
     broker = Broker(source)
     kept = broker.kept()
     _check_topics(source, kept, last)
     earliest, ends = {one: state.earliest for one, state in kept.items()}, {one: state.end for one, state in kept.items()}
-    starts = _starts(source, broker, [one for one in kept if one not in last], last, kept)
+    starts = _find_starting_offsets(source, broker, [one for one in kept if one not in last], last, kept)
     ids = {topic: state.topic_id for (topic, _), state in kept.items()}
-    return offset_ranges.news(source, Standing(ids, earliest, ends, starts), last, now)
+    return offset_ranges.compute_new_offset_ranges(source, BrokerOffsets(ids, earliest, ends, starts), last, now)
 
 
-def known(source: KafkaSource, deliveries: str) -> dict[Partition, OffsetRange]:
+def read_known_offset_ranges(source: KafkaSource, deliveries: str) -> dict[Partition, OffsetRange]:
     """By partition, the last range of a source in the deliveries table at that path."""
-    return offset_ranges.positions((row["file"], row["event"], row["sha256"]) for row in _rows(source, deliveries))
+    return offset_ranges.find_last_offset_ranges(
+        (row["file"], row["event"], row["sha256"]) for row in _read_source_deliveries(source, deliveries)
+    )
 
 
-def warnings(source: KafkaSource, deliveries: str, outcomes: str) -> list[str]:
+def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str) -> list[str]:
     """Which partitions have records that are not in bronze and will be deleted soon. The tables at these paths. Raises Unreachable."""
-    unread = _unread(source, deliveries, outcomes)
+    unread = _find_unread_offsets(source, deliveries, outcomes)
     if not unread:
         return []
     broker, now = Broker(source), int(time.time() * 1000)
@@ -57,14 +63,19 @@ def warnings(source: KafkaSource, deliveries: str, outcomes: str) -> list[str]:
         mine = [partition for partition in unread if partition[0] == topic]
         young = broker.first_since(mine, now - int(NEAR * milliseconds))
         ends = broker.ends(mine)
-        old = [one for one in mine if unread[one] < ends.get(one, 0) and _is_before(unread[one], young.get(one))]
+        old = [one for one in mine if unread[one] < ends.get(one, 0) and _is_offset_before(unread[one], young.get(one))]
         if old:
-            late.append(_warning(source, old[0], unread[old[0]], milliseconds, len(old) - 1))
+            late.append(_retention_warning(source, old[0], unread[old[0]], milliseconds, len(old) - 1))
     return late
 
 
-def _rows(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:
-    found = ledger.columns(deliveries, ["delivery", "source", "file", "event", "sha256"]).sort_by("delivery").to_pylist()
+def _read_source_deliveries(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:
+    found = (
+        ledger
+        .read_delivery_ledger_columns(deliveries, ["delivery", "source", "file", "event", "sha256"])
+        .sort_by("delivery")
+        .to_pylist()
+    )
     return [row for row in found if row["source"] == source.name]
 
 
@@ -72,15 +83,17 @@ def _check_topics(source: KafkaSource, partitions: Iterable[Partition], last: Ma
     here = {topic for topic, _ in partitions}
     for topic in source.topics:
         if topic not in here and not any(topic == one for one, _ in last):
-            raise UsageError(f"Source '{source.name}': Kafka at {source.servers} has no topic '{topic}'.{nearest(topic, here)}")
+            raise UsageError(
+                f"Source '{source.name}': Kafka at {source.servers} has no topic '{topic}'.{nearest_name_hint(topic, here)}"
+            )
 
 
-def _starts(
+def _find_starting_offsets(
     source: KafkaSource,
     broker: Broker,
     fresh: list[Partition],
     last: Mapping[Partition, OffsetRange],
-    kept: Mapping[Partition, Kept],
+    kept: Mapping[Partition, KeptOffsets],
 ) -> dict[Partition, int]:
     """Where partitions begin that the ledger does not know."""
     said, topics = source.starting_offsets, {topic for topic, _ in last}
@@ -99,19 +112,19 @@ def _starts(
     elif said == "latest":
         starts |= {} if last else {partition: kept[partition].end for partition in others}
     elif said != "earliest":
-        milliseconds = int(instant(said, "starting_offsets").timestamp() * 1000)
+        milliseconds = int(parse_instant(said, "starting_offsets").timestamp() * 1000)
         found = broker.first_since(others, milliseconds)
         starts |= {one: kept[one].end if (offset := found.get(one)) is None else offset for one in others}
     return starts
 
 
-def _unread(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partition, int]:
+def _find_unread_offsets(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partition, int]:
     """By partition, the first offset that is not in bronze, of those that the ledger knows."""
-    done = set(ledger.columns(outcomes, ["delivery"])["delivery"].to_pylist())
+    done = set(ledger.read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"].to_pylist())
     found: dict[Partition, int] = {}
     waiting: set[Partition] = set()
-    for row in _rows(source, deliveries):
-        one = offset_ranges.of_file(row["file"])
+    for row in _read_source_deliveries(source, deliveries):
+        one = offset_ranges.parse_offset_range(row["file"])
         partition = (one.topic, one.partition)
         if row["event"] == GONE:
             found.pop(partition, None)
@@ -124,11 +137,11 @@ def _unread(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partiti
     return found
 
 
-def _is_before(offset: int, young: int | None) -> bool:
+def _is_offset_before(offset: int, young: int | None) -> bool:
     return young is None or offset < young
 
 
-def _warning(source: KafkaSource, partition: Partition, offset: int, milliseconds: int, others: int) -> str:
+def _retention_warning(source: KafkaSource, partition: Partition, offset: int, milliseconds: int, others: int) -> str:
     more = f" and {others} more of its partitions" if others else ""
     hours = milliseconds / 3_600_000
     kept = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} hours"

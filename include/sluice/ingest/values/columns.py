@@ -24,7 +24,7 @@ def column_names(header: Sequence[str]) -> list[str]:
     return names
 
 
-def as_in_table(names: Sequence[str], known: Iterable[str]) -> list[str]:
+def match_table_spelling(names: Sequence[str], known: Iterable[str]) -> list[str]:
     """The names in the letter case in which the table has them already, since Delta's names ignore case."""
     spelling = {name.lower(): name for name in known}
     return [spelling.get(name.lower(), name) for name in names]

@@ -1,84 +1,88 @@
-"""Columns of text to exactly the values that they say; what fits what is said in `scalars`, whose names are here, too."""
+"""Columns of text to exactly the values that they say; what fits what is said in `scalars`, whose names are here, too.
+
+Text to exactly the value that it says, in a type; or a misfit. The rule of CSV cells and of values in paths, and of JSON's strings.
+
+What fits what, `text` being the whole cell:
+
+    BOOLEAN            true, false
+    TINYINT ... BIGINT digits, without a plus, leading zeros or "-0", in the type's range
+    DOUBLE             a JSON number that is finite; one without fraction and exponent only where the double is exactly that integer
+    FLOAT              a JSON number that the FLOAT gives back when it is written as shortly as it can be (0.1, but not 16777217)
+    DECIMAL(p, s)      a JSON number that it holds exactly
+    DATE               YYYY-MM-DD, the years 0001 to 9999
+    TIMESTAMP          YYYY-MM-DD, then T or a blank and HH:MM, :SS, a fraction of up to 6 digits, and Z, +HH, +HHMM or +HH:MM (without one: UTC)
+    TIMESTAMP_NTZ      the same without a zone
+    BINARY             Base64, as Spark writes bytes into JSON
+    STRING             any text that can be written as UTF-8
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.ingest.values.scalars import (
-    EXACT,
-    MISFIT,
-    SOME,
-    ZONE,
-    decimal,
-    double,
-    encodable,
-    fits_float,
-    integer,
-    is_text,
-    of_cell,
-    of_text,
-    parser,
-    pattern,
-    plain_decimal,
-    single,
-)
-
 __all__ = [
     "EXACT",
     "MISFIT",
-    "decimal",
-    "double",
-    "encodable",
-    "fits_float",
-    "from_strings",
-    "from_text",
-    "integer",
-    "is_text",
-    "of_cell",
-    "of_text",
-    "parser",
-    "plain_decimal",
-    "single",
+    "build_text_parser",
+    "convert_json_strings",
+    "convert_text_cells",
+    "fits_float32",
+    "is_string_type",
+    "parse_cell_value",
+    "parse_decimal",
+    "parse_double",
+    "parse_float32",
+    "parse_integer",
+    "parse_text_value",
+    "plain_decimal_pattern",
+    "reject_unencodable_text",
 ]
 
 _LEAST, _MOST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
 
-def from_text(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def convert_text_cells(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Cells of text in a type, and where they do not fit.
 
     cells: string; "" is NULL in every type but STRING, where it stays "".
     Returns the converted array, NULL for a misfit, and booleans of the same length, true for a misfit, never NULL.
     """
-    if not is_text(type):
+    if not is_string_type(type):
         cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
-    return from_strings(cells, type)
+    return convert_json_strings(cells, type)
 
 
-def from_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """As `from_text`, for the strings of JSON: "" is a text like others and fits STRING only."""
-    if is_text(type):
+def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    """As `convert_text_cells`, for the strings of JSON: "" is a text like others and fits STRING only."""
+    if is_string_type(type):
         return cells.cast(type), pa.repeat(pa.scalar(False), len(cells))
-    shape = pattern(type)
+    shape = text_pattern_of(type)
     if shape is None:
         return pa.nulls(len(cells), type), cells.is_valid()
     shaped = pc.match_substring_regex(cells, f"^(?:{shape})$") if shape != SOME else cells.is_valid()
     chosen = pc.if_else(shaped, cells, pa.scalar(None, cells.type))
     try:
-        converted = _cast(chosen, type)
+        converted = _cast_shaped_cells(chosen, type)
     except (pa.ArrowInvalid, OverflowError):
         converted = None
     if converted is None:  # some value has the shape and is none, such as the 30th of February
-        parse = parser(type)
+        parse = build_text_parser(type)
         values = [MISFIT if cell is None else parse(cell) for cell in chosen.to_pylist()]
         converted = pa.array([None if value is MISFIT else value for value in values], type)
     return converted, pc.and_(cells.is_valid(), converted.is_null())
 
 
-def _cast(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
+def _cast_shaped_cells(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
     """Cells of the right shape in a type; None or ArrowInvalid where a look at each is needed."""
     if pa.types.is_float64(type):
         numbers = cells.cast(type)
@@ -86,21 +90,193 @@ def _cast(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
         return None if pc.any(odd).as_py() else numbers
     if pa.types.is_float32(type):
         numbers = cells.cast(pa.float64())
-        return pc.if_else(fits_float(numbers), numbers, pa.scalar(None, pa.float64())).cast(type, safe=False)
+        return pc.if_else(fits_float32(numbers), numbers, pa.scalar(None, pa.float64())).cast(type, safe=False)
     if pa.types.is_decimal(type):
-        plain = pc.match_substring_regex(cells, f"^{plain_decimal(type)}$")
+        plain = pc.match_substring_regex(cells, f"^{plain_decimal_pattern(type)}$")
         return cells.cast(type) if pc.all(plain).as_py() else None
     if pa.types.is_timestamp(type) and type.tz is not None:
-        moments = _with_zones(cells).cast(type)
+        moments = _add_missing_zones(cells).cast(type)
         inside = pc.and_(pc.greater_equal(moments, pa.scalar(_LEAST, type)), pc.less_equal(moments, pa.scalar(_MOST, type)))
         return pc.if_else(inside, moments, pa.scalar(None, type))
     return None if pa.types.is_binary(type) or pa.types.is_large_binary(type) else cells.cast(type)
 
 
-def _with_zones(cells: pa.Array) -> pa.Array:
+def _add_missing_zones(cells: pa.Array) -> pa.Array:
     """The moments with a zone each, as Arrow wants them."""
     zoned = pc.match_substring_regex(cells, f":.*{ZONE}$")
     if pc.all(zoned).as_py():
         return cells
     suffix = pc.if_else(zoned, "", pc.if_else(pc.match_substring(cells, ":"), "Z", "T00:00Z"))
     return pc.binary_join_element_wise(cells, suffix, "")
+
+
+class Misfit:
+    """The type of MISFIT."""
+
+    def __repr__(self) -> str:
+        return "MISFIT"
+
+
+MISFIT: Final = Misfit()
+
+
+"""What a conversion returns for a value that the type cannot hold exactly. (None is a value: NULL.)"""
+
+
+EXACT: Final = 2**53
+
+
+"""Below this every integer is a double."""
+
+
+_INTEGER = r"(?:0|-?[1-9][0-9]*)"
+
+
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+
+
+_DATE = r"(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-[0-9]{2}-[0-9]{2}"
+
+
+_TIME = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+
+
+ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?)"
+
+
+_NAIVE = f"{_DATE}(?:{_TIME})?"
+
+
+_MOMENT = f"{_DATE}(?:{_TIME}{ZONE}?)?"
+
+
+SOME = r"(?s:.+)"
+
+
+def parse_text_value(text: str | None, type: pa.DataType) -> Any:
+    """One cell in a type as Python's value of it, or MISFIT. What `conversion.convert_json_strings` does, by cells: this defines it."""
+    return None if text is None else build_text_parser(type)(text)
+
+
+def build_text_parser(type: pa.DataType) -> Callable[[str], Any]:
+    """`parse_text_value` for one type."""
+    shape, parse = next(((shape, parse) for is_it, shape, parse in _RULES if is_it(type)), (None, None))
+    if shape is None or parse is None:
+        return lambda text: MISFIT
+    if is_string_type(type):
+        return reject_unencodable_text
+    matches = re.compile(shape, re.ASCII).fullmatch
+    return lambda text: parse(text, type) if matches(text) else MISFIT
+
+
+def text_pattern_of(type: pa.DataType) -> str | None:
+    """How texts look that the type may hold; None: no text fits it."""
+    return next((shape for is_it, shape, _ in _RULES if is_it(type)), None)
+
+
+def parse_cell_value(text: str, type: pa.DataType) -> Any:
+    """As `parse_text_value`, by the rule of `conversion.convert_text_cells`: "" is NULL in every type but STRING."""
+    return None if text == "" and not is_string_type(type) else parse_text_value(text, type)
+
+
+def is_string_type(type: pa.DataType) -> bool:
+    """Whether it is STRING."""
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def reject_unencodable_text(text: str) -> Any:
+    """The text, or MISFIT: half of a surrogate pair, which JSON can say, and UTF-8 cannot."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return MISFIT
+    return text
+
+
+def parse_integer(text: str, type: pa.DataType) -> Any:
+    """Digits, with a minus or without, as an integer in the type's range, or MISFIT. Any length."""
+    if len(text) > 20:
+        return MISFIT
+    number, half = int(text), 1 << (type.bit_width - 1)
+    return number if -half <= number < half else MISFIT
+
+
+def parse_double(text: str) -> Any:
+    """A JSON number as a double, or MISFIT: infinite, or an integer that is no double."""
+    number = float(text)
+    if math.isinf(number):
+        return MISFIT
+    if abs(number) >= EXACT and text.lstrip("-").isdigit() and int(number) != int(text):
+        return MISFIT
+    return number
+
+
+def parse_float32(text: str) -> Any:
+    """A JSON number as a FLOAT that gives it back, or MISFIT."""
+    number = parse_double(text)
+    return number if number is not MISFIT and fits_float32(pa.array([number]))[0].as_py() else MISFIT
+
+
+def fits_float32(numbers: pa.Array) -> pa.Array:
+    """Which doubles a FLOAT gives back when it is written as shortly as it can be. NULL where they are NULL."""
+    written = pc.cast(pc.cast(numbers, pa.float32(), safe=False), pa.string())
+    return pc.and_(pc.equal(pc.cast(written, pa.float64()), numbers), pc.is_finite(numbers))
+
+
+def parse_decimal(text: str, type: pa.DataType) -> Any:
+    """A JSON number as a DECIMAL that holds it exactly, or MISFIT."""
+    context = Context(prec=type.precision, traps=[Inexact, InvalidOperation, Overflow])
+    try:
+        return context.quantize(context.create_decimal(text), Decimal(1).scaleb(-type.scale))
+    except (Inexact, InvalidOperation, Overflow):
+        return MISFIT
+
+
+def plain_decimal_pattern(type: pa.DataType) -> str:
+    """How numbers look that a DECIMAL holds digit by digit. Arrow reads these right, and others it may wrap around without a word."""
+    whole = type.precision - type.scale
+    digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole > 0 else "0"
+    return f"-?{digits}" + (f"(?:\\.[0-9]{{1,{type.scale}}})?" if type.scale > 0 else "")
+
+
+def _parse_timestamp(text: str, type: pa.DataType) -> Any:
+    try:
+        found = datetime.fromisoformat(text)
+        return found if type.tz is None else (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return MISFIT
+
+
+def _parse_date(text: str) -> Any:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return MISFIT
+
+
+def _parse_base64(text: str) -> Any:
+    try:
+        found = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return MISFIT
+    return found if base64.b64encode(found).decode() == text else MISFIT
+
+
+def _is_naive_timestamp(type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type) and type.tz is None)
+
+
+_RULES: Final[tuple[tuple[Callable[[pa.DataType], bool], str, Callable[[str, pa.DataType], Any]], ...]] = (
+    (is_string_type, "(?s:.*)", lambda text, _: reject_unencodable_text(text)),
+    (pa.types.is_signed_integer, _INTEGER, parse_integer),
+    (pa.types.is_float64, _NUMBER, lambda text, _: parse_double(text)),
+    (pa.types.is_float32, _NUMBER, lambda text, _: parse_float32(text)),
+    (pa.types.is_boolean, "true|false", lambda text, _: text == "true"),
+    (pa.types.is_decimal, _NUMBER, parse_decimal),
+    (pa.types.is_date32, _DATE, lambda text, _: _parse_date(text)),
+    (_is_naive_timestamp, _NAIVE, _parse_timestamp),
+    (pa.types.is_timestamp, _MOMENT, _parse_timestamp),
+    (lambda type: pa.types.is_binary(type) or pa.types.is_large_binary(type), SOME, lambda text, _: _parse_base64(text)),
+)

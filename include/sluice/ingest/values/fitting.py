@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sluice.ingest.values import conversion, rescue, types
+from sluice.ingest.values import conversion, json_values, types
 from sluice.ingest.values.conversion import MISFIT
-from sluice.ingest.values.json_values import Constant, Integer, Real
+from sluice.ingest.values.json_values import JsonConstant, JsonInteger, JsonReal
 
 
 class Nothing:
@@ -27,20 +27,22 @@ Fit = Callable[[Any], tuple[Any, Any]]
 """From a value that is not null to what the column takes, and what is left over: NOTHING, or a value of JSON."""
 
 
-def fit_for(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
+def build_value_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
     """The way into a type.
 
     as_text: STRING takes whatever comes, as its JSON text (infer_types=False). drops_unknown: fields that a struct has not are
     left out (schema_evolution="none"). Of a struct the members that fit stay; a list or map fits as a whole or not at all.
     """
     if pa.types.is_struct(type):
-        return _struct(type, as_text, drops_unknown)
+        return _build_struct_fitter(type, as_text, drops_unknown)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
-        return _whole(list, _list(fit_for(type.value_type, as_text, drops_unknown)))
+        return _build_whole_fitter(list, _build_list_converter(build_value_fitter(type.value_type, as_text, drops_unknown)))
     if pa.types.is_map(type):
-        named = conversion.is_text(type.key_type)
-        return _whole(dict if named else (), _map(fit_for(type.item_type, as_text, drops_unknown)))
-    scalar = _as_text if as_text and conversion.is_text(type) else _scalar(type)
+        named = conversion.is_string_type(type.key_type)
+        return _build_whole_fitter(
+            dict if named else (), _build_map_converter(build_value_fitter(type.item_type, as_text, drops_unknown))
+        )
+    scalar = _write_as_text if as_text and conversion.is_string_type(type) else _build_scalar_converter(type)
 
     def fit(value: Any) -> tuple[Any, Any]:
         found = scalar(value)
@@ -49,28 +51,30 @@ def fit_for(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
     return fit
 
 
-def observed(left: Any, type: pa.DataType | None) -> pa.DataType:
+def infer_leftover_type(left: Any, type: pa.DataType | None) -> pa.DataType:
     """The type of what is left over. type: the column's; None: there is none. Text that a date did not hold has the type that it says."""
     if type is not None and pa.types.is_struct(type) and isinstance(left, dict):
         known = {field.name: field.type for field in type}
-        return pa.struct([(name, observed(left[name], known.get(name))) for name in left if may_grow(name, known)])
+        return pa.struct([
+            (name, infer_leftover_type(left[name], known.get(name))) for name in left if may_be_column(name, known)
+        ])
     if type is not None and pa.types.is_date(type) and isinstance(left, str):
-        return types.of_text(left)
-    return types.of_json(left)
+        return types.infer_text_type(left)
+    return types.infer_json_type(left)
 
 
-def may_grow(name: str, known: Mapping[str, object]) -> bool:
+def may_be_column(name: str, known: Mapping[str, object]) -> bool:
     """Whether a field of that name is a column, or could become one: not if it is one but for letter case."""
-    return name in known or (types.is_name(name) and name.lower() not in _lower(tuple(known)))
+    return name in known or (types.is_column_name(name) and name.lower() not in _lowercase_names(tuple(known)))
 
 
 @lru_cache(maxsize=256)
-def _lower(names: tuple[str, ...]) -> frozenset[str]:
+def _lowercase_names(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
 
 
-def _struct(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
-    fits = {field.name: fit_for(field.type, as_text, drops_unknown) for field in type}
+def _build_struct_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
+    fits = {field.name: build_value_fitter(field.type, as_text, drops_unknown) for field in type}
     spellings = {name.lower() for name in fits}
 
     def fit(value: Any) -> tuple[Any, Any]:
@@ -91,7 +95,7 @@ def _struct(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
     return fit
 
 
-def _whole(kind: Any, items: Callable[[Any], Any]) -> Fit:
+def _build_whole_fitter(kind: Any, items: Callable[[Any], Any]) -> Fit:
     def fit(value: Any) -> tuple[Any, Any]:
         found = items(value) if isinstance(value, kind) else MISFIT
         return (None, value) if found is MISFIT else (found, NOTHING)
@@ -99,7 +103,7 @@ def _whole(kind: Any, items: Callable[[Any], Any]) -> Fit:
     return fit
 
 
-def _list(fit: Fit) -> Callable[[Any], Any]:
+def _build_list_converter(fit: Fit) -> Callable[[Any], Any]:
     def items(value: list[Any]) -> Any:
         found = [(None, NOTHING) if item is None else fit(item) for item in value]
         return MISFIT if any(left is not NOTHING for _, left in found) else [kept for kept, _ in found]
@@ -107,34 +111,34 @@ def _list(fit: Fit) -> Callable[[Any], Any]:
     return items
 
 
-def _map(fit: Fit) -> Callable[[Any], Any]:
+def _build_map_converter(fit: Fit) -> Callable[[Any], Any]:
     def items(value: dict[str, Any]) -> Any:
         found = [(name, *((None, NOTHING) if item is None else fit(item))) for name, item in value.items()]
-        unfit = any(left is not NOTHING for _, _, left in found) or conversion.encodable("".join(value)) is MISFIT
+        unfit = any(left is not NOTHING for _, _, left in found) or conversion.reject_unencodable_text("".join(value)) is MISFIT
         return MISFIT if unfit else [(name, kept) for name, kept, _ in found]
 
     return items
 
 
-def _as_text(value: Any) -> Any:
+def _write_as_text(value: Any) -> Any:
     kind = type(value)
     if kind is str:
-        return conversion.encodable(value)
-    if kind is Integer or kind is Real:
+        return conversion.reject_unencodable_text(value)
+    if kind is JsonInteger or kind is JsonReal:
         return str(value)
-    return MISFIT if kind is Constant else rescue.text(value)
+    return MISFIT if kind is JsonConstant else json_values.write_exact_json(value)
 
 
-def _scalar(type: pa.DataType) -> Callable[[Any], Any]:
+def _build_scalar_converter(type: pa.DataType) -> Callable[[Any], Any]:
     """From a value to that of a type without parts, or MISFIT. Numbers come from numbers, all else from strings."""
     if pa.types.is_boolean(type):
         return lambda value: value if isinstance(value, bool) else MISFIT
     if pa.types.is_signed_integer(type):
-        return lambda value: conversion.integer(value, type) if isinstance(value, Integer) else MISFIT
+        return lambda value: conversion.parse_integer(value, type) if isinstance(value, JsonInteger) else MISFIT
     if pa.types.is_decimal(type):
-        return lambda value: conversion.decimal(value, type) if isinstance(value, (Integer, Real)) else MISFIT
+        return lambda value: conversion.parse_decimal(value, type) if isinstance(value, (JsonInteger, JsonReal)) else MISFIT
     if pa.types.is_floating(type):
-        parsed = conversion.double if pa.types.is_float64(type) else conversion.single
-        return lambda value: parsed(value) if isinstance(value, (Integer, Real)) else MISFIT
-    parse = conversion.parser(type)
+        parsed = conversion.parse_double if pa.types.is_float64(type) else conversion.parse_float32
+        return lambda value: parsed(value) if isinstance(value, (JsonInteger, JsonReal)) else MISFIT
+    parse = conversion.build_text_parser(type)
     return lambda value: parse(value) if value.__class__ is str else MISFIT

@@ -1,4 +1,7 @@
-"""JSON text to values that keep what the text said: numbers as they are written, keys that come twice."""
+"""JSON text to values that keep what the text said: numbers as they are written, keys that come twice.
+
+The text of what did not fit: JSON that says exactly what was delivered.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +10,38 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 DEEPEST = 1000
 """How many levels of objects and arrays a record may have."""
 
 FEW = 100
-"""Levels that need no `room`."""
+"""Levels that need no `recursion_room`."""
 
 _ROOM = 10_000
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]+|[\]}]+', re.DOTALL)
 
 
-class Integer(str):
+class JsonInteger(str):
     """A number without fraction and exponent, as written."""
 
     __slots__ = ()
 
 
-class Real(str):
+class JsonReal(str):
     """A number with fraction or exponent, as written."""
 
     __slots__ = ()
 
 
-class Constant(str):
+class JsonConstant(str):
     """NaN, Infinity or -Infinity."""
 
     __slots__ = ()
 
 
-class Repeated(list[tuple[str, Any]]):
+class RepeatedKeys(list[tuple[str, Any]]):
     """The members of an object that has a key twice."""
 
     def first(self) -> dict[str, Any]:
@@ -52,34 +56,36 @@ class TooDeep(ValueError):
     """Text that is nested deeper than `DEEPEST` levels."""
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Repeated:
+def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RepeatedKeys:
     found = dict(pairs)
-    return found if len(found) == len(pairs) else Repeated(pairs)
+    return found if len(found) == len(pairs) else RepeatedKeys(pairs)
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_members, parse_int=Integer, parse_float=Real, parse_constant=Constant)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_build_json_object, parse_int=JsonInteger, parse_float=JsonReal, parse_constant=JsonConstant
+)
 
 
-def parse(text: str) -> Any:
+def parse_json_text(text: str) -> Any:
     """The value of a JSON text: None, bool, str, dict, list, and the classes above.
 
     Blanks around it are allowed, as in JSON. Raises ValueError for what is no JSON, TooDeep for what is nested too deep, and
-    RecursionError where there is no `room` for what is nested.
+    RecursionError where there is no `recursion_room` for what is nested.
     """
     return _DECODER.decode(text)
 
 
-def levels(text: str) -> int:
+def count_deep_levels(text: str) -> int:
     """How many levels of objects and arrays the text has, or 0 where they need no look: they are few. Raises TooDeep."""
     if text.count("{") + text.count("[") <= FEW:
         return 0
-    found = depth(text)
+    found = measure_nesting_depth(text)
     if found > DEEPEST:
         raise TooDeep
     return found if found > FEW else 0
 
 
-def depth(text: str) -> int:
+def measure_nesting_depth(text: str) -> int:
     """How many levels of objects and arrays the text has."""
     level = deepest = 0
     for found in _MARKS.finditer(text):
@@ -93,7 +99,7 @@ def depth(text: str) -> int:
 
 
 @contextmanager
-def room() -> Iterator[None]:
+def recursion_room() -> Iterator[None]:
     """Room on the stack for what goes through a deep value level by level."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _ROOM))
@@ -101,3 +107,42 @@ def room() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
+
+
+_WORDS = {None: "null", True: "true", False: "false"}
+
+
+def write_exact_json(value: Any) -> str:
+    """Compact JSON of a value of `json_values.parse_json_text`: numbers as they were written, keys as often as they came.
+
+    What JSON has no number for is a string: "NaN". Half of a surrogate pair stays an escape, since UTF-8 cannot write it.
+    """
+    written = _write_json_value(value, encode_basestring)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        return _write_json_value(value, encode_basestring_ascii)
+    return written
+
+
+def has_repeated_key(value: Any) -> bool:
+    """Whether an object in it has a key twice."""
+    if isinstance(value, dict):
+        return any(has_repeated_key(member) for member in value.values() if isinstance(member, (dict, list)))
+    return isinstance(value, RepeatedKeys) or any(has_repeated_key(item) for item in value if isinstance(item, (dict, list)))
+
+
+def _write_json_value(value: Any, quoted: Any) -> str:
+    kind = type(value)
+    if kind is str:
+        return str(quoted(value))
+    if kind is JsonInteger or kind is JsonReal:
+        return str(value)
+    if kind is JsonConstant:
+        return f'"{value}"'
+    if kind is dict or kind is RepeatedKeys:
+        pairs = value.items() if kind is dict else value
+        return "{" + ",".join([f"{quoted(name)}:{_write_json_value(member, quoted)}" for name, member in pairs]) + "}"
+    if kind is list:
+        return "[" + ",".join([_write_json_value(item, quoted) for item in value]) + "]"
+    return _WORDS[value]

@@ -14,7 +14,7 @@ from sluice.declare.ingest.field_names import becomes_column
 from sluice.declare.ingest.source import Source
 from sluice.ingest.values import conversion
 from sluice.ingest.values.columns import column_names
-from sluice.ingest.values.json_values import Constant, Integer, Real, Repeated
+from sluice.ingest.values.json_values import JsonConstant, JsonInteger, JsonReal, RepeatedKeys
 
 DEEPEST = 30
 """Levels of nesting that a column may have. What lies deeper is rescued."""
@@ -27,51 +27,60 @@ _ORDERS = ((pa.int8(), pa.int16(), pa.int32(), _BIGINT, _LARGE, _DOUBLE), (pa.fl
 _TEXTS = (_BIGINT, _LARGE, _DOUBLE, pa.bool_(), pa.date32(), _MOMENT)
 
 
-def of_json(value: Any, level: int = 0) -> pa.DataType:
+def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
     """The type of a JSON value. NULL for null and for what no number is: NaN, infinities.
 
-    value: of `json_values.parse` or of `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies deeper
+    value: of `json_values.parse_json_text` or of `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies deeper
     than `DEEPEST` is STRING, which does not hold it. Members whose name cannot be a column's are left out.
     """
     if type(value) is str:
         return _STRING
-    if value is None or isinstance(value, Constant):
+    if value is None or isinstance(value, JsonConstant):
         return _NULL
     if isinstance(value, bool):
         return pa.bool_()
-    if isinstance(value, (Integer, int)):
-        return _of_integer(str(value))
-    if isinstance(value, (Real, float)):
-        return _NULL if conversion.double(str(value)) is conversion.MISFIT else _DOUBLE
+    if isinstance(value, (JsonInteger, int)):
+        return _infer_integer_type(str(value))
+    if isinstance(value, (JsonReal, float)):
+        return _NULL if conversion.parse_double(str(value)) is conversion.MISFIT else _DOUBLE
     if level >= DEEPEST:
         return _STRING
-    if isinstance(value, (dict, Repeated)):
+    if isinstance(value, (dict, RepeatedKeys)):
         members = value.items() if isinstance(value, dict) else value.first().items()
-        return pa.struct(_fields([pa.field(name, of_json(member, level + 1)) for name, member in members if is_name(name)]))
+        return pa.struct(
+            _merge_fields_by_name([
+                pa.field(name, infer_json_type(member, level + 1)) for name, member in members if is_column_name(name)
+            ])
+        )
     element = _NULL
     for item in value:
-        element = merged(element, of_json(item, level + 1))
+        element = merge_types(element, infer_json_type(item, level + 1))
     return pa.list_(element)
 
 
-def of_text(text: str) -> pa.DataType:
+def infer_text_type(text: str) -> pa.DataType:
     """The least type that holds a CSV cell or a value in a path exactly. NULL for "", STRING for what is nothing else."""
     if not text:
         return _NULL
     return next(
-        (type for type in _TEXTS if conversion.of_text(text, type) is not conversion.MISFIT and _says(text, type)), _STRING
+        (
+            type
+            for type in _TEXTS
+            if conversion.parse_text_value(text, type) is not conversion.MISFIT and _is_stated_type(text, type)
+        ),
+        _STRING,
     )
 
 
-def merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     """The least type for values of both: of numbers the wider one, of a date and a time TIMESTAMP, of structs the fields of both.
 
     STRING where there is none. BIGINT and DOUBLE give DOUBLE: an integer that is no double is then rescued.
     """
-    return a if a is b else _merged(a, b)
+    return a if a is b else _merge_distinct_types(a, b)
 
 
-def grown(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Schema | None = None) -> pa.Schema:
+def grow_schema(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Schema | None = None) -> pa.Schema:
     """The schema with what is new, as the source has its types; the same schema if nothing may be added.
 
     news: of `Parsed`. hints: the columns of schema_hints. Added are unknown fields with a valid name that were more than null; a known
@@ -79,33 +88,33 @@ def grown(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Sche
     nested ones counted, than the source's most_columns.
     """
     declared = {field.name: field.type for field in hints or ()}
-    fields = _with(list(schema), list(news), source, _Room(room(schema, source)), declared, top=True)
+    fields = _add_new_fields(list(schema), list(news), source, _Room(count_remaining_fields(schema, source)), declared, top=True)
     return pa.schema(fields, schema.metadata)
 
 
-def room(schema: pa.Schema, source: Source) -> int:
+def count_remaining_fields(schema: pa.Schema, source: Source) -> int:
     """How many more fields the source lets its table have."""
-    return source.most_columns - _count(pa.struct(list(schema)))
+    return source.most_columns - _count_nested_fields(pa.struct(list(schema)))
 
 
-def column_type(type: pa.DataType, source: Source) -> pa.DataType | None:
+def new_column_type(type: pa.DataType, source: Source) -> pa.DataType | None:
     """The type of a column for such a field, where there is room; None: it was null so far."""
-    return _fresh(type, source, _Room(source.most_columns))
+    return _new_field_type(type, source, _Room(source.most_columns))
 
 
 @lru_cache(maxsize=4096)
-def is_name(name: str) -> bool:
+def is_column_name(name: str) -> bool:
     """Whether a column can be called so, by its characters. Of those that begin with an underscore `becomes_column` says more."""
     return 0 < len(name) <= _LONGEST and column_names([name]) == [name]
 
 
-def _of_integer(digits: str) -> pa.DataType:
-    if conversion.integer(digits, _BIGINT) is not conversion.MISFIT:
+def _infer_integer_type(digits: str) -> pa.DataType:
+    if conversion.parse_integer(digits, _BIGINT) is not conversion.MISFIT:
         return _BIGINT
     return _LARGE if len(digits.lstrip("-")) <= _LARGE.precision else _STRING
 
 
-def _says(text: str, type: pa.DataType) -> bool:
+def _is_stated_type(text: str, type: pa.DataType) -> bool:
     """Whether the text has that type and not only fits it: 1.0 is no integer, a date no time."""
     if pa.types.is_decimal(type):
         return text.lstrip("-").isdigit()
@@ -113,28 +122,28 @@ def _says(text: str, type: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _merged(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+def _merge_distinct_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
     if a == b or pa.types.is_null(b):
         return a
     if pa.types.is_null(a):
         return b
     if pa.types.is_struct(a) and pa.types.is_struct(b):
-        return pa.struct(_fields([*a, *b]))
+        return pa.struct(_merge_fields_by_name([*a, *b]))
     if pa.types.is_list(a) and pa.types.is_list(b):
-        return pa.list_(merged(a.value_type, b.value_type))
+        return pa.list_(merge_types(a.value_type, b.value_type))
     for order in _ORDERS:
         if a in order and b in order:
             return order[max(order.index(a), order.index(b))]
     return _STRING
 
 
-def _fields(fields: list[pa.Field]) -> list[pa.Field]:
+def _merge_fields_by_name(fields: list[pa.Field]) -> list[pa.Field]:
     """One field a name, letter case apart, in the order in which they were first seen: the first spelling that was ever more than null."""
     found: dict[str, pa.Field] = {}
     for field in fields:
         known = found.setdefault(field.name.lower(), field)
         if known.name == field.name:
-            found[field.name.lower()] = known.with_type(merged(known.type, field.type))
+            found[field.name.lower()] = known.with_type(merge_types(known.type, field.type))
         elif pa.types.is_null(known.type):
             found[field.name.lower()] = field
     return list(found.values())
@@ -147,14 +156,14 @@ class _Room:
     left: int
 
 
-def _count(type: pa.DataType) -> int:
+def _count_nested_fields(type: pa.DataType) -> int:
     """How many fields there are in it, those within others too."""
     if pa.types.is_list(type):
-        return _count(type.value_type)
-    return sum(1 + _count(field.type) for field in type) if pa.types.is_struct(type) else 0
+        return _count_nested_fields(type.value_type)
+    return sum(1 + _count_nested_fields(field.type) for field in type) if pa.types.is_struct(type) else 0
 
 
-def _with(
+def _add_new_fields(
     known: list[pa.Field],
     news: list[pa.Field],
     source: Source,
@@ -166,39 +175,39 @@ def _with(
     found = {field.name.lower(): field for field in known}
     for field in news:
         there = found.get(field.name.lower())
-        if there is None and room.left > 0 and is_name(field.name) and (not top or becomes_column(source, field.name)):
+        if there is None and room.left > 0 and is_column_name(field.name) and (not top or becomes_column(source, field.name)):
             room.left -= 1
-            kind = hints.get(field.name) or _fresh(field.type, source, room)
+            kind = hints.get(field.name) or _new_field_type(field.type, source, room)
             if kind is not None:
                 found[field.name.lower()] = pa.field(field.name, kind)
             else:
                 room.left += 1
         elif there is not None and there.name == field.name:
-            found[field.name.lower()] = there.with_type(_changed(there.type, field.type, source, room))
+            found[field.name.lower()] = there.with_type(_widen_column_type(there.type, field.type, source, room))
     return list(found.values())
 
 
-def _fresh(type: pa.DataType, source: Source, room: _Room) -> pa.DataType | None:
+def _new_field_type(type: pa.DataType, source: Source, room: _Room) -> pa.DataType | None:
     """The type of a new field; None: nothing was in it yet but null, or nothing that could have a column."""
     if pa.types.is_struct(type):
         # As text it is one column, whatever is in it.
-        fields = _with([], list(type), source, room if source.infer_types else _Room(1))
+        fields = _add_new_fields([], list(type), source, room if source.infer_types else _Room(1))
         return (pa.struct(fields) if source.infer_types else _STRING) if fields else None
     if pa.types.is_list(type):
-        element = _fresh(type.value_type, source, room)
+        element = _new_field_type(type.value_type, source, room)
         return element and (pa.list_(element) if source.infer_types else _STRING)
     if pa.types.is_null(type):
         return None
     return type if source.infer_types else _STRING
 
 
-def _changed(known: pa.DataType, seen: pa.DataType, source: Source, room: _Room) -> pa.DataType:
+def _widen_column_type(known: pa.DataType, seen: pa.DataType, source: Source, room: _Room) -> pa.DataType:
     """A known column's type after something that it did not hold."""
     if pa.types.is_struct(known) and pa.types.is_struct(seen):
-        return pa.struct(_with(list(known), list(seen), source, room))
+        return pa.struct(_add_new_fields(list(known), list(seen), source, room))
     if pa.types.is_list(known) and pa.types.is_list(seen):
         element = known.value_field
-        return pa.list_(element.with_type(_changed(element.type, seen.value_type, source, room)))
+        return pa.list_(element.with_type(_widen_column_type(element.type, seen.value_type, source, room)))
     return next((type for holds, type in _WIDER if source.widen_types and holds(known, seen)), known)
 
 

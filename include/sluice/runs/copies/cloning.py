@@ -1,4 +1,7 @@
-"""Cloning a pipeline's tables into a development lake: a copy that names nobody, or references to the files as they are."""
+"""Cloning a pipeline's tables into a development lake: a copy that names nobody, or references to the files as they are.
+
+What of a pipeline is cloned, at which version, and why what is not is not.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,19 @@ import json
 import secrets as chance
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
+from sluice.lake.places import PipelinePlaces
 from sluice.runs import job, ledger
-from sluice.runs.copies import clone_plan
-from sluice.runs.copies.clone_plan import Plan
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
 from sluice.settings import Settings
@@ -30,7 +34,7 @@ CLONE = "clone"
 """The stage and the mode of such a run, in the run ledger of the clone."""
 
 
-def clone(
+def clone_tables(
     settings: Settings, graph: Graph, to: str, kind: str = COPY, names: Sequence[str] = (), wait: float = 0.0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Clone a pipeline's tables, all or those that are named. Returns the run's report, and what the clone says of itself.
@@ -39,38 +43,38 @@ def clone(
     """
     pipeline = graph.pipeline.name
     target = replace(settings, lake=str(Path(to).absolute()))
-    check_target(settings, target, pipeline)
-    if requests.waiting(settings, pipeline):
+    check_clone_target(settings, target, pipeline)
+    if requests.list_waiting_requests(settings, pipeline):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage propagate_deletions"
         )
-    plan = clone_plan.planned(settings, graph, kind, names)
+    plan = plan_clone(settings, graph, kind, names)
     made: dict[str, Any] = {}
 
     def work(workspace: Workspace) -> list[FlowReport]:
-        made.update(_written(settings, workspace, plan))
-        return _all(settings, workspace, plan, made)
+        made.update(_write_clone_description(settings, workspace, plan))
+        return _clone_planned_tables(settings, workspace, plan, made)
 
-    report = job.under_lease(target, graph, job.Request(pipeline, CLONE, CLONE, wait=wait), work)
+    report = job.run_under_lease(target, graph, job.JobRequest(pipeline, CLONE, CLONE, wait=wait), work)
     return report, made
 
 
-def check_target(settings: Settings, target: Settings, pipeline: str) -> None:
+def check_clone_target(settings: Settings, target: Settings, pipeline: str) -> None:
     """Raises UsageError where the target is the lake itself, lies in it or around it, or holds tables of the pipeline."""
     here, there = Path(settings.lake).resolve(), Path(target.lake).resolve()
     if here == there or here in there.parents or there in here.parents:
         raise UsageError(f"A clone needs a lake of its own; {target.lake} and {settings.lake} are, or lie in, one another.")
     if there.exists() and not there.is_dir():
         raise UsageError(f"{target.lake} is no folder.")
-    present = ledger.tables(replace(target, restricted=Path(target.lake)), pipeline)
-    if present or clones.of(target, pipeline):
+    present = ledger.list_pipeline_tables(replace(target, restricted=Path(target.lake)), pipeline)
+    if present or clones.read_clone_description(target, pipeline):
         raise UsageError(
             f"{target.lake} has tables of '{pipeline}' already, and a clone is made as a whole. "
             f"Name another folder, or remove {target.lake}/{pipeline}."
         )
 
 
-def _written(settings: Settings, workspace: Workspace, plan: Plan) -> dict[str, Any]:
+def _write_clone_description(settings: Settings, workspace: Workspace, plan: ClonePlan) -> dict[str, Any]:
     """Say what the clone is, before there is a table in it: what is half made is known for what it is."""
     said = {
         "from": settings.lake,
@@ -82,13 +86,13 @@ def _written(settings: Settings, workspace: Workspace, plan: Plan) -> dict[str, 
         "tables": {},
         "not_cloned": plan.left_out,
     }
-    _keep(clones.file(workspace.settings, workspace.pipeline), said)
+    _write_clone_file(clones.clone_description_path(workspace.settings, workspace.pipeline), said)
     if plan.kind == SHALLOW:
-        shallow.register(settings, workspace.pipeline, workspace.run, workspace.settings.lake)
+        shallow.register_shallow_clone(settings, workspace.pipeline, workspace.run, workspace.settings.lake)
     return said
 
 
-def _all(settings: Settings, workspace: Workspace, plan: Plan, said: dict[str, Any]) -> list[FlowReport]:
+def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: ClonePlan, said: dict[str, Any]) -> list[FlowReport]:
     from sluice.flows.copies import copying
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
@@ -102,21 +106,116 @@ def _all(settings: Settings, workspace: Workspace, plan: Plan, said: dict[str, A
         reports.append(report)
         path = workspace.settings.lake + one.path.removeprefix(settings.lake)
         workspace.note(f"clone_{one.name}")
-        asked = copying.Asked(one.path, one.version, path, one.dataset, one.private, plan.joining | set(one.keys))
+        asked = copying.CloneRequest(one.path, one.version, path, one.dataset, one.private, plan.joining | set(one.keys))
         try:
-            made = copying.shallow(source, asked, report) if plan.kind == SHALLOW else copying.copy(source, asked, key, report)
+            made = (
+                copying.create_shallow_clone(source, asked, report)
+                if plan.kind == SHALLOW
+                else copying.copy_table_into_clone(source, asked, key, report)
+            )
         except Exception as error:
-            raise stages.Failed(reports, {one.name: error}) from None
-        report.version_after = log.version(path)
+            raise stages.FlowsFailed(reports, {one.name: error}) from None
+        report.version_after = log.latest_table_version(path)
         report.seconds = round(time.monotonic() - report.started, 2)
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}
     said["finished"] = True
-    _keep(clones.file(workspace.settings, workspace.pipeline), said)
+    _write_clone_file(clones.clone_description_path(workspace.settings, workspace.pipeline), said)
     return reports
 
 
-def _keep(file: Path, said: dict[str, Any]) -> None:
+def _write_clone_file(file: Path, said: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.tmp")
     temporary.write_text(json.dumps(said, indent=1))
     temporary.replace(file)
+
+
+@dataclass(frozen=True)
+class TableToClone:
+    """A table to clone. dataset: None of bronze and quarantines. private: its columns with personal data; keys: those that it cannot lack."""
+
+    name: str
+    path: str
+    version: int
+    dataset: Dataset[Any] | None = None
+    private: frozenset[str] = frozenset()
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClonePlan:
+    """What is cloned, and why what is not is not. joining: personal columns that tables are joined by."""
+
+    kind: str
+    tables: tuple[TableToClone, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    joining: frozenset[str] = frozenset()
+
+
+def plan_clone(settings: Settings, graph: Graph, kind: str, names: Sequence[str] = ()) -> ClonePlan:
+    """What would be cloned, at the versions of now. Raises UsageError for a named table that is not there, or is not cloned."""
+    found, left_out = [], {}
+    for one in _list_tables_to_clone(settings, graph):
+        why = _explain_uncloned_table(settings, graph, one, kind)
+        if why:
+            left_out[one.name] = why
+        else:
+            found.append(one)
+    for stream in graph.streams.values():
+        left_out[stream.late] = f"it is kept beside '{stream.name}', whose stream does not run in a clone"
+    known = {*(one.name for one in found), *left_out}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"There is no table '{graph.pipeline.name}.{name}'.{nearest_name_hint(name, known)}")
+        if name in left_out:
+            raise UsageError(f"'{graph.pipeline.name}.{name}' is not cloned: {left_out[name]}.")
+    if names:
+        return ClonePlan(kind, tuple(one for one in found if one.name in names), {}, _find_joining_columns(graph))
+    return ClonePlan(kind, tuple(found), left_out, _find_joining_columns(graph))
+
+
+def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone]:
+    """Every table that is there: declared ones and quarantines."""
+    from sluice.lake.workspace import has_quarantine
+
+    places, found = PipelinePlaces(settings, graph), []
+    for one in graph:
+        private = one.private if isinstance(one, Dataset) else _find_personal_columns(graph, one)
+        dataset = one if isinstance(one, Dataset) else None
+        keys = one.keys if isinstance(one, Dataset) else ()
+        if graph.table_of(one.name) == one.name:
+            found.append((one.name, places.table(one.name), dataset, private, keys))
+        if has_quarantine(one):
+            found.append((f"{one.name}_quarantine", places.quarantine(one.name), None, private, ()))
+    versions = {path: log.latest_table_version(path) for _, path, *_ in found}
+    return [
+        TableToClone(name, path, version, dataset, private, keys)
+        for name, path, dataset, private, keys in found
+        if (version := versions[path]) is not None
+    ]
+
+
+def _find_personal_columns(graph: Graph, source: Source) -> frozenset[str]:
+    return frozenset().union(*(one.private for one in graph.feeding(source.name)))
+
+
+def _find_joining_columns(graph: Graph) -> frozenset[str]:
+    """The names of columns that are keys or subjects somewhere: a copy without them could not be joined."""
+    datasets = [one for one in graph if isinstance(one, Dataset) and not one.serves]
+    return frozenset(name for one in datasets for name in (*one.keys, one.subject) if name)
+
+
+def _explain_uncloned_table(settings: Settings, graph: Graph, one: TableToClone, kind: str) -> str | None:
+    """Why a table is not cloned. None: it is."""
+    if one.path.startswith(f"{settings.restricted}/"):
+        return "it is restricted"
+    if kind == SHALLOW or not one.private:
+        return None
+    if one.dataset is None:
+        return "it holds records as they came, and there is personal data in them"
+    if one.dataset.serves:
+        return f"it is kept for '{one.dataset.serves}' and holds what was personal in each change"
+    from sluice.flows.copies import copying
+
+    bad = copying.find_column_without_stand_in(one.path, [name for name in one.keys if name in one.private])
+    return f"its key {bad} is personal and of a type that has no stand-in" if bad else None

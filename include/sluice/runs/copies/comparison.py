@@ -49,7 +49,9 @@ class Comparison:
         return not (any(self.rows.values()) or self.repeated or self.only_here or self.only_there or self.types)
 
 
-def compare(here: DataFrame, there: DataFrame, keys: Sequence[str], private: frozenset[str], examples: int = 5) -> Comparison:
+def compare_table_states(
+    here: DataFrame, there: DataFrame, keys: Sequence[str], private: frozenset[str], examples: int = 5
+) -> Comparison:
     """Compare two frames by key. private: columns of which no value is taken out. Raises UsageError where a key is not in both."""
     kinds = [{one.name: one.dataType for one in frame.schema} for frame in (here, there)]
     shared = [name for name in here.columns if name in kinds[1]]
@@ -63,13 +65,13 @@ def compare(here: DataFrame, there: DataFrame, keys: Sequence[str], private: fro
             raise UsageError(f"The key '{key}' is not a column of one type on both sides: rows cannot be matched.")
     values = [name for name in shared if name not in keys and name not in types]
     content = [name for name in values if name not in OF_ARRIVAL]
-    matched = _matched(here, there, keys, values)
-    judged = matched.select(*(F.col(f"key.`{key}`").alias(key) for key in keys), *_judged(content, values))
+    matched = _match_rows_by_key(here, there, keys, values)
+    judged = matched.select(*(F.col(f"key.`{key}`").alias(key) for key in keys), *_matched_row_columns(content, values))
     judged = judged.persist()
     try:
-        counts = judged.agg(*_counts(content, [name for name in values if name not in content])).first()
+        counts = judged.agg(*_difference_count_columns(content, [name for name in values if name not in content])).first()
         found: dict[str, Any] = counts.asDict() if counts else {}
-        shown = _examples(judged, [key for key in keys if key not in private], examples)
+        shown = _collect_example_rows(judged, [key for key in keys if key not in private], examples)
     finally:
         judged.unpersist()
     return Comparison(
@@ -86,13 +88,15 @@ def compare(here: DataFrame, there: DataFrame, keys: Sequence[str], private: fro
     )
 
 
-def _matched(here: DataFrame, there: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+def _match_rows_by_key(here: DataFrame, there: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """A row a key: how many rows each side has of it, and one of each. Grouping takes NULLs for equal, and needs one shuffle."""
     sides = []
     for side, frame in (("h", here), ("t", there)):
         key = F.struct(*(F.col(f"`{name}`").alias(name) for name in keys)).alias("key")
         kinds = {one.name: one.dataType for one in frame.schema}
-        row = F.struct(F.lit(True).alias(_ROWS), *(_comparable(name, kinds[name]).alias(name) for name in values)).alias("row")
+        row = F.struct(F.lit(True).alias(_ROWS), *(_comparable_column(name, kinds[name]).alias(name) for name in values)).alias(
+            "row"
+        )
         sides.append(frame.select(key, F.lit(side).alias(_SIDE), row))
     of = {side: F.when(F.col(_SIDE) == side, F.col("row")) for side in ("h", "t")}
     return (
@@ -106,7 +110,7 @@ def _matched(here: DataFrame, there: DataFrame, keys: Sequence[str], values: Seq
     )
 
 
-def _judged(content: Sequence[str], values: Sequence[str]) -> list[Column]:
+def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[Column]:
     """What a key's rows are to each other, how many on each side, and by column whether they differ."""
     differs = {name: ~F.col(f"h.`{name}`").eqNullSafe(F.col(f"t.`{name}`")) for name in values}
     any_differs = F.lit(False)
@@ -124,7 +128,7 @@ def _judged(content: Sequence[str], values: Sequence[str]) -> list[Column]:
     return [kind.alias(_KIND), *((both & one).alias(f"c_{name}") for name, one in differs.items())]
 
 
-def _counts(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
+def _difference_count_columns(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
     kinds = [F.count_if(F.col(_KIND) == kind).alias(kind) for kind in (HERE, THERE, BOTH, "equal", "repeated")]
     differing = [F.count_if(F.col(f"`c_{name}`")).alias(f"c_{name}") for name in content]
     # Of a row that differs anyway it says nothing.
@@ -135,22 +139,22 @@ def _counts(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
     ]
 
 
-def _examples(judged: DataFrame, keys: Sequence[str], number: int) -> tuple[dict[str, Any], ...]:
+def _collect_example_rows(judged: DataFrame, keys: Sequence[str], number: int) -> tuple[dict[str, Any], ...]:
     if not keys or not number:
         return ()
     found = judged.where(F.col(_KIND) != "equal").select(_KIND, *(f"`{key}`" for key in keys)).limit(number).collect()
     return tuple({"row": row[_KIND], "key": {key: row[key] for key in keys}} for row in found)
 
 
-def _comparable(name: str, kind: DataType) -> Column:
+def _comparable_column(name: str, kind: DataType) -> Column:
     """Maps cannot be compared: as text, their entries in order where the map is the column itself."""
     column = F.col(f"`{name}`")
     if isinstance(kind, MapType):
         return F.to_json(F.array_sort(F.transform(F.map_entries(column), lambda one: F.to_json(F.struct(one.alias("entry"))))))
-    return F.to_json(F.struct(column)) if _has_map(kind) else column
+    return F.to_json(F.struct(column)) if _has_map_type(kind) else column
 
 
-def _has_map(kind: DataType) -> bool:
+def _has_map_type(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return any(_has_map(one.dataType) for one in kind)
-    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map(kind.elementType))
+        return any(_has_map_type(one.dataType) for one in kind)
+    return isinstance(kind, MapType) or (isinstance(kind, ArrayType) and _has_map_type(kind.elementType))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.erasure import requests
-from sluice.errors import SluiceError, UsageError, nearest
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, releases
 from sluice.lake.releases import Release
 from sluice.runs import job
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 STAGE = "release"
 
 
-def release(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
+def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
     """Release these tables as they are now, under the pipeline's lease. Raises UsageError for one that cannot be released.
 
     Raises SluiceError where requests to erase people wait: they would be in the copy.
     """
-    chosen = [_releasable(settings, graph, name) for name in dict.fromkeys(names)]
-    if requests.waiting(settings, graph.pipeline.name):
+    chosen = [_find_releasable_table(settings, graph, name) for name in dict.fromkeys(names)]
+    if requests.list_waiting_requests(settings, graph.pipeline.name):
         raise SluiceError(
             f"Erasure requests of '{graph.pipeline.name}' wait; a release is made after them. "
             f"Run: sluice run {graph.pipeline.name} --stage propagate_deletions"
@@ -37,48 +37,48 @@ def release(settings: Settings, graph: Graph, names: Sequence[str], wait: float 
     made: list[Release] = []
 
     def work(workspace: Workspace) -> list[FlowReport]:
-        return _written(workspace, chosen, made)
+        return _write_released_tables(workspace, chosen, made)
 
-    job.under_lease(settings, graph, job.Request(graph.pipeline.name, STAGE, STAGE, wait=wait), work)
+    job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, STAGE, STAGE, wait=wait), work)
     return made[0]
 
 
-def _releasable(settings: Settings, graph: Graph, name: str) -> Dataset[Any]:
+def _find_releasable_table(settings: Settings, graph: Graph, name: str) -> Dataset[Any]:
     from sluice.flows.copies import released
 
     known = [one.name for one in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()) if not one.serves]
     if name not in known:
-        raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest(name, known)}")
+        raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest_name_hint(name, known)}")
     path, declared = graph.location(settings, name), graph[name]
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         raise SluiceError(f"Table '{graph.pipeline.name}.{name}' has not been made yet. Run: sluice run {graph.pipeline.name}")
     assert isinstance(declared, Dataset)
-    released.columns_of(graph, declared, log.columns(path))
+    released.plan_released_columns(graph, declared, log.read_column_names(path))
     return declared
 
 
-def _written(workspace: Workspace, chosen: Sequence[Dataset[Any]], made: list[Release]) -> list[FlowReport]:
+def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]], made: list[Release]) -> list[FlowReport]:
     from sluice.declare.assembly import subjects
     from sluice.flows.copies import released
     from sluice.lake.report import FlowReport
 
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    into = releases.begin(
+    into = releases.begin_release(
         workspace.settings, workspace.pipeline, {"pipeline": workspace.pipeline, "at": at, "run": workspace.run}
     )
     made.append(into)
     reports = []
-    with releases.writable(into):
+    with releases.release_made_writable(into):
         for dataset in chosen:
             report = FlowReport(flow=dataset.name, layer=STAGE)
             workspace.note(f"release_{into.number}")
-            whose = subjects.of(workspace.graph, dataset, log.columns(workspace.path(dataset.name)))
+            whose = subjects.find_table_subjects(workspace.graph, dataset, log.read_column_names(workspace.path(dataset.name)))
             # Before there is a row of it: an erasure must know of a table that was half written.
             into.tables[dataset.name] = {"pseudonyms": {}, "erased": [], "rows": 0, "of_people": True}
-            releases.keep(into)
-            told = released.release(workspace, dataset, into)
+            releases.write_release_manifest(into)
+            told = released.release_table(workspace, dataset, into)
             into.tables[dataset.name] = {**told, "of_people": bool(whose.columns or whose.unknown)}
-            releases.keep(into)
+            releases.write_release_manifest(into)
             report.changed(told["rows"], 0, 0)
             report.seconds = round(time.monotonic() - report.started, 2)
             reports.append(report)

@@ -20,26 +20,26 @@ _RUN_IN_CLONES = ("optimize", "vacuum")
 _REMEDY = "Put a copy of it back, or make the clone again: remove its lake, then sluice clone"
 
 
-def of(settings: Settings, pipeline: str) -> dict[str, Any] | None:
+def read_clone_description(settings: Settings, pipeline: str) -> dict[str, Any] | None:
     """What the lake of the settings was cloned from. None where it is no clone."""
     try:
-        return load_kept_object(file(settings, pipeline), "what this clone was made from", _REMEDY)
+        return load_kept_object(clone_description_path(settings, pipeline), "what this clone was made from", _REMEDY)
     except FileNotFoundError:
         return None
 
 
-def file(settings: Settings, pipeline: str) -> Path:
+def clone_description_path(settings: Settings, pipeline: str) -> Path:
     """Where a clone says what it is."""
     return Path(settings.bookkeeping(pipeline)) / "clone.json"
 
 
-def check(settings: Settings, graph: Graph, stage: str) -> None:
+def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises UsageError for a stage that a clone has nothing for: it has no deliveries, and bronze and silver stay as they were cloned."""
     pipeline = graph.pipeline.name
-    clone = of(settings, pipeline)
+    clone = read_clone_description(settings, pipeline)
     if clone is None:
         return
-    able = [one for one in modes.names(graph) if _of_views(graph, one) or one in _RUN_IN_CLONES]
+    able = [one for one in modes.list_stage_names(graph) if _is_stage_of_views(graph, one) or one in _RUN_IN_CLONES]
     if stage not in able:
         raise UsageError(
             f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
@@ -53,12 +53,12 @@ def check(settings: Settings, graph: Graph, stage: str) -> None:
         )
 
 
-def left_out(settings: Settings, pipeline: str) -> frozenset[str]:
+def find_left_out_columns(settings: Settings, pipeline: str) -> frozenset[str]:
     """The names of columns that a clone leaves out of some table. None in a lake that is no clone."""
-    clone = of(settings, pipeline) or {"tables": {}}
+    clone = read_clone_description(settings, pipeline) or {"tables": {}}
     return frozenset(name for table in clone["tables"].values() for name in table["left_out"])
 
 
-def _of_views(graph: Graph, stage: str) -> bool:
+def _is_stage_of_views(graph: Graph, stage: str) -> bool:
     declared = [one for one in graph if graph.layer(one) == stage]
     return bool(declared) and all(isinstance(one, MaterializedView | Windowed) for one in declared)

@@ -14,7 +14,9 @@ STAGE = "propagate_deletions"
 _AGING = "aging"
 
 
-def run(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> tuple[list[FlowReport], dict[str, BaseException]]:
+def run_deletion_stage(
+    workspace: Workspace, follow: Follow, only: Collection[str] = ()
+) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Both, whatever becomes of the first: a flow that fails there must not keep those in the tables who asked to leave.
 
     follow: runs the flows above bronze. only: ids of the requests that are carried out; none means all.
@@ -23,7 +25,7 @@ def run(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> tup
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     try:
-        reports += aging.expire(workspace, follow)
+        reports += aging.delete_expired_rows(workspace, follow)
     except StopRequested:
         raise
     except NotFollowed as failed:
@@ -31,7 +33,7 @@ def run(workspace: Workspace, follow: Follow, only: Collection[str] = ()) -> tup
     except Exception as error:
         reports, errors = [FlowReport(flow=_AGING, layer=STAGE)], {_AGING: error}
     try:
-        return [*reports, *propagation.propagate(workspace, follow, only=only)], errors
+        return [*reports, *propagation.propagate_deletions(workspace, follow, only=only)], errors
     except SluiceError as error:
         if not errors or isinstance(error, StopRequested):
             raise

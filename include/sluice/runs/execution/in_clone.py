@@ -14,9 +14,9 @@ Flow = Callable[[Workspace, FlowReport], None]
 _NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 
 
-def following(workspace: Workspace, flow: Flow) -> Flow:
+def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
     """A view's flow. In a clone a view that names a column which the clone leaves out stays as it was cloned, and says so."""
-    gone = clones.left_out(workspace.settings, workspace.pipeline)
+    gone = clones.find_left_out_columns(workspace.settings, workspace.pipeline)
     if not gone:
         return flow
 
@@ -32,8 +32,8 @@ def following(workspace: Workspace, flow: Flow) -> Flow:
     return as_far_as_possible
 
 
-def staying(workspace: Workspace, flow: Flow) -> Flow:
+def adapt_stream_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
     """A stream's flow. A clone has no checkpoint that it could go on from."""
-    if clones.of(workspace.settings, workspace.pipeline) is None:
+    if clones.read_clone_description(workspace.settings, workspace.pipeline) is None:
         return flow
     return lambda _, report: report.notes.append("a clone leaves what streams write as it was cloned")

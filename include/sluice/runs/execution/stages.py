@@ -32,7 +32,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import clones, deletions, in_clone, table_rules, vacuuming, verifying
-from sluice.runs.modes import concerned, names
+from sluice.runs.modes import find_concerned_tables, list_stage_names
 from sluice.runs.status import stale
 from sluice.upkeep import instants, optimize
 
@@ -41,14 +41,14 @@ _SIDE_BY_SIDE = 3
 
 
 @dataclass(frozen=True)
-class Failed(Exception):
+class FlowsFailed(Exception):
     """Flows of a stage that failed, with the reports of all. errors: by flow."""
 
     reports: list[FlowReport]
     errors: dict[str, BaseException]
 
 
-def run(
+def run_pipeline_stage(
     workspace: Workspace,
     stage: str,
     tables: Sequence[str] = (),
@@ -65,64 +65,66 @@ def run(
     """
     if stage == deletions.STAGE:
         inside = workspace.as_increment()
-        done, failing = deletions.run(inside, lambda: _layers_above_bronze(inside), requests)
+        done, failing = deletions.run_deletion_stage(inside, lambda: _run_layers_above_bronze(inside), requests)
         if failing:
-            raise Failed(done, failing)
+            raise FlowsFailed(done, failing)
         return done
     if stage == "optimize":
-        return _optimized(workspace)
+        return _optimize_tables(workspace)
     if stage == "vacuum":
-        return vacuuming.run(workspace)
+        return vacuuming.run_vacuum_stage(workspace)
     if stage == verifying.STAGE:
-        compared, differing = verifying.run(workspace, verified)
+        compared, differing = verifying.run_verify_stage(workspace, verified)
         if differing:
-            raise Failed(compared, differing)
+            raise FlowsFailed(compared, differing)
         return compared
-    chosen = concerned(workspace.graph, workspace.mode, tables)
-    first = stage == names(workspace.graph)[0]
+    chosen = find_concerned_tables(workspace.graph, workspace.mode, tables)
+    first = stage == list_stage_names(workspace.graph)[0]
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     warnings: dict[str, list[str]] = {}
     if first:
-        settlement.finish(workspace)
-        if clones.of(workspace.settings, workspace.pipeline) is None:
-            canonical_entries.recompute_entries(workspace)  # before anything is read: another spelling of an erased person
-        errors |= _discover(workspace, chosen, warnings)
+        settlement.finish_interrupted_journals(workspace)
+        if clones.read_clone_description(workspace.settings, workspace.pipeline) is None:
+            canonical_entries.recompute_suppression_entries(
+                workspace
+            )  # before anything is read: another spelling of an erased person
+        errors |= _discover_deliveries(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
-    levels = _levels(workspace.graph, stage)
-    for level in handover.first(workspace, levels) if first else levels:
+    levels = _group_independent_flows(workspace.graph, stage)
+    for level in handover.put_handover_sources_first(workspace, levels) if first else levels:
         able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and due(item)]
-        flows = [(item, _flow(workspace, item, chosen)) for item in able]
+        flows = [(item, _choose_flow(workspace, item, chosen)) for item in able]
         try:
-            reports += _side_by_side(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
-        except Failed as failed:
+            reports += _run_flows_in_parallel(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
+        except FlowsFailed as failed:
             reports += failed.reports
             errors |= failed.errors
         if first:
-            handover.close(workspace, [item.name for item, _ in flows])
+            handover.end_handed_over_entries(workspace, [item.name for item, _ in flows])
     if judged:
-        errors |= table_rules.of_others(workspace, [report for report in reports if report.flow not in errors])
+        errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
     if errors:
-        raise Failed(reports, errors)
+        raise FlowsFailed(reports, errors)
     if first:
-        _clean(workspace, reports)
+        _clean_sources(workspace, reports)
         for report in reports:
-            report.notes += [*_waited_for(workspace, report.flow), *warnings.get(report.flow, [])]
-        _tell_missed(workspace, reports)
+            report.notes += [*_note_missing_landing_folder(workspace, report.flow), *warnings.get(report.flow, [])]
+        _note_missed_files(workspace, reports)
     return reports
 
 
-def _optimized(workspace: Workspace) -> list[FlowReport]:
+def _optimize_tables(workspace: Workspace) -> list[FlowReport]:
     rewritten: dict[str, FlowReport] = {}
     for name, path in workspace.tables().items():
-        if log.exists(path) and (report := instants.rewrite_int96(workspace, name, path)) is not None:
+        if log.is_delta_table(path) and (report := instants.rewrite_int96_files(workspace, name, path)) is not None:
             streams.stop_if_requested(workspace)
             rewritten[name] = report
     reports = []
     for declared in workspace.graph:
-        if workspace.graph.table_of(declared.name) == declared.name and log.exists(workspace.path(declared.name)):
+        if workspace.graph.table_of(declared.name) == declared.name and log.is_delta_table(workspace.path(declared.name)):
             streams.stop_if_requested(workspace)
-            report = optimize.table(workspace, declared)
+            report = optimize.optimize_table(workspace, declared)
             if declared.name in rewritten:
                 before = rewritten.pop(declared.name)
                 report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
@@ -130,19 +132,19 @@ def _optimized(workspace: Workspace) -> list[FlowReport]:
     return [*reports, *rewritten.values()]
 
 
-def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
+def _run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way.
 
     Nor must a flow that fails: whoever reads its table reads it as it is. Raises NotFollowed at the end, with all that failed.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    for layer in names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]:
-        for level in _levels(workspace.graph, layer):
-            flows = [(item, flow) for item in level if (flow := _flow(workspace, item, set()))]
+    for layer in list_stage_names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]:
+        for level in _group_independent_flows(workspace.graph, layer):
+            flows = [(item, flow) for item in level if (flow := _choose_flow(workspace, item, set()))]
             try:
-                reports += _side_by_side(workspace, layer, flows, judged=False)
-            except Failed as failed:
+                reports += _run_flows_in_parallel(workspace, layer, flows, judged=False)
+            except FlowsFailed as failed:
                 reports += failed.reports
                 errors |= failed.errors
     if errors:
@@ -150,7 +152,7 @@ def _layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     return reports
 
 
-def _discover(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
+def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
     """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all.
 
     warnings: takes what else there is to tell, by source.
@@ -158,28 +160,28 @@ def _discover(workspace: Workspace, chosen: set[str], warnings: dict[str, list[s
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
     for source in sources:
-        _refuse_moved(workspace, source)
+        _refuse_moved_source(workspace, source)
     refused: dict[str, SluiceError] = {}
     regaining.regain_deliveries(workspace, sources)
-    discovery.discover(
+    discovery.discover_deliveries(
         sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused, warnings=warnings
     )
-    ledger.create(workspace.outcomes, ledger.OUTCOMES)
+    ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
     if refused and len(refused) == len(sources):
         raise next(iter(refused.values()))
     return refused
 
 
-def _waited_for(workspace: Workspace, flow: str) -> list[str]:
+def _note_missing_landing_folder(workspace: Workspace, flow: str) -> list[str]:
     source = workspace.graph.sources.get(flow)
     if source is None or isinstance(source, KafkaSource) or (workspace.landing / source.path).is_dir():
         return []
     return [f"there is no landing folder {workspace.landing / source.path} yet"]
 
 
-def _tell_missed(workspace: Workspace, reports: list[FlowReport]) -> None:
+def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
     """Say in each report how many of the source's files are missed, whether or not this run tried them first."""
-    known = discovery.latest(workspace.deliveries, workspace.outcomes)
+    known = discovery.read_known_files(workspace.deliveries, workspace.outcomes)
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None and not isinstance(source, KafkaSource) and (files := known.unread_files(source.name)):
@@ -187,34 +189,36 @@ def _tell_missed(workspace: Workspace, reports: list[FlowReport]) -> None:
             report.notes.append(f"{count} missed, which every run tries again: sluice ledger {workspace.pipeline} --state missed")
 
 
-def _clean(workspace: Workspace, reports: list[FlowReport]) -> None:
+def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
     """Archive or delete what has been ingested, where sources say so.
 
     Before that, landed files lose the records of erased people that came again with them: in an archive nobody would look for these.
     """
     if any(source.clean_source == "archive" for source in workspace.graph.sources.values()):
         try:
-            reports += landing.again(workspace.as_increment())
+            reports += landing.rewrite_redelivered_files(workspace.as_increment())
         except SluiceError as error:
-            raise Failed([*reports, FlowReport(flow="landing", layer=deletions.STAGE)], {"landing": error}) from None
+            raise FlowsFailed([*reports, FlowReport(flow="landing", layer=deletions.STAGE)], {"landing": error}) from None
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None:
-            cleaned = cleaning.clean(source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run)
+            cleaned = cleaning.clean_landing_folder(
+                source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run
+            )
             report.notes += cleaned.notes(source)
 
 
-def _refuse_moved(workspace: Workspace, source: Source) -> None:
+def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
     """Raises UsageError where a source had a table of its own: its earlier records are there, and would not be read with the others."""
     own = workspace.settings.table_path(workspace.pipeline, workspace.graph.layer(source), source.name)
-    if source.into and log.exists(own):
+    if source.into and log.is_delta_table(own):
         raise UsageError(
             f"Source '{source.name}' goes into '{source.into}', but bronze has a table '{source.name}' with its earlier records. "
             "Give the source another name, and it is read from the first file on."
         )
 
 
-def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
+def _group_independent_flows(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
     """The layer's declarations in groups that do not read each other, and of which no two write one table."""
     levels: list[list[Source | Dataset[Any]]] = []
     place: dict[str, int] = {}
@@ -228,7 +232,7 @@ def _levels(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
     return levels
 
 
-def _side_by_side(
+def _run_flows_in_parallel(
     workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]], judged: bool
 ) -> list[FlowReport]:
     reports = [FlowReport(flow=item.name, layer=stage) for item, _ in items]
@@ -242,53 +246,57 @@ def _side_by_side(
         try:
             flow(mine, reports[position])
             if judged and isinstance(item, Dataset):
-                table_rules.of_itself(mine, item, reports[position])
+                table_rules.judge_own_table_rules(mine, item, reports[position])
         except Exception as error:
             errors[item.name] = error
 
     with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
-        list(pool.map(lambda position: timed(workspace, reports[position], lambda: work(position)), range(len(items))))
+        list(pool.map(lambda position: run_timed_flow(workspace, reports[position], lambda: work(position)), range(len(items))))
     if errors:
-        raise Failed(reports, errors)
+        raise FlowsFailed(reports, errors)
     return reports
 
 
-def timed(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
+def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
     """Do a flow's work and note its seconds and the versions of its table before and after."""
     path = workspace.path(report.flow)
     started = time.monotonic()
-    report.version_before = log.version(path)
+    report.version_before = log.latest_table_version(path)
     work()
-    report.version_after = log.version(path)
+    report.version_after = log.latest_table_version(path)
     report.seconds = round(time.monotonic() - started, 2)
 
 
-def _flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
+def _choose_flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
     """What to do to a table in this run's mode; None where the run is not about it. Views follow their inputs, in a replay too."""
     anew = "refresh" if workspace.mode == "refresh" and item.name in chosen else None
     interval = workspace.interval
     if isinstance(item, MaterializedView):
         view_ = item
-        return in_clone.following(workspace, lambda workspace, report: view.run(workspace, view_, report, anew))
+        return in_clone.adapt_view_flow_to_clone(
+            workspace, lambda workspace, report: view.run_gold_flow(workspace, view_, report, anew)
+        )
     if isinstance(item, Windowed):
         stream = item
-        return in_clone.staying(workspace, lambda workspace, report: stateful.run(workspace, stream, report, anew))
+        return in_clone.adapt_stream_flow_to_clone(
+            workspace, lambda workspace, report: stateful.run_stateful_flow(workspace, stream, report, anew)
+        )
     if interval is not None:
-        return _replay(workspace, item, interval) if item.name in chosen else None
+        return _choose_replay_flow(workspace, item, interval) if item.name in chosen else None
     if isinstance(item, Source):
         source = item
-        return lambda workspace, report: append.run(workspace, source, report, anew)
+        return lambda workspace, report: append.run_bronze_flow(workspace, source, report, anew)
     table: Any = item
-    return lambda workspace, report: fold.run(workspace, table, report, anew)
+    return lambda workspace, report: fold.run_silver_flow(workspace, table, report, anew)
 
 
-def _replay(workspace: Workspace, item: Source | Dataset[Any], interval: Interval) -> Flow:
+def _choose_replay_flow(workspace: Workspace, item: Source | Dataset[Any], interval: Interval) -> Flow:
     if isinstance(item, Source):
         source = item
-        return lambda workspace, report: reingest.run(workspace, source, interval, report)
+        return lambda workspace, report: reingest.ingest_missed_deliveries(workspace, source, interval, report)
     table: Any = item
 
     def completes(extent: Interval | None) -> bool:
-        return stale.after(workspace.settings, workspace.graph, table, interval, extent) == []
+        return stale.forecast_stale_intervals(workspace.settings, workspace.graph, table, interval, extent) == []
 
-    return lambda workspace, report: refold.run(workspace, table, interval, report, completes)
+    return lambda workspace, report: refold.refold_interval(workspace, table, interval, report, completes)

@@ -17,16 +17,18 @@ from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.quality import whole_table
-from sluice.quality.whole_table import Whole
+from sluice.quality.whole_table import WholeTable
 from sluice.runs import ledger
 
 
-def of_itself(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
+def judge_own_table_rules(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
     """Look at what a table's rules say of it alone, after its flow. Raises SluiceError where one that must be met is not."""
-    _judge(workspace, dataset, report, [rule for rule in dataset.table_expectations if not isinstance(rule, References)])
+    _judge_table_rules(
+        workspace, dataset, report, [rule for rule in dataset.table_expectations if not isinstance(rule, References)]
+    )
 
 
-def of_others(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, BaseException]:
+def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, BaseException]:
     """Look at references, after all flows of a stage: the tables referred to may be made in it. Returns what was raised, by flow."""
     errors: dict[str, BaseException] = {}
     for report in reports:
@@ -34,20 +36,22 @@ def of_others(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, 
         rules = [rule for rule in dataset.table_expectations if isinstance(rule, References)] if dataset else []
         if dataset and rules:
             try:
-                _judge(workspace, dataset, report, rules)
+                _judge_table_rules(workspace, dataset, report, rules)
             except Exception as error:
                 errors[dataset.name] = error
     return errors
 
 
-def _judge(workspace: Workspace, dataset: Dataset[Any], report: FlowReport, rules: Sequence[TableExpectation]) -> None:
+def _judge_table_rules(
+    workspace: Workspace, dataset: Dataset[Any], report: FlowReport, rules: Sequence[TableExpectation]
+) -> None:
     path = workspace.path(dataset.name)
-    if not rules or not log.exists(path):
+    if not rules or not log.is_delta_table(path):
         return
-    _check(workspace, dataset, rules)
-    before = [row for row in ledger.runs(workspace.settings, workspace.pipeline) if row["flow"] == dataset.name]
+    _check_rule_references(workspace, dataset, rules)
+    before = [row for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["flow"] == dataset.name]
     for rule in rules:
-        report.table_rules[rule.name] = _found(workspace, dataset, rule, before)
+        report.table_rules[rule.name] = _evaluate_table_rule(workspace, dataset, rule, before)
     for rule in rules:
         found = report.table_rules[rule.name]
         if rule.or_fail and found["met"] is False:
@@ -57,36 +61,40 @@ def _judge(workspace: Workspace, dataset: Dataset[Any], report: FlowReport, rule
             )
 
 
-def _found(workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[ledger.Row]) -> dict[str, Any]:
+def _evaluate_table_rule(
+    workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[ledger.Row]
+) -> dict[str, Any]:
     """What is found of a rule, as the ledger keeps it: what stands since an earlier run, or what a look at the table says."""
     path = workspace.path(dataset.name)
     other = workspace.path(rule.of) if isinstance(rule, References) else None
     version = hashlib.sha256(repr(rule).encode()).hexdigest()[:12]
-    at = [log.mark(path), *([log.mark(other)] if other else [])]
+    at = [log.table_change_mark(path), *([log.table_change_mark(other)] if other else [])]
     last: dict[str, Any] = next(
         (row["table_rules"][rule.name] for row in reversed(before) if rule.name in row["table_rules"]), {}
     )
     if not isinstance(rule, Fresh) and (last.get("at"), last.get("rule")) == (at, version):
         return dict(last)
-    earlier = _row_counts(before)[-rule.runs :] if isinstance(rule, RowCount) else []
-    finding = whole_table.look(rule, Whole(workspace.session, path, other, earlier))
+    earlier = _list_earlier_row_counts(before)[-rule.runs :] if isinstance(rule, RowCount) else []
+    finding = whole_table.evaluate_table_rule(rule, WholeTable(workspace.session, path, other, earlier))
     found = {"met": finding.met, "count": finding.count, "text": finding.text, "at": at, "rule": version}
     return found if finding.rows is None else {**found, "rows": finding.rows}
 
 
-def _row_counts(before: list[ledger.Row]) -> list[int]:
+def _list_earlier_row_counts(before: list[ledger.Row]) -> list[int]:
     """What earlier runs that changed the table left it with, newest last."""
     changed = [row for row in before if row["version_before"] != row["version_after"]]
     counts = ([found["rows"] for found in row["table_rules"].values() if "rows" in found] for row in changed)
     return [of_run[0] for of_run in counts if of_run]
 
 
-def _check(workspace: Workspace, dataset: Dataset[Any], rules: Sequence[TableExpectation]) -> None:
+def _check_rule_references(workspace: Workspace, dataset: Dataset[Any], rules: Sequence[TableExpectation]) -> None:
     """Raises DeclarationError for a rule that names what is not there: `sluice check --plans` would have said so."""
     wanted = {dataset.name, *(rule.of for rule in rules if isinstance(rule, References))}
     paths = {name: workspace.path(name) for name in wanted}
-    schemas = {name: tables.read(workspace.session, path).schema for name, path in paths.items() if log.exists(path)}
+    schemas = {
+        name: tables.read_table(workspace.session, path).schema for name, path in paths.items() if log.is_delta_table(path)
+    }
     for rule in rules:
-        wrong = whole_table.mistake(rule, schemas, dataset.name)
+        wrong = whole_table.find_table_rule_mistake(rule, schemas, dataset.name)
         if wrong:
             raise DeclarationError(f"Table '{dataset.name}', expectation '{rule.name}': {wrong}")

@@ -13,24 +13,24 @@ from sluice.lake.workspace import Workspace
 from sluice.upkeep import vacuum
 
 
-def run(workspace: Workspace) -> list[FlowReport]:
+def run_vacuum_stage(workspace: Workspace) -> list[FlowReport]:
     """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
 
     And what killed commits left, which no VACUUM takes. Raises StopRequested between two tables, where somebody asked for it.
     """
     now = datetime.now(UTC)
-    lagging = behind.of(workspace, now)
+    lagging = behind.find_lagging_flows(workspace, now)
     reports = []
     for name, path in workspace.tables().items():
-        if log.exists(path):
+        if log.is_delta_table(path):
             streams.stop_if_requested(workspace)
-            reports.append(vacuum.table(workspace, name, path, lagging.get(name, ())))
-    sweep.what_killed_commits_left(workspace, now.timestamp())
-    finished = {report.flow: report for report in physical.finish(workspace, now)}
-    return [_both(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
+            reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(name, ())))
+    sweep.remove_killed_commit_files(workspace, now.timestamp())
+    finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
+    return [_join_flow_reports(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
 
 
-def _both(first: FlowReport, second: FlowReport | None) -> FlowReport:
+def _join_flow_reports(first: FlowReport, second: FlowReport | None) -> FlowReport:
     """What was done to a table in two steps of a stage, as one report."""
     if second is not None:
         first.deleted += second.deleted

@@ -18,9 +18,9 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs import ledger
 from sluice.runs.status import lag, stale
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
-from sluice.verification.verify import Finding
+from sluice.verification.verify import VerificationFinding
 
 STAGE = "verify"
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -28,51 +28,55 @@ _NAMED = 5
 """How many tables a message names."""
 
 
-class Differs(SluiceError):
+class TablesDiffer(SluiceError):
     """Tables are not what a full recompute from bronze gives. Exit code 1. Trying again does not help: nothing was written."""
 
 
-def run(
-    workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[Finding], None] | None = None
+def run_verify_stage(
+    workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[VerificationFinding], None] | None = None
 ) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Compare tables; None: the one that was not looked at for longest, none: all. heard: is given each finding as it is made.
 
     Returns the reports, and by table that differs the error, which names them all.
     """
-    books = Books(workspace.settings, workspace.graph)
-    chosen = next_in_turn(workspace) if tables is None else list(dict.fromkeys(tables)) or verify.names_of(workspace.graph)
-    found: list[Finding] = []
-    findings = verify.verifying(
+    books = PipelineBooks(workspace.settings, workspace.graph)
+    chosen = (
+        choose_table_to_verify(workspace)
+        if tables is None
+        else list(dict.fromkeys(tables)) or verify.list_verifiable_tables(workspace.graph)
+    )
+    found: list[VerificationFinding] = []
+    findings = verify.verify_tables_lazily(
         workspace.settings,
         workspace.session,
         workspace.graph,
         chosen,
-        stale=lambda table: stale.intervals(workspace.settings, workspace.graph, table),
+        stale=lambda table: stale.find_stale_intervals(workspace.settings, workspace.graph, table),
     )
     with closing(findings):
         for _ in chosen:
             streams.stop_if_requested(workspace)
-            found.append(_with_what_waits(workspace, books, next(findings)))
+            found.append(_note_pending_inputs(workspace, books, next(findings)))
             if heard is not None:
                 heard(found[-1])
     wrong = [one for one in found if one.equal is False]
-    error = Differs(_told(workspace.pipeline, wrong)) if wrong else None
-    return [_report(one) for one in found], {one.table: error for one in wrong if error is not None}
+    error = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong)) if wrong else None
+    return [_build_verification_report(one) for one in found], {one.table: error for one in wrong if error is not None}
 
 
-def next_in_turn(workspace: Workspace) -> list[str]:
+def choose_table_to_verify(workspace: Workspace) -> list[str]:
     """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
-    verified = [row["flow"] for row in ledger.runs(workspace.settings, workspace.pipeline) if row["stage"] == STAGE]
+    verified = [row["flow"] for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["stage"] == STAGE]
     last = {flow: place for place, flow in enumerate(verified)}
     there = [
         name
-        for name in verify.names_of(workspace.graph)
-        if not isinstance(workspace.graph[name], Windowed) and log.exists(workspace.path(name))
+        for name in verify.list_verifiable_tables(workspace.graph)
+        if not isinstance(workspace.graph[name], Windowed) and log.is_delta_table(workspace.path(name))
     ]
     return sorted(there, key=lambda name: last.get(name, -1))[:1]
 
 
-def _with_what_waits(workspace: Workspace, books: Books, one: Finding) -> Finding:
+def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: VerificationFinding) -> VerificationFinding:
     """The finding of a table that differs, with what its next run takes: it may differ for that alone.
 
     Of a view it is then no error yet: which of its rows it concerns only that run tells.
@@ -80,15 +84,15 @@ def _with_what_waits(workspace: Workspace, books: Books, one: Finding) -> Findin
     if one.equal is not False:
         return one
     view = books.graph.views.get(one.table)
-    waiting = _lacks(books, one.table) if view is None else _waiting(workspace, books, view)
+    waiting = _list_missing_deliveries(books, one.table) if view is None else _list_pending_view_changes(workspace, books, view)
     notes = [*([one.note] if one.note else []), *(f"{text}: run the pipeline first" for text in waiting)]
     return replace(one, equal=None if waiting and view is not None else False, note="; ".join(notes))
 
 
-def _waiting(workspace: Workspace, books: Books, view: MaterializedView[Any]) -> list[str]:
+def _list_pending_view_changes(workspace: Workspace, books: PipelineBooks, view: MaterializedView[Any]) -> list[str]:
     """Why the next run changes a view: what has not come into it, or into what it is made of."""
-    flow = lag.of_view(books, view)
-    if targets.changed(workspace, view):
+    flow = lag.measure_view_lag(books, view)
+    if targets.has_transform_changed(workspace, view):
         own = [f"stale: the transform of '{view.name}' changed"]
     elif flow.anew is not None:
         own = [f"'{view.name}' starts anew ({flow.anew})"]
@@ -96,25 +100,25 @@ def _waiting(workspace: Workspace, books: Books, view: MaterializedView[Any]) ->
         own = [f"{flow.versions} versions of its inputs are not in '{view.name}' yet"] if flow.versions else []
     for name in view.reads:
         below = books.graph.views.get(name)
-        own += _lacks(books, name) if below is None else _waiting(workspace, books, below)
+        own += _list_missing_deliveries(books, name) if below is None else _list_pending_view_changes(workspace, books, below)
     return list(dict.fromkeys(own))
 
 
-def _lacks(books: Books, name: str) -> list[str]:
+def _list_missing_deliveries(books: PipelineBooks, name: str) -> list[str]:
     """What a silver table has not taken yet."""
     table = books.graph.tables.get(name)
-    waiting = len(lag.pending(books, table)) if table is not None else 0
+    waiting = len(lag.find_pending_deliveries(books, table)) if table is not None else 0
     return [f"{waiting} deliveries are not in '{name}' yet"] if waiting else []
 
 
-def _report(one: Finding) -> FlowReport:
+def _build_verification_report(one: VerificationFinding) -> FlowReport:
     report = FlowReport(flow=one.table, layer=STAGE, version_before=one.version, version_after=one.version, rows_in=one.rows or 0)
     report.notes.append(str(one))
     report.seconds = one.seconds
     return report
 
 
-def _told(pipeline: str, wrong: Sequence[Finding]) -> str:
+def _describe_differing_tables(pipeline: str, wrong: Sequence[VerificationFinding]) -> str:
     """Which tables differ, by how much, and what to do."""
     named = "; ".join(f"'{one.table}' ({one})" for one in wrong[:_NAMED])
     more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""

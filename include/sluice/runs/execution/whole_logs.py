@@ -6,22 +6,22 @@ from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.windowed import Windowed
-from sluice.delta_log import LOG, check_logs
+from sluice.delta_log import LOG, check_table_logs
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
 
 
-def check_stage(settings: Settings, graph: Graph, stage: str) -> None:
+def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises DamagedLog, with the table and the remedy, where the log of a table is damaged that the stage reads or writes."""
-    check_logs(tables_around(settings, graph, stage), graph.pipeline.name)
+    check_table_logs(locate_stage_tables(settings, graph, stage), graph.pipeline.name)
 
 
-def tables_around(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
+def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
     """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
     reads = [name for item in graph if item.name in of_layer for name in getattr(item, "reads", ())]
     pipeline = graph.pipeline.name
-    found = bookkeeping_tables(settings, pipeline)
+    found = locate_bookkeeping_tables(settings, pipeline)
     for item in graph:
         if of_layer and item.name not in (*of_layer, *reads):
             continue
@@ -34,7 +34,7 @@ def tables_around(settings: Settings, graph: Graph, stage: str = "") -> dict[str
     return found
 
 
-def bookkeeping_tables(settings: Settings, pipeline: str) -> dict[str, str]:
+def locate_bookkeeping_tables(settings: Settings, pipeline: str) -> dict[str, str]:
     """By name, the tables in which Sluice keeps its records of a pipeline, those that are there."""
     found: dict[str, str] = {}
     for restricted in (False, True):

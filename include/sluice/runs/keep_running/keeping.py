@@ -21,7 +21,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs import job, modes, summary
 from sluice.runs.execution import clones, deletions, stages, verifying
-from sluice.runs.keep_running.news import News
+from sluice.runs.keep_running.news import FlowNews
 from sluice.runs.status import kept_running
 from sluice.settings import Settings
 
@@ -37,7 +37,7 @@ _LOOK_FOR_STOP = 0.2
 
 
 @dataclass(frozen=True)
-class Round:
+class LookReport:
     """A look that did something. reports: of the stages; errors: why flows failed; again: seconds until the first of them is tried again.
 
     differing: tables that a verification found to be otherwise than their recompute. Nothing of them is tried again, and nobody waits for them.
@@ -53,7 +53,7 @@ class Round:
 
 
 @dataclass
-class _Failing:
+class _FailingFlow:
     """What failed, a flow or another part of a stage: in which, how often in a row, why, and when (monotonic) it is tried again."""
 
     stage: str
@@ -62,12 +62,12 @@ class _Failing:
     until: float
 
 
-def keep(
+def run_until_stopped(
     settings: Settings,
     graph: Graph,
-    asked: job.Request,
+    asked: job.JobRequest,
     every: float,
-    heard: Callable[[Round], None],
+    heard: Callable[[LookReport], None],
     begun: Callable[[], None] = lambda: None,
     upkeep: float = UPKEEP,
 ) -> int:
@@ -76,12 +76,12 @@ def keep(
     asked: the run, its stage being the only one wanted, or "" for all. every: seconds. heard: is given each look that did something.
     begun: is called once the lease is held. Raises SluiceError where a flow failed too often in a row.
     """
-    for stage in [asked.stage] if asked.stage else modes.names(graph):
-        clones.check(settings, graph, stage)
-    with job.leased(settings, graph, asked, kept_running=True) as workspace:
+    for stage in [asked.stage] if asked.stage else modes.list_stage_names(graph):
+        clones.check_stage_in_clone(settings, graph, stage)
+    with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
         begun()
-        keeper = Keeper(workspace, asked, every, upkeep)
-        span = kept_running.Span(settings, asked.pipeline)
+        keeper = PipelineKeeper(workspace, asked, every, upkeep)
+        span = kept_running.KeptRunningSpan(settings, asked.pipeline)
         did = 0
         while not keeper.is_to_stop():
             started = time.monotonic()
@@ -97,15 +97,17 @@ def keep(
         return did
 
 
-class Keeper:
-    """Looks at a pipeline again and again, under the lease, in one session. Arguments as of `keep`."""
+class PipelineKeeper:
+    """Looks at a pipeline again and again, under the lease, in one session. Arguments as of `run_until_stopped`."""
 
-    def __init__(self, workspace: Workspace, asked: job.Request, every: float, upkeep: float) -> None:
+    def __init__(self, workspace: Workspace, asked: job.JobRequest, every: float, upkeep: float) -> None:
         self._workspace, self._asked, self._every, self._upkeep = workspace, asked, every, upkeep
-        self._news = News(workspace)
-        self._layers = [asked.stage] if asked.stage else modes.names(workspace.graph)[: len(workspace.graph.pipeline.layers)]
-        self._first = modes.names(workspace.graph)[0]
-        self._failing: dict[str, _Failing] = {}
+        self._news = FlowNews(workspace)
+        self._layers = (
+            [asked.stage] if asked.stage else modes.list_stage_names(workspace.graph)[: len(workspace.graph.pipeline.layers)]
+        )
+        self._first = modes.list_stage_names(workspace.graph)[0]
+        self._failing: dict[str, _FailingFlow] = {}
         self._next_upkeep = time.monotonic() + upkeep
         self._number = 0
         self._reports: list[dict[str, Any]] = []
@@ -121,7 +123,7 @@ class Keeper:
         while (left := until - time.monotonic()) > 0 and not self.is_to_stop():
             time.sleep(min(left, _LOOK_FOR_STOP))
 
-    def look(self) -> Round | None:
+    def look(self) -> LookReport | None:
         """Take what is new. None where nothing was, or nothing of it concerned any table."""
         started = time.monotonic()
         self._number += 1
@@ -133,7 +135,7 @@ class Keeper:
         failing = [self._failing[name] for name in self._errors]
         again = min((one.until for one in failing), default=0.0) - time.monotonic() if failing else 0.0
         most = max((one.times for one in failing), default=0)
-        return Round(self._number, time.monotonic() - started, self._reports, self._errors, most, again, self._differing)
+        return LookReport(self._number, time.monotonic() - started, self._reports, self._errors, most, again, self._differing)
 
     def give_up(self) -> None:
         """Raises SluiceError where a flow failed too often in a row."""
@@ -189,20 +191,22 @@ class Keeper:
 
         def work() -> list[FlowReport]:
             try:
-                found.extend(stages.run(self._workspace, stage, due=due))
-            except stages.Failed as failed:
+                found.extend(stages.run_pipeline_stage(self._workspace, stage, due=due))
+            except stages.FlowsFailed as failed:
                 found.extend(failed.reports)
                 errors.update(failed.errors)
-                raise stages.Failed([one for one in found if _did(one) or one.flow in errors], errors) from None
-            return [one for one in found if _did(one) or stage in (verifying.STAGE, deletions.STAGE)]
+                raise stages.FlowsFailed(
+                    [one for one in found if _is_worth_recording(one) or one.flow in errors], errors
+                ) from None
+            return [one for one in found if _is_worth_recording(one) or stage in (verifying.STAGE, deletions.STAGE)]
 
         try:
-            report = job.recorded(self._workspace, replace(self._asked, stage=stage), work)
+            report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             self._reports += [report] if report["flows"] else []
-            job.after(self._workspace.settings, self._workspace.pipeline, stage)
-        except stages.Failed as failed:
+            job.clean_up_after_stage(self._workspace.settings, self._workspace.pipeline, stage)
+        except stages.FlowsFailed as failed:
             self._reports.append(
-                summary.of_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
+                summary.summarize_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
             )
         except StopRequested:
             raise
@@ -226,16 +230,18 @@ class Keeper:
         if self.is_to_stop() and any(isinstance(error, StopRequested) for error in errors.values()):
             raise StopRequested("stopped on request, at a batch boundary")
         for name, error in errors.items():
-            if isinstance(error, verifying.Differs):
-                self._differing[name] = job.reason(error)
+            if isinstance(error, verifying.TablesDiffer):
+                self._differing[name] = job.describe_error_without_values(error)
             elif self._may(name):  # a source that cannot be looked at is told of by every discovery
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
-                self._failing[name] = _Failing(stage, times, job.reason(error), time.monotonic() + pause)
+                self._failing[name] = _FailingFlow(
+                    stage, times, job.describe_error_without_values(error), time.monotonic() + pause
+                )
                 self._errors[name] = self._failing[name].why
 
 
-def _did(report: FlowReport) -> bool:
+def _is_worth_recording(report: FlowReport) -> bool:
     """Whether a flow did anything that is worth a row in the run ledger."""
     counts = (
         report.deliveries,

@@ -13,14 +13,14 @@ from typing import Any
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.erasure import asking, requests
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.runs.status import changes
-from sluice.runs.status.positions import Position
+from sluice.runs.status.positions import StreamPosition
 
 Item = Source | Dataset[Any]
 Marks = tuple[str | None, ...]
@@ -28,7 +28,7 @@ _TICK = 0.1
 """Seconds: a folder that changed so lately may change again without another time."""
 
 
-class News:
+class FlowNews:
     """What the flows of a pipeline have looked at. It is asked by the one process that holds the lease."""
 
     def __init__(self, workspace: Workspace) -> None:
@@ -38,7 +38,7 @@ class News:
         self._looked: dict[str, Marks] = {}
         self._quiet_since: dict[str, float] = {}
         self._closing: set[str] = set()
-        self._known: tuple[Marks, discovery.Known] | None = None
+        self._known: tuple[Marks, discovery.KnownFiles] | None = None
         self._requests: tuple[int, int] | None = None
 
     def waits(self, item: Item) -> bool:
@@ -78,20 +78,20 @@ class News:
         """Whether a discovery would note anything of these sources, or could not look at one."""
         known = self._of_ledger()
         try:
-            return any(discovery.look_at_source(source, self._workspace.landing, known, None).is_new for source in sources)
+            return any(discovery.find_source_changes(source, self._workspace.landing, known, None).is_new for source in sources)
         except SluiceError:
             return True  # the discovery will say it
 
     def deletions_wait(self) -> bool:
         """Whether there is a request of erasure that was not carried out, or there may be one among what was delivered."""
-        if asking.waits(self._workspace.settings, self._workspace.graph):
+        if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
         folder = Path(self._workspace.settings.bookkeeping(self._workspace.pipeline, "erasure_requests"))
-        state = _state(folder)
+        state = _read_folder_state(folder)
         if state is None or state == self._requests:
             return False
-        waiting = bool(requests.waiting(self._workspace.settings, self._workspace.pipeline))
-        if not waiting and not _young(state):
+        waiting = bool(requests.list_waiting_requests(self._workspace.settings, self._workspace.pipeline))
+        if not waiting and not _is_recent_state(state):
             self._requests = state
         return waiting
 
@@ -111,35 +111,35 @@ class News:
         if was is None or is_now is None or was.rpartition(":")[0] != is_now.rpartition(":")[0]:
             return True
         try:
-            appended = changes.since(path, Position(int(was.rpartition(":")[2]) + 1))
-            return any(row["source"] in names for row in changes.rows(path, appended, ["source"]))
-        except changes.Lost:
+            appended = changes.list_changes_since(path, StreamPosition(int(was.rpartition(":")[2]) + 1))
+            return any(row["source"] in names for row in changes.read_appended_rows(path, appended, ["source"]))
+        except changes.StreamChangesLost:
             return True
 
     def _is_to_close(self, item: Item) -> bool:
         """Whether a stream has been quiet for as long as it takes to close its windows; once, that is until it has looked."""
         if not isinstance(item, Windowed) or item.closes_when_idle is None or item.name not in self._quiet_since:
             return False
-        if time.monotonic() - self._quiet_since[item.name] < duration(item.closes_when_idle).total_seconds():
+        if time.monotonic() - self._quiet_since[item.name] < parse_duration(item.closes_when_idle).total_seconds():
             return False
         self._closing.add(item.name)
         return True
 
-    def _of_ledger(self) -> discovery.Known:
+    def _of_ledger(self) -> discovery.KnownFiles:
         marks = (self._mark(self._workspace.deliveries), self._mark(self._workspace.outcomes))
         if self._known is None or self._known[0] != marks:
-            self._known = (marks, discovery.latest(self._workspace.deliveries))
+            self._known = (marks, discovery.read_known_files(self._workspace.deliveries))
         return self._known[1]
 
     def _mark(self, path: str) -> str | None:
-        state = _state(Path(path) / "_delta_log")
+        state = _read_folder_state(Path(path) / "_delta_log")
         known = self._logs.get(path)
         if known is None or state is None or known[0] != state:
-            known = self._logs[path] = (None if _young(state) else state, log.mark(path))
+            known = self._logs[path] = (None if _is_recent_state(state) else state, log.table_change_mark(path))
         return known[1]
 
 
-def _state(folder: Path) -> tuple[int, int] | None:
+def _read_folder_state(folder: Path) -> tuple[int, int] | None:
     """What changes with the names in a folder; None where it is not there."""
     try:
         found = folder.stat()
@@ -148,5 +148,5 @@ def _state(folder: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _young(state: tuple[int, int] | None) -> bool:
+def _is_recent_state(state: tuple[int, int] | None) -> bool:
     return state is not None and time.time() - state[1] / 1e9 < _TICK

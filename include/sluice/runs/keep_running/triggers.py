@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 
 EVERY = 10.0
 """Seconds between the looks of a process that is kept running, unless it is told otherwise."""
@@ -36,7 +36,7 @@ class Trigger:
     note: str = ""
 
 
-def trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
+def parse_trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
     """The trigger that was asked for, in these words or in Spark's own. Raises UsageError for one that there is not, with the nearest name."""
     if text is None:
         return Trigger(EVERY if keep_running else None)
@@ -48,9 +48,9 @@ def trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
             f"could rows be merged exactly once without batches. The nearest is --trigger processing-time={_LEAST:g}s."
         )
     if name not in NAMES:
-        raise UsageError(f"There is no trigger '{name}'.{nearest(name, NAMES)}")
+        raise UsageError(f"There is no trigger '{name}'.{nearest_name_hint(name, NAMES)}")
     if name == "processing-time":
-        return Trigger(_seconds(value))
+        return Trigger(_parse_trigger_seconds(value))
     if value:
         raise UsageError(f"The trigger '{name}' takes no value; to look again and again: --trigger processing-time={value}.")
     if name == "once" and keep_running:
@@ -63,7 +63,7 @@ def trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
     return Trigger(EVERY if keep_running else None, note)
 
 
-def _seconds(text: str) -> float:
+def _parse_trigger_seconds(text: str) -> float:
     found = _DURATION.fullmatch(text.lower())
     unit = found[2] if found and found[2] in _UNITS else found[2].removesuffix("s") if found else ""
     if found is None or unit not in _UNITS:

@@ -18,7 +18,7 @@ _CLOCKS_DIFFER = 2.0
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseHolder:
     """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes; of `stage` alone, if that is said.
 
     jvm: the number of its JVM, which has the lock and may live longer; None where the process has it itself.
@@ -38,7 +38,7 @@ class Holder:
     def _processes(self) -> str:
         if self.jvm is None:
             return f"process {self.pid}"
-        if self.here and not _began_before(self.pid, self.since):
+        if self.here and not _is_process_older(self.pid, self.since):
             return f"JVM {self.jvm}, whose process {self.pid} has ended"
         return f"process {self.pid}, JVM {self.jvm}"
 
@@ -58,18 +58,18 @@ class Holder:
         return f"{what} is kept running by {self}, {alone}{ending}"
 
 
-def of(settings: Settings, pipeline: str) -> Holder | None:
+def find_lease_holder(settings: Settings, pipeline: str) -> LeaseHolder | None:
     """Who holds the lease, or None: where the process that last described itself has ended, nobody does."""
-    return living(Path(settings.bookkeeping(pipeline)))
+    return find_living_holder(Path(settings.bookkeeping(pipeline)))
 
 
-def living(folder: Path) -> Holder | None:
+def find_living_holder(folder: Path) -> LeaseHolder | None:
     """Who holds the lease whose folder this is, as far as it is described; None where the process that last described itself has ended."""
-    found = described(folder)
-    return found if found is not None and _lives(found) else None
+    found = read_lease_description(folder)
+    return found if found is not None and _is_holder_alive(found) else None
 
 
-def locking_process(folder: Path) -> int | None:
+def find_locking_process(folder: Path) -> int | None:
     """The number of the process that has the lock, as the system knows it; None where it does not say. For a holder that is not described."""
     try:
         lock = (folder / "lease.lock").stat()
@@ -82,50 +82,52 @@ def locking_process(folder: Path) -> int | None:
     return next((pid for pid in found if pid > 0), None)
 
 
-def described(folder: Path) -> Holder | None:
+def read_lease_description(folder: Path) -> LeaseHolder | None:
     """Who last described itself in the folder of a lease; None where it has given the lease up since."""
     try:
         told = json.loads((folder / "lease.json").read_text())
-        who = Holder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
+        who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
         found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
     except (OSError, ValueError, KeyError):
         return None
     return None if told.get("ended") else found
 
 
-def describe(folder: Path, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None) -> Holder:
-    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `Holder`."""
-    mine = Holder(run, os.getpid(), socket.gethostname(), _now(), kept_running, stage, jvm)
-    _write(folder, asdict(mine))
+def write_lease_description(
+    folder: Path, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
+) -> LeaseHolder:
+    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `LeaseHolder`."""
+    mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
+    _write_lease_file(folder, asdict(mine))
     return mine
 
 
-def ends(folder: Path, mine: Holder) -> None:
+def write_lease_end(folder: Path, mine: LeaseHolder) -> None:
     """Write down that the lease is given up, unless another has it: the lock went with a JVM that died. To be called before the lock is."""
-    if described(folder) != mine:
+    if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever took the folder away took the lease with it
-        _write(folder, {**asdict(mine), "ended": _now()})
+        _write_lease_file(folder, {**asdict(mine), "ended": _current_instant_text()})
 
 
-def _write(folder: Path, told: dict[str, object]) -> None:
+def _write_lease_file(folder: Path, told: dict[str, object]) -> None:
     temporary = folder / ".lease.json.tmp"
     temporary.write_text(json.dumps(told))
     temporary.replace(folder / "lease.json")
 
 
-def _now() -> str:
+def _current_instant_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _lives(found: Holder) -> bool:
+def _is_holder_alive(found: LeaseHolder) -> bool:
     """Whether a process of the holder's is there: its JVM has the lock, and may live longer. Other hosts are believed."""
     if not found.here:
         return True
-    return any(_began_before(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
+    return any(_is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
 
 
-def _began_before(pid: int, since: str) -> bool:
+def _is_process_older(pid: int, since: str) -> bool:
     """Whether that process is there: one that began after the lease was taken only has its number."""
     try:
         process = psutil.Process(pid)

@@ -12,7 +12,7 @@ from sluice.settings import LAKE_FORMAT, Settings
 _REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it anew."
 
 
-def check(settings: Settings, pipeline: str) -> None:
+def check_lake_format(settings: Settings, pipeline: str) -> None:
     """Raises LakeTooNew for a lake that a newer Sluice wrote."""
     place = Path(settings.bookkeeping(pipeline)) / "lake.json"
     try:
@@ -25,7 +25,7 @@ def check(settings: Settings, pipeline: str) -> None:
         )
 
 
-def mark(settings: Settings, pipeline: str) -> None:
+def write_lake_format(settings: Settings, pipeline: str) -> None:
     """Write the format into a new lake."""
     place = Path(settings.bookkeeping(pipeline)) / "lake.json"
     if not place.exists():

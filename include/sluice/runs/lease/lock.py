@@ -25,7 +25,7 @@ _LOOK_AGAIN = 0.5
 
 
 @contextmanager
-def held(
+def hold_writer_lease(
     settings: Settings,
     session: SparkSession,
     pipeline: str,
@@ -46,19 +46,21 @@ def held(
         )
     remedy = "Run again when it has ended, or give --wait SECONDS."
 
-    def in_vain(found: holder.Holder) -> bool:
+    def in_vain(found: holder.LeaseHolder) -> bool:
         if settings.stop_request(pipeline, run).exists():
             raise StopRequested("stopped on request, before the lease was free; nothing was done")
         return found.kept_running and not settings.stop_request(pipeline, found.run).exists()
 
     folder = Path(settings.bookkeeping(pipeline))
     make_private_folder(folder)
-    with held_at(folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running, stage):
+    with hold_lease_in_folder(
+        folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running, stage
+    ):
         yield
 
 
 @contextmanager
-def held_at(
+def hold_lease_in_folder(
     folder: Path,
     session: SparkSession,
     run: str,
@@ -66,41 +68,41 @@ def held_at(
     what: str,
     remedy: str,
     pipeline: str | None = None,
-    in_vain: Callable[[holder.Holder], bool] = lambda found: False,
+    in_vain: Callable[[holder.LeaseHolder], bool] = lambda found: False,
     kept_running: bool = False,
     stage: str | None = None,
 ) -> Iterator[None]:
     """Hold the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether nobody need wait for a holder.
 
-    Raises LeaseHeld as `held` does, and what in_vain raises.
+    Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jvm: Any = session._jvm
     file = jvm.java.io.RandomAccessFile(str(folder / "lease.lock"), "rw")
     try:
         until = time.monotonic() + wait
-        while _try(file) is None:
-            found = holder.living(folder)
+        while _try_file_lock(file) is None:
+            found = holder.find_living_holder(folder)
             if time.monotonic() >= until or (found is not None and in_vain(found)):
-                raise LeaseHeld(_refusal(folder, found, what, remedy, pipeline))
+                raise LeaseHeld(_describe_held_lease(folder, found, what, remedy, pipeline))
             time.sleep(_LOOK_AGAIN)
-        mine = holder.describe(folder, run, kept_running, stage, int(jvm.java.lang.ProcessHandle.current().pid()))
+        mine = holder.write_lease_description(folder, run, kept_running, stage, int(jvm.java.lang.ProcessHandle.current().pid()))
         try:
             yield
         finally:
-            holder.ends(folder, mine)
+            holder.write_lease_end(folder, mine)
     finally:
         file.close()
 
 
-def _refusal(folder: Path, found: holder.Holder | None, what: str, remedy: str, pipeline: str | None) -> str:
+def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
     if found is None:
-        process = holder.locking_process(folder)
+        process = holder.find_locking_process(folder)
         return f"{what} is being written by another job{f' (process {process} of this host)' if process else ''}. {remedy}"
     return found.held(what, pipeline) if found.kept_running else f"{found.held(what)} {remedy}"
 
 
-def _try(file: Any) -> Any:
+def _try_file_lock(file: Any) -> Any:
     from py4j.protocol import Py4JJavaError
 
     try:

@@ -12,15 +12,25 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 from sluice.flows.progress import restored
-from sluice.flows.progress.restored import Restored
+from sluice.flows.progress.restored import RestorationMark
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.runs import modes
 from sluice.runs.planning import steps
-from sluice.runs.planning.steps import FAIL, FOLD_AGAIN, FOLD_ANEW, INGEST, NOTHING, READ_AGAIN, RECOMPUTE, START_OVER, Step
+from sluice.runs.planning.steps import (
+    FAIL,
+    FOLD_AGAIN,
+    FOLD_ANEW,
+    INGEST,
+    NOTHING,
+    READ_AGAIN,
+    RECOMPUTE,
+    START_OVER,
+    PlannedStep,
+)
 from sluice.runs.status import lag, stale
-from sluice.runs.status.books import Books
-from sluice.runs.status.lag import Flow
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.lag import FlowLag
 from sluice.settings import Settings
 
 
@@ -34,46 +44,49 @@ class Staleness:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """The steps of a run, inputs before readers; what is stale; and what else is to be known."""
 
     mode: str
     interval: Interval | None
-    steps: list[Step]
+    steps: list[PlannedStep]
     stale: list[Staleness]
     notes: list[str]
 
     @property
-    def recomputed(self) -> list[Step]:
+    def recomputed(self) -> list[PlannedStep]:
         """The tables of which every row would be made again."""
         return [step for step in self.steps if step.does in (READ_AGAIN, FOLD_ANEW, RECOMPUTE, START_OVER)]
 
 
-def of(
+def plan_run(
     settings: Settings, graph: Graph, mode: str = "increment", interval: Interval | None = None, tables: Sequence[str] = ()
-) -> Plan:
+) -> RunPlan:
     """What a run in this mode would do now. Raises UsageError for what the run itself would refuse."""
-    modes.check(graph, modes.names(graph)[0], mode, tables, interval)
-    books = Books(settings, graph)
-    chosen = modes.concerned(graph, mode, tables)
-    found: list[Step] = []
-    for flow in lag.of(books):
+    modes.check_run_mode(graph, modes.list_stage_names(graph)[0], mode, tables, interval)
+    books = PipelineBooks(settings, graph)
+    chosen = modes.find_concerned_tables(graph, mode, tables)
+    found: list[PlannedStep] = []
+    for flow in lag.measure_pipeline_lag(books):
         declared = graph[flow.table]
         if interval is None or not isinstance(declared, Source | Table):
-            found.append(steps.of(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
+            found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
         elif flow.table in chosen:
-            found.append(_replayed(books, declared, flow, interval, found))
-    notes = [*_notes(graph, interval, chosen), *(restored_note(books, *one) for one in restored_tables(books).items())]
-    return Plan(mode, interval, found, _stale(books, found, interval, chosen), notes)
+            found.append(_plan_replay_step(books, declared, flow, interval, found))
+    notes = [
+        *_list_replay_notes(graph, interval, chosen),
+        *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
+    ]
+    return RunPlan(mode, interval, found, _find_staleness(books, found, interval, chosen), notes)
 
 
-def restored_tables(books: Books) -> dict[str, Restored]:
+def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
     """The tables that were restored, and not made anew since."""
     declared = [one for one in books.graph if isinstance(one, Dataset)]
-    return {one.name: mark for one in declared if (mark := restored.of(books.path(one.name))) is not None}
+    return {one.name: mark for one in declared if (mark := restored.read_restoration_mark(books.path(one.name))) is not None}
 
 
-def restored_note(books: Books, name: str, mark: Restored) -> str:
+def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMark) -> str:
     """To which version a table was restored, what is not in it, and what brings it."""
     at = f" at {mark.at:%Y-%m-%d %H:%M:%S}" if mark.at else ""
     days = ", or a backfill for some days" if name in books.graph.tables else ""
@@ -83,18 +96,20 @@ def restored_note(books: Books, name: str, mark: Restored) -> str:
     )
 
 
-def _replayed(books: Books, declared: Source | Table[Any], flow: Flow, interval: Interval, before: Sequence[Step]) -> Step:
+def _plan_replay_step(
+    books: PipelineBooks, declared: Source | Table[Any], flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
+) -> PlannedStep:
     if isinstance(declared, Table):
-        return _silver_again(books, declared, flow, interval, before)
+        return _plan_silver_replay(books, declared, flow, interval, before)
     try:
-        return _bronze_again(books, declared, flow, interval)
+        return _plan_bronze_replay(books, declared, flow, interval)
     except SluiceError as error:
-        return Step(flow.table, flow.layer, FAIL, str(error))
+        return PlannedStep(flow.table, flow.layer, FAIL, str(error))
 
 
-def _bronze_again(books: Books, source: Source, flow: Flow, interval: Interval) -> Step:
+def _plan_bronze_replay(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
     """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
-    fresh = discovery.news(source, books.landing, books.known, interval).came
+    fresh = discovery.preview_discovery(source, books.landing, books.known, interval).came
     lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
     readable = [row for row in lacking if books.as_it_was(source, row)]
     files = [
@@ -104,10 +119,14 @@ def _bronze_again(books: Books, source: Source, flow: Flow, interval: Interval) 
     lost = len(lacking) - len(readable)
     why = f"of what it lacks, {lost} cannot be read: the file is gone or changed" if lost else ""
     size = sum(file.size or 0 for file in fresh) + sum(row["size"] or 0 for row in readable)
-    return Step(flow.table, flow.layer, INGEST if files else NOTHING, why, len(files), size, None if files else 0, files=files)
+    return PlannedStep(
+        flow.table, flow.layer, INGEST if files else NOTHING, why, len(files), size, None if files else 0, files=files
+    )
 
 
-def _silver_again(books: Books, table: Table[Any], flow: Flow, interval: Interval, before: Sequence[Step]) -> Step:
+def _plan_silver_replay(
+    books: PipelineBooks, table: Table[Any], flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
+) -> PlannedStep:
     """The keys that the interval's rows touch, before or after."""
     source = books.graph.sources[table.reads[0]]
     feeding = {one.name: one for one in books.graph.feeding(source.name)}
@@ -117,17 +136,19 @@ def _silver_again(books: Books, table: Table[Any], flow: Flow, interval: Interva
     size = sum(row["size"] or 0 for row in mine) + sum(step.bytes for step in coming)
     rows = None if coming or source.dated_by else sum(row["rows"] for row in mine)
     if not deliveries and not source.dated_by:
-        return Step(flow.table, flow.layer, NOTHING)
-    return Step(flow.table, flow.layer, FOLD_AGAIN, f"the keys of {interval}", deliveries, size, rows)
+        return PlannedStep(flow.table, flow.layer, NOTHING)
+    return PlannedStep(flow.table, flow.layer, FOLD_AGAIN, f"the keys of {interval}", deliveries, size, rows)
 
 
-def _stale(books: Books, found: Sequence[Step], interval: Interval | None, chosen: set[str]) -> list[Staleness]:
+def _find_staleness(
+    books: PipelineBooks, found: Sequence[PlannedStep], interval: Interval | None, chosen: set[str]
+) -> list[Staleness]:
     anew = {step.table for step in found if step.does == FOLD_ANEW}
     result = []
     for table in books.graph.tables.values():
-        now = stale.intervals(books.settings, books.graph, table)
+        now = stale.find_stale_intervals(books.settings, books.graph, table)
         if interval is not None and table.name in chosen:
-            afterwards = stale.after(books.settings, books.graph, table, interval)
+            afterwards = stale.forecast_stale_intervals(books.settings, books.graph, table, interval)
         else:
             afterwards = [] if table.name in anew else now
         if now:
@@ -135,7 +156,7 @@ def _stale(books: Books, found: Sequence[Step], interval: Interval | None, chose
     return result
 
 
-def _notes(graph: Graph, interval: Interval | None, chosen: set[str]) -> list[str]:
+def _list_replay_notes(graph: Graph, interval: Interval | None, chosen: set[str]) -> list[str]:
     if interval is None:
         return []
     return [

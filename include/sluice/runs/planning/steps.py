@@ -13,8 +13,8 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
 from sluice.runs.status import lag
-from sluice.runs.status.books import Books
-from sluice.runs.status.lag import Flow
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.lag import FlowLag
 
 NOTHING, FAIL = "nothing", "fail"
 INGEST, READ_AGAIN = "ingest", "read again"
@@ -25,7 +25,7 @@ stream, take what was added; start over: a stream, with its state."""
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """What a run would do to one table, and why. deliveries, bytes, rows, versions: what it would read, as far as that is known now.
 
     files: of bronze, the deliveries that it would take: file, state and, where it has one, number.
@@ -47,33 +47,39 @@ class Step:
         return self.does not in (NOTHING, FAIL)
 
 
-def of(books: Books, flow: Flow, before: Sequence[Step], refreshed: bool) -> Step:
+def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool) -> PlannedStep:
     """The step of a flow. before: those of its inputs, at least. refreshed: it is to be made anew."""
     declared = books.graph[flow.table]
     if isinstance(declared, Source):
-        return _reread(books, declared, flow) if refreshed else _bronze(books, declared, flow)
+        return _plan_bronze_refresh(books, declared, flow) if refreshed else _plan_bronze_step(books, declared, flow)
     if refreshed:
         # What keeps a stream from going on, a refresh brings to an end; what it waits for to begin, not.
         refused = isinstance(declared, Windowed) and flow.anew is None
-        flow = replace(lag.whole(books, flow), anew="refresh", stuck=None if refused else flow.stuck)
+        flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh", stuck=None if refused else flow.stuck)
     coming = [step for step in before if books.graph.table_of(step.table) in declared.reads and step.moves]
     if isinstance(declared, Table):
-        return _silver(books, declared, flow, coming)
+        return _plan_silver_step(books, declared, flow, coming)
     changed = {books.graph.table_of(step.table) for step in coming}
-    return _stateful(declared, flow, changed) if isinstance(declared, Windowed) else _gold(declared.reads, flow, changed)
+    return (
+        _plan_stream_step(declared, flow, changed)
+        if isinstance(declared, Windowed)
+        else _plan_view_step(declared.reads, flow, changed)
+    )
 
 
-def _bronze(books: Books, source: Source, flow: Flow) -> Step:
+def _plan_bronze_step(books: PipelineBooks, source: Source, flow: FlowLag) -> PlannedStep:
     if flow.stuck:
-        return Step(flow.table, flow.layer, FAIL, flow.stuck)
-    again = flow.anew and log.version(books.path(flow.table))
+        return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
+    again = flow.anew and log.latest_table_version(books.path(flow.table))
     why = f"from the first delivery on, without those that it has: {flow.anew}" if again else ""
     does = INGEST if flow.waits else NOTHING
-    return Step(flow.table, flow.layer, does, why, flow.deliveries, flow.bytes, flow.rows, files=_waiting(books, source))
+    return PlannedStep(
+        flow.table, flow.layer, does, why, flow.deliveries, flow.bytes, flow.rows, files=_list_waiting_files(books, source)
+    )
 
 
-def _waiting(books: Books, source: Source) -> list[dict[str, Any]]:
-    found = discovery.news(source, books.landing, books.known)
+def _list_waiting_files(books: PipelineBooks, source: Source) -> list[dict[str, Any]]:
+    found = discovery.preview_discovery(source, books.landing, books.known)
     return [
         *(
             {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}
@@ -84,24 +90,24 @@ def _waiting(books: Books, source: Source) -> list[dict[str, Any]]:
     ]
 
 
-def _reread(books: Books, source: Source, flow: Flow) -> Step:
+def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) -> PlannedStep:
     """Every delivery whose file is as it was, then what waits."""
     if flow.stuck:
-        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+        return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
     readable = [row for row in known if row["event"] == discovery.DELIVERED and books.as_it_was(source, row)]
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
-    return Step(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
+    return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 
 
-def _silver(books: Books, table: Table[Any], flow: Flow, coming: Sequence[Step]) -> Step:
+def _plan_silver_step(books: PipelineBooks, table: Table[Any], flow: FlowLag, coming: Sequence[PlannedStep]) -> PlannedStep:
     if flow.stuck:
-        return Step(flow.table, flow.layer, FAIL, flow.stuck)
-    if not coming and not log.exists(books.path(table.reads[0])):
-        return Step(flow.table, flow.layer, NOTHING, "its source has no record yet")
+        return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
+    if not coming and not log.is_delta_table(books.path(table.reads[0])):
+        return PlannedStep(flow.table, flow.layer, NOTHING, "its source has no record yet")
     if any(step.does == READ_AGAIN for step in coming):
         flow = replace(flow, deliveries=0, bytes=0)  # they are among those that are read again
-    return Step(
+    return PlannedStep(
         flow.table,
         flow.layer,
         FOLD_ANEW if flow.anew else FOLD if coming or flow.waits else NOTHING,
@@ -112,23 +118,23 @@ def _silver(books: Books, table: Table[Any], flow: Flow, coming: Sequence[Step])
     )
 
 
-def _stateful(stream: Windowed[Any], flow: Flow, coming: set[str]) -> Step:
+def _plan_stream_step(stream: Windowed[Any], flow: FlowLag, coming: set[str]) -> PlannedStep:
     """coming: the inputs that the run changes before. A stream that cannot go on fails, whatever comes."""
     if flow.stuck and not coming:
-        return Step(flow.table, flow.layer, NOTHING if flow.anew else FAIL, flow.stuck)
+        return PlannedStep(flow.table, flow.layer, NOTHING if flow.anew else FAIL, flow.stuck)
     if flow.stuck and not flow.anew:
-        return Step(flow.table, flow.layer, FAIL, flow.stuck)
+        return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     moved = [name for name in stream.reads if name in flow.moved or name in coming]
     does, why = (
         (START_OVER, flow.anew) if flow.anew else (FOLLOW, f"rows added to {', '.join(moved)}") if moved else (NOTHING, "")
     )
-    return Step(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
+    return PlannedStep(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
 
 
-def _gold(reads: Sequence[str], flow: Flow, coming: set[str]) -> Step:
+def _plan_view_step(reads: Sequence[str], flow: FlowLag, coming: set[str]) -> PlannedStep:
     """coming: the inputs that the run changes before."""
     if flow.stuck and not coming:
-        return Step(flow.table, flow.layer, NOTHING, flow.stuck)
+        return PlannedStep(flow.table, flow.layer, NOTHING, flow.stuck)
     moved = [name for name in reads if name in flow.moved or name in coming]
     open_ones = [name for name in flow.unbounded if name in moved]
     if flow.anew:
@@ -139,4 +145,4 @@ def _gold(reads: Sequence[str], flow: Flow, coming: set[str]) -> Step:
         does, why = FOLLOW, f"what changes of {', '.join(moved)} touch"
     else:
         does, why = NOTHING, ""
-    return Step(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
+    return PlannedStep(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)

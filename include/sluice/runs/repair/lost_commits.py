@@ -2,6 +2,8 @@
 
 A commit that was lost is replaced by one that changes nothing, so that versions go on as they were counted. Whoever wrote the table makes
 it up: silver, views and quarantines from what they read, bronze from the landing folder. Whoever reads it starts anew.
+
+What a lost commit held, by what else is written down: deliveries to be read again, requests whose people are on no list any more.
 """
 
 from __future__ import annotations
@@ -14,17 +16,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import LOG, Damage, checksum_beside, find_damage, list_versions
-from sluice.errors import SluiceError, UsageError, nearest
+from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
+from sluice.erasure import requests
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
+from sluice.ingest import ledger
 from sluice.lake import durability
-from sluice.runs.execution.whole_logs import tables_around
+from sluice.runs.execution.whole_logs import locate_stage_tables
 from sluice.runs.ledger import REPAIR
-from sluice.runs.repair import made_up
 from sluice.settings import Settings
 
 SET_ASIDE = "set_aside"
@@ -41,7 +47,7 @@ class LogRepair:
 
     table: str
     path: str
-    damage: tuple[Damage, ...]
+    damage: tuple[LogDamage, ...]
     anew: tuple[str, ...]
     streams: tuple[str, ...]
     since: datetime | None
@@ -49,59 +55,63 @@ class LogRepair:
     refused: str | None
 
 
-def find_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
+def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
     """The tables of a pipeline with a damaged log; of one, if it is named. Raises UsageError where it is no table."""
-    around = tables_around(settings, graph)
+    around = locate_stage_tables(settings, graph)
     if only is not None and only not in around:
-        raise UsageError(f"There is no table '{only}' in '{graph.pipeline.name}'.{nearest(only, around)}")
+        raise UsageError(f"There is no table '{only}' in '{graph.pipeline.name}'.{nearest_name_hint(only, around)}")
     wanted = around if only is None else {only: around[only]}
-    damaged = {name: tuple(find_damage(path)) for name, path in wanted.items()}
-    return [_planned(settings, graph, name, around[name], damage) for name, damage in damaged.items() if damage]
+    damaged = {name: tuple(find_log_damage(path)) for name, path in wanted.items()}
+    return [_plan_log_repair(settings, graph, name, around[name], damage) for name, damage in damaged.items() if damage]
 
 
-def perform_repair(settings: Settings, graph: Graph, repair: LogRepair) -> None:
+def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> None:
     """Let the flows start anew, and set the damaged files aside. To be called under the lease. Raises SluiceError for one that is refused."""
     if repair.refused:
         raise SluiceError(repair.refused)
     # What is not done when this is killed is done by the next repair: the table is damaged until the last step.
     for name in repair.anew:
         flow = f"{graph.layer(graph[name])}_{name}" if not isinstance(graph[name], Source) else f"bronze_{name}"
-        checkpoints.reset(settings.checkpoints(graph.pipeline.name, flow), flow, f"a commit of '{repair.table}' was lost")
+        checkpoints.reset_checkpoint(
+            settings.checkpoints(graph.pipeline.name, flow), flow, f"a commit of '{repair.table}' was lost"
+        )
     for source, numbers in repair.lost.items():
-        made_up.note_lost(settings, graph, source, numbers)
-    durability.write_out(settings)
+        record_lost_deliveries(settings, graph, source, numbers)
+    durability.flush_run_output(settings)
     restricted = Path(repair.path).is_relative_to(settings.restricted)
     books = Path(settings.bookkeeping(graph.pipeline.name, SET_ASIDE, restricted=restricted))
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / Path(repair.path).parent.name / Path(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
-        _set_aside(Path(repair.path) / LOG, damage, aside)
-    durability.write_out(settings)
+        _set_damage_aside(Path(repair.path) / LOG, damage, aside)
+    durability.flush_run_output(settings)
 
 
-def _planned(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[Damage, ...]) -> LogRepair:
+def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[LogDamage, ...]) -> LogRepair:
     first = min((one.version for one in damage if one.is_commit), default=None)
-    anew = _flows_around(graph, name) if first is not None else ()
-    lost = made_up.lost_deliveries(settings, graph, name, path, first - 1) if first else {}
+    anew = _find_affected_flows(graph, name) if first is not None else ()
+    lost = find_lost_deliveries(settings, graph, name, path, first - 1) if first else {}
     return LogRepair(
         table=name,
         path=path,
         damage=damage,
         anew=anew,
         streams=tuple(one for one in anew if isinstance(graph[one], Windowed)),
-        since=_committed_at(path, first - 1) if first else None,
+        since=_read_commit_time(path, first - 1) if first else None,
         lost=lost,
-        refused=_refusal(settings, graph, name, path, damage),
+        refused=_explain_refused_repair(settings, graph, name, path, damage),
     )
 
 
-def _flows_around(graph: Graph, name: str) -> tuple[str, ...]:
+def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
     """The declared whose flows write a table, its quarantine or its late rows, or read it."""
-    found = [item.name for item in graph if name in _written(graph, item) or name in _streamed(graph, item)]
+    found = [
+        item.name for item in graph if name in _list_written_tables(graph, item) or name in _list_streamed_tables(graph, item)
+    ]
     return tuple(dict.fromkeys(found))
 
 
-def _written(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
+def _list_written_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
     yield graph.table_of(item.name)
     yield f"{item.name}_quarantine"
     if isinstance(item, Windowed):
@@ -110,7 +120,7 @@ def _written(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
         yield "outcomes"
 
 
-def _streamed(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
+def _list_streamed_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
     if isinstance(item, Source):
         yield "deliveries"
         return
@@ -119,19 +129,19 @@ def _streamed(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
         yield "outcomes"
 
 
-def _refusal(settings: Settings, graph: Graph, name: str, path: str, damage: Sequence[Damage]) -> str | None:
+def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: str, damage: Sequence[LogDamage]) -> str | None:
     called = f"'{graph.pipeline.name}.{name}'"
     if any(one.is_commit and one.version == 0 for one in damage):
         return (
             f"The first commit of {called} is damaged, and with it what columns it has. Put {path}/{LOG} back from a backup; "
             f"or move {path} away: what can be made anew is made by the next run, and bronze says how it is read again."
         )
-    commits, _ = list_versions(Path(path) / LOG)
+    commits, _ = list_log_versions(Path(path) / LOG)
     last = max(commits, default=-1)
     if any(not one.is_commit for one in damage) and any(number not in commits for number in range(last + 1)):
         return f"A checkpoint of the log of {called} is damaged, and commits before it are gone. Put {path}/{LOG} back from a backup."
     if name == "suppression":
-        missing = made_up.unlisted_requests(settings, graph, path, min(one.version for one in damage) - 1)
+        missing = find_unlisted_requests(settings, graph, path, min(one.version for one in damage) - 1)
         if missing:
             return (
                 f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
@@ -140,7 +150,7 @@ def _refusal(settings: Settings, graph: Graph, name: str, path: str, damage: Seq
     return None
 
 
-def _committed_at(path: str, version: int) -> datetime | None:
+def _read_commit_time(path: str, version: int) -> datetime | None:
     """When a commit that is whole was made (UTC); None where it does not say."""
     try:
         lines = (Path(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
@@ -151,7 +161,7 @@ def _committed_at(path: str, version: int) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
-def _set_aside(log: Path, damage: Damage, aside: Path) -> None:
+def _set_damage_aside(log: Path, damage: LogDamage, aside: Path) -> None:
     """Keep a damaged file elsewhere; in the place of a commit there is one that changes nothing.
 
     Delta's own checksums of this version and later ones go: they count what the commit held, or were made without it.
@@ -162,23 +172,86 @@ def _set_aside(log: Path, damage: Damage, aside: Path) -> None:
     if not damage.is_commit:
         file.unlink()
         pointer = log / "_last_checkpoint"
-        for one in (checksum_beside(file), pointer, checksum_beside(pointer)):
+        for one in (checksum_file_path(file), pointer, checksum_file_path(pointer)):
             one.unlink(missing_ok=True)
         return
     for one in log.glob("*.crc"):
         if one.stem.isdigit() and int(one.stem) >= damage.version:
             one.unlink()
-            checksum_beside(one).unlink(missing_ok=True)
-    checksum_beside(file).unlink(missing_ok=True)
+            checksum_file_path(one).unlink(missing_ok=True)
+    checksum_file_path(file).unlink(missing_ok=True)
     partial = log / f".{file.name}.repair.tmp"
-    partial.write_text(_empty_commit(), encoding="utf-8")
+    partial.write_text(_build_empty_commit(), encoding="utf-8")
     Path(partial).replace(file)
 
 
-def _empty_commit() -> str:
+def _build_empty_commit() -> str:
     note = json.dumps({"sluice": 1, "mode": "repair"})
     now = int(datetime.now(UTC).timestamp() * 1000)
     return (
         json.dumps({"commitInfo": {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}})
         + "\n"
     )
+
+
+RUN = "repair"
+
+
+"""What stands in the ledgers in the place of a run."""
+
+
+def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:
+    """By source, the deliveries that have rows by their outcome and none in bronze, or in its quarantine, as it was at a version.
+
+    A delivery is written in one commit. One that a later commit holds is found, too: it is read again, and nothing of it is written twice.
+    """
+    found = {}
+    for source in graph.sources.values():
+        counted = "rows" if table == source.table else "quarantined" if table == f"{source.name}_quarantine" else None
+        if counted is not None:
+            there = _read_deliveries_at_version(path, version)
+            rows = find_last_read_outcomes(settings, graph, source)
+            numbers = tuple(sorted(number for number, row in rows.items() if row[counted] and number not in there))
+            if numbers:
+                found[source.name] = numbers
+    return found
+
+
+def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
+    """By delivery of a source, the last outcome, of those that were read."""
+    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
+    return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
+
+
+def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
+    """Write down that deliveries are to be read again, as if they had no outcome."""
+    outcomes = settings.bookkeeping(graph.pipeline.name, "outcomes")
+    known = find_last_read_outcomes(settings, graph, graph.sources[name])
+    reason = "its rows were in a commit that was lost; it is read again"
+    rows = [
+        {
+            **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
+            **{"state": ledger.LOST, "rows": 0, "reason": reason, "run": RUN, "recorded_at": datetime.now(UTC)},
+        }
+        for number in numbers
+        if number in known
+    ]
+    ledger.append_delivery_ledger_rows(outcomes, rows, ledger.OUTCOMES, RUN)
+
+
+def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
+    """The requests that were carried out and are not on the list of erased people as it was at a version."""
+    table = DeltaTable(path, version=version)
+    found = pa.table(QueryBuilder().register("t", table).execute("SELECT DISTINCT request FROM t"))["request"].to_pylist()
+    done = [
+        one.request for one in requests.list_erasure_requests(settings, graph.pipeline.name) if one.state != requests.RECEIVED
+    ]
+    return sorted(set(done) - set(found))
+
+
+def _read_deliveries_at_version(path: str, version: int) -> set[int]:
+    """The deliveries of which a table had rows at a version."""
+    table = DeltaTable(path, version=version)
+    found = pa.table(QueryBuilder().register("t", table).execute("SELECT DISTINCT _delivery FROM t"))
+    return set(found["_delivery"].to_pylist())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.errors import UsageError, nearest
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.runs import job
 from sluice.settings import Settings
 
@@ -22,31 +22,31 @@ Entry = tuple[int, int | None]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class QuarantineSelection:
     """Entries of one table's quarantine; None: all of them."""
 
     table: str
     entries: tuple[Entry, ...] | None
 
 
-def chosen(graph: Graph, ids: Sequence[str], all_of: str | None = None) -> list[Chosen]:
+def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | None = None) -> list[QuarantineSelection]:
     """From TABLE/DELIVERY and TABLE/DELIVERY/ROW to entries by table. all_of: a table. Raises UsageError for what is no such id."""
     if bool(ids) == bool(all_of):
         raise UsageError("Say either which entries, as TABLE/DELIVERY or TABLE/DELIVERY/ROW, or --all TABLE.")
     names = [*graph.sources, *graph.tables]
     found: dict[str, list[Entry]] = {}
     for text in ids:
-        table, entry = entry_of(text)
+        table, entry = parse_quarantine_entry(text)
         found.setdefault(table, []).append(entry)
     for name in [all_of] if all_of else found:
         if name not in names:
-            raise UsageError(f"No table '{name}' of '{graph.pipeline.name}' has a quarantine.{nearest(name, names)}")
+            raise UsageError(f"No table '{name}' of '{graph.pipeline.name}' has a quarantine.{nearest_name_hint(name, names)}")
     if all_of:
-        return [Chosen(all_of, None)]
-    return [Chosen(name, tuple(dict.fromkeys(found[name]))) for name in names if name in found]
+        return [QuarantineSelection(all_of, None)]
+    return [QuarantineSelection(name, tuple(dict.fromkeys(found[name]))) for name in names if name in found]
 
 
-def entry_of(text: str) -> tuple[str, Entry]:
+def parse_quarantine_entry(text: str) -> tuple[str, Entry]:
     """Table and entry of an id. Raises UsageError."""
     table, *numbers = text.split("/")
     if not table or not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
@@ -56,53 +56,57 @@ def entry_of(text: str) -> tuple[str, Entry]:
     return table, (int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else None)
 
 
-def replay(settings: Settings, graph: Graph, wanted: Sequence[Chosen], wait: float = 0.0) -> dict[str, Any]:
-    """Judge entries again by today's declarations. Returns the run's report. Raises as `job.perform` does."""
+def run_quarantine_replay(
+    settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], wait: float = 0.0
+) -> dict[str, Any]:
+    """Judge entries again by today's declarations. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     from sluice.flows.quarantine import readmission
 
-    def again(workspace: Workspace, one: Chosen, report: FlowReport) -> None:
-        readmission.replay(workspace, one.table, one.entries, report)
+    def again(workspace: Workspace, one: QuarantineSelection, report: FlowReport) -> None:
+        readmission.replay_quarantined_entries(workspace, one.table, one.entries, report)
 
-    return _perform(settings, graph, wanted, wait, again)
+    return _run_on_quarantine(settings, graph, wanted, wait, again)
 
 
-def discard(settings: Settings, graph: Graph, wanted: Sequence[Chosen], reason: str, wait: float = 0.0) -> dict[str, Any]:
-    """Take entries out for good; who and why goes into the ledger. Returns the run's report. Raises as `job.perform` does."""
+def run_quarantine_discard(
+    settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], reason: str, wait: float = 0.0
+) -> dict[str, Any]:
+    """Take entries out for good; who and why goes into the ledger. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     from sluice.flows.quarantine import readmission
 
-    said = f"discarded by {_who()}: {' '.join(reason.split())}"
+    said = f"discarded by {_current_user_name()}: {' '.join(reason.split())}"
 
-    def away(workspace: Workspace, one: Chosen, report: FlowReport) -> None:
-        readmission.discard(workspace, one.table, one.entries or (), said, report)
+    def away(workspace: Workspace, one: QuarantineSelection, report: FlowReport) -> None:
+        readmission.discard_quarantined_entries(workspace, one.table, one.entries or (), said, report)
 
-    return _perform(settings, graph, wanted, wait, away)
+    return _run_on_quarantine(settings, graph, wanted, wait, away)
 
 
-def _perform(
+def _run_on_quarantine(
     settings: Settings,
     graph: Graph,
-    wanted: Sequence[Chosen],
+    wanted: Sequence[QuarantineSelection],
     wait: float,
-    do: Callable[[Workspace, Chosen, FlowReport], None],
+    do: Callable[[Workspace, QuarantineSelection, FlowReport], None],
 ) -> dict[str, Any]:
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.quarantine import settlement
         from sluice.lake.report import FlowReport
         from sluice.runs.execution import stages
 
-        settlement.finish(workspace)
+        settlement.finish_interrupted_journals(workspace)
         reports: list[FlowReport] = []
         for one in wanted:
             report = FlowReport(flow=one.table, layer=graph.layer(graph[one.table]))
             reports.append(report)
             try:
-                stages.timed(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
+                stages.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
             except Exception as error:
-                raise stages.Failed(reports, {one.table: error}) from None
+                raise stages.FlowsFailed(reports, {one.table: error}) from None
         return reports
 
-    return job.under_lease(settings, graph, job.Request(graph.pipeline.name, STAGE, wait=wait), work)
+    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, STAGE, wait=wait), work)
 
 
-def _who() -> str:
+def _current_user_name() -> str:
     return os.environ.get("SUDO_USER") or getpass.getuser()

@@ -10,7 +10,7 @@ from sluice.declare.datasets.tables import Dataset, MaterializedView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
-from sluice.errors import SluiceError, UsageError, nearest
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import restored
 from sluice.lake import log, versions
 from sluice.runs import job
@@ -26,7 +26,7 @@ RESTORE = restored.MODE
 _SECOND = timedelta(seconds=1)  # requests are dated to the second
 
 
-def chosen(graph: Graph, name: str) -> Dataset[Any]:
+def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
     """The table to restore. Raises UsageError with the reason for what is never restored."""
     declared = graph[name] if name in {one.name for one in graph} else None
     called = f"{graph.pipeline.name}.{name}"
@@ -47,18 +47,18 @@ def chosen(graph: Graph, name: str) -> Dataset[Any]:
         )
     if not isinstance(declared, Dataset):
         known = [one.name for one in graph if isinstance(one, Dataset) and not one.serves]
-        raise UsageError(f"There is no table '{called}'.{nearest(name, known)}")
+        raise UsageError(f"There is no table '{called}'.{nearest_name_hint(name, known)}")
     return declared
 
 
-def restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
-    """Let a table be as it was at a version, date or instant. Returns the run's report. Raises as `job.perform` does."""
-    dataset = chosen(graph, name)
+def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
+    """Let a table be as it was at a version, date or instant. Returns the run's report. Raises as `job.run_recorded_stage` does."""
+    dataset = find_restorable_table(graph, name)
     path = graph.location(settings, name)
     called = f"{graph.pipeline.name}.{name}"
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         raise SluiceError(f"Table '{called}' has not been made yet: it has no version to go back to.")
-    version = versions.meant(called, path, to)
+    version = versions.resolve_version(called, path, to)
 
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.copies import restoration
@@ -66,65 +66,67 @@ def restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 
         from sluice.lake.report import FlowReport
         from sluice.runs.execution import stages
 
-        _check(workspace, dataset, version, called)
-        settlement.finish(workspace)
+        _check_restorable_version(workspace, dataset, version, called)
+        settlement.finish_interrupted_journals(workspace)
         report = FlowReport(flow=name, layer=RESTORE)
         try:
-            stages.timed(workspace, report, lambda: restoration.restore(workspace, dataset, version, report))
+            stages.run_timed_flow(
+                workspace, report, lambda: restoration.restore_table_version(workspace, dataset, version, report)
+            )
         except Exception as error:
-            raise stages.Failed([report], {name: error}) from None
+            raise stages.FlowsFailed([report], {name: error}) from None
         return [report]
 
-    return job.under_lease(settings, graph, job.Request(graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)
+    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)
 
 
-def afterwards(dataset: Dataset[Any]) -> str:
+def describe_restore_effects(dataset: Dataset[Any]) -> str:
     """What becomes of the table from now on."""
     if isinstance(dataset, MaterializedView):
         return (
             "The next change of its inputs recomputes what it touches, or all of it where that is cheaper: those rows are by the inputs again. "
-            + ("Its change log was not restored. " if _of_changes(dataset) else "")
+            + ("Its change log was not restored. " if _has_change_log(dataset) else "")
         )
     if isinstance(dataset, Windowed):
         return "Its stream goes on with what is new; what it wrote since that version comes again only with a refresh. "
     return "Its flow goes on with what is new; what it took since that version is not in it. "
 
 
-def _of_changes(dataset: MaterializedView[Any]) -> bool:
+def _has_change_log(dataset: MaterializedView[Any]) -> bool:
     return dataset.of_some is not None
 
 
-def _check(workspace: Workspace, dataset: Dataset[Any], version: int, called: str) -> None:
+def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], version: int, called: str) -> None:
     """Raises SluiceError where the version cannot be brought back, or an erased person could come back with it."""
     path = workspace.path(dataset.name)
-    versions.check_readable(called, path, version)
-    now, then = versions.columns(path), versions.columns(path, version)
+    versions.check_version_readable(called, path, version)
+    now, then = versions.read_version_columns(path), versions.read_version_columns(path, version)
     if now != then:
         differing = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
         raise SluiceError(
             f"Version {version} of '{called}' has other columns than it has now ({', '.join(differing)}). "
-            f"Versions with the columns of now: {versions.alike(path, now)}."
+            f"Versions with the columns of now: {versions.describe_versions_with_columns(path, now)}."
         )
     keys = "sluice.pseudonymKeys"
-    if versions.properties(path, version).get(keys) != log.properties(path).get(keys):
+    if versions.read_version_properties(path, version).get(keys) != log.read_table_properties(path).get(keys):
         raise SluiceError(
             f"Version {version} of '{called}' has pseudonyms that were made with another key. Choose a later version."
         )
-    _check_erased(workspace, dataset, version, called, list(now))
+    _check_erased_people(workspace, dataset, version, called, list(now))
 
 
-def _check_erased(workspace: Workspace, dataset: Dataset[Any], version: int, called: str, columns: list[str]) -> None:
+def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: int, called: str, columns: list[str]) -> None:
     from sluice.flows.copies import erased
 
     pipeline = workspace.pipeline
-    known = {request.request: request for request in requests.all_of(workspace.settings, pipeline)}
+    known = {request.request: request for request in requests.list_erasure_requests(workspace.settings, pipeline)}
     if any(request.state == requests.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
             f"Run: sluice run {pipeline} --stage propagate_deletions"
         )
-    at = versions.committed_at(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
-    for domain, names in sorted(erased.untold(workspace, dataset, columns).items()):
+    at = versions.read_version_commit_time(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
+    for domain, names in sorted(erased.find_unreachable_erasures(workspace, dataset, columns).items()):
         done = [datetime.fromisoformat(said) for name in names if (one := known.get(name)) and (said := one.done_at)]
         if len(done) < len(names) or at <= max(done) + _SECOND:
             since = f" Versions from {max(done):%Y-%m-%dT%H:%M:%SZ} on have none of them." if len(done) == len(names) else ""

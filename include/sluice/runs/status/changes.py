@@ -13,13 +13,13 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from sluice.lake import log
-from sluice.runs.status.positions import Position
+from sluice.runs.status.positions import StreamPosition
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """A version that changed rows. at: when it was committed (UTC). files: those that a stream has to read, below the table."""
 
     version: int
@@ -28,58 +28,62 @@ class Change:
     bytes: int
 
 
-class Lost(Exception):
+class StreamChangesLost(Exception):
     """The log, or a file that it names, is not there any more: a stream cannot go on from the position."""
 
 
-def since(path: str, position: Position, feed: bool = False) -> list[Change]:
+def list_changes_since(path: str, position: StreamPosition, feed: bool = False) -> list[TableChange]:
     """The versions from a position on that changed rows, oldest first. feed: as the change data feed tells them. Raises Lost."""
-    latest = log.version(path)
+    latest = log.latest_table_version(path)
     if latest is None:
         return []
-    return [change for version in range(position.version, latest + 1) if (change := _change(path, version, position, feed))]
+    return [
+        change
+        for version in range(position.version, latest + 1)
+        if (change := _read_version_change(path, version, position, feed))
+    ]
 
 
-def rows(path: str, changes: list[Change], columns: list[str]) -> list[Row]:
+def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]) -> list[Row]:
     """The rows that these versions appended to a table. Meant for small ones. Raises Lost."""
     found: list[Row] = []
     for file in (file for change in changes for file in change.files):
         try:
             found += pq.ParquetFile(Path(path) / file).read(columns=columns, use_threads=False).to_pylist()
         except FileNotFoundError:
-            raise Lost(file) from None
+            raise StreamChangesLost(file) from None
     return found
 
 
-def _change(path: str, version: int, position: Position, feed: bool) -> Change | None:
+def _read_version_change(path: str, version: int, position: StreamPosition, feed: bool) -> TableChange | None:
     at: datetime | None = None
     changed: list[tuple[str, int]] = []
     fed: list[tuple[str, int]] = []
-    for kind, action in _actions(path, version):
+    for kind, action in _read_commit_actions(path, version):
         if kind == "commitInfo" and "timestamp" in action:
             at = datetime.fromtimestamp(action["timestamp"] / 1000, UTC)
         elif kind == "cdc":
-            fed.append(_file(action))
+            fed.append(_file_and_size(action))
         elif kind in (("add", "remove") if feed else ("add",)) and action.get("dataChange"):
-            changed.append(_file(action))
+            changed.append(_file_and_size(action))
     # Where a version has change files, the feed is these alone.
     files = fed if feed and fed else changed
     left = files[position.taken :] if version == position.version and not position.snapshot else files
     if not left:
         return None
     if feed and any(not (Path(path) / name).exists() for name, _ in left):
-        raise Lost(f"a file of version {version}")
-    return Change(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
+        raise StreamChangesLost(f"a file of version {version}")
+    return TableChange(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
 
 
-def _actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
+def _read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
     try:
         text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
     except FileNotFoundError:
-        raise Lost(f"version {version}") from None
+        raise StreamChangesLost(f"version {version}") from None
     for line in text.splitlines():
         yield from json.loads(line).items()
 
 
-def _file(action: Row) -> tuple[str, int]:
+def _file_and_size(action: Row) -> tuple[str, int]:
     return unquote(str(action["path"])), int(action.get("size") or 0)

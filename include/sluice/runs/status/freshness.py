@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.pipeline import duration
+from sluice.declare.pipeline import parse_duration
 from sluice.lake import log
 from sluice.runs.ledger import WITHOUT_DATA
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 _LOOKED_AT = 50
@@ -34,25 +34,25 @@ class Freshness:
         return self.target is not None and self.age is not None and self.age > self.target
 
 
-def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Freshness]:
+def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Freshness]:
     """The freshness of each published table."""
-    books = Books(settings, graph)
+    books = PipelineBooks(settings, graph)
     now = now or datetime.now(UTC)
-    target = duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
+    target = parse_duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
     found = []
     for name in graph.pipeline.publishes:
-        at = _data_at(books.path(name))
+        at = _find_last_data_change(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == "done"]
         found.append(Freshness(name, at, now - at if at else None, target, runs[-1] if runs else None))
     return found
 
 
-def _data_at(path: str) -> datetime | None:
-    if not log.exists(path):
+def _find_last_data_change(path: str) -> datetime | None:
+    if not log.is_delta_table(path):
         return None
     for limit in (_LOOKED_AT, None):
-        for commit in log.commits(path, limit):
+        for commit in log.read_commit_history(path, limit):
             if commit["operation"] not in WITHOUT_DATA:
                 at: datetime | None = commit["at"]
                 return at

@@ -10,7 +10,7 @@ from typing import Any
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.interval import Interval, merged
+from sluice.declare.interval import Interval, merge_intervals
 from sluice.errors import DeclarationError
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
@@ -37,29 +37,31 @@ class Gap:
         return f"sluice backfill {pipeline} --from {self.interval.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
 
 
-def of(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Gap]:
+def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Gap]:
     """The gaps since the first scheduled interval in the run ledger, in order.
 
     The latest interval that has ended counts once a run for it has failed: until the next one its run may still come or be retried.
     """
     now = now or datetime.now(UTC)
-    rows = [row for row in ledger.runs(settings, graph.pipeline.name) if row["interval_start"] is not None]
-    scheduled = [_interval(row) for row in rows if row["mode"] == "increment"]
+    rows = [row for row in ledger.read_run_ledger(settings, graph.pipeline.name) if row["interval_start"] is not None]
+    scheduled = [_row_interval(row) for row in rows if row["mode"] == "increment"]
     if not scheduled:
         return []
-    outcomes = list(_outcomes(rows, graph))
-    done = merged(interval for interval, state in outcomes if state == "done")
-    failed = merged(interval for interval, state in outcomes if state == "failed")
-    before, last = _ends(graph, now)
+    outcomes = list(_classify_run_outcomes(rows, graph))
+    done = merge_intervals(interval for interval, state in outcomes if state == "done")
+    failed = merge_intervals(interval for interval, state in outcomes if state == "failed")
+    before, last = _find_last_interval_ends(graph, now)
     end = last if any(one.end >= last for one in failed) else before
     first = min(interval.start for interval in scheduled)
     if first >= end:
         return []
-    open_ones = Interval(first, end).without(merged([*done, *kept_running.intervals(settings, graph)]))
-    return [Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merged(open_ones)]
+    open_ones = Interval(first, end).without(merge_intervals([*done, *kept_running.read_kept_running_intervals(settings, graph)]))
+    return [
+        Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merge_intervals(open_ones)
+    ]
 
 
-def _outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
+def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
     """For each run its interval, and what became of it: done (every flow of every layer), failed, or begun."""
     flows = {declared.name: graph.layer(declared) for declared in graph}
     runs: dict[str, list[tuple[int, Row]]] = {}
@@ -78,10 +80,10 @@ def _outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
         began = min(place for place, _ in mine)
         expected = {flow for flow, place in first.items() if place <= began} | {mine[0][1]["flow"]}
         complete = expected <= set(states) and {flows[flow] for flow in states} == set(flows.values())
-        yield _interval(mine[-1][1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
+        yield _row_interval(mine[-1][1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
 
 
-def _ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:
+def _find_last_interval_ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:
     """When the last two scheduled intervals ended, the latest last."""
     schedule = graph.pipeline.schedule
     if not croniter.is_valid(schedule):
@@ -94,5 +96,5 @@ def _ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:
     return before, last
 
 
-def _interval(row: Row) -> Interval:
+def _row_interval(row: Row) -> Interval:
     return Interval(row["interval_start"], row["interval_end"])

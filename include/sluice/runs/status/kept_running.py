@@ -15,12 +15,12 @@ from sluice.settings import Settings
 _WRITE_AFTER = timedelta(minutes=1)
 
 
-class Span:
+class KeptRunningSpan:
     """The time for which one process has kept a pipeline running, so far. To be used under the pipeline's lease."""
 
     def __init__(self, settings: Settings, pipeline: str) -> None:
-        self._file = _file(settings, pipeline)
-        self._before = _read(self._file)
+        self._file = _kept_running_file(settings, pipeline)
+        self._before = _read_kept_running_spans(self._file)
         self._start = datetime.now(UTC)
         self._last = self._written = self._start
 
@@ -34,22 +34,22 @@ class Span:
         """Write down when the last look was, if there was one."""
         if self._last > self._start:
             self._written = self._last
-            _write(self._file, [*self._before, (self._start, self._last)])
+            _write_kept_running_spans(self._file, [*self._before, (self._start, self._last)])
 
 
-def intervals(settings: Settings, graph: Graph) -> list[Interval]:
+def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interval]:
     """The scheduled time that was taken by looks: from the beginning of the interval in which the first was, to the last."""
     return [
         Interval(croniter(graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
-        for start, end in _read(_file(settings, graph.pipeline.name))
+        for start, end in _read_kept_running_spans(_kept_running_file(settings, graph.pipeline.name))
     ]
 
 
-def _file(settings: Settings, pipeline: str) -> Path:
+def _kept_running_file(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline)) / "kept_running.json"
 
 
-def _read(file: Path) -> list[tuple[datetime, datetime]]:
+def _read_kept_running_spans(file: Path) -> list[tuple[datetime, datetime]]:
     try:
         spans = json.loads(file.read_text())
         return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in spans]
@@ -57,7 +57,7 @@ def _read(file: Path) -> list[tuple[datetime, datetime]]:
         return []
 
 
-def _write(file: Path, spans: list[tuple[datetime, datetime]]) -> None:
+def _write_kept_running_spans(file: Path, spans: list[tuple[datetime, datetime]]) -> None:
     temporary = file.with_name(f".{file.name}.tmp")
     temporary.write_text(json.dumps([(start.isoformat(), end.isoformat()) for start, end in spans]))
     temporary.replace(file)

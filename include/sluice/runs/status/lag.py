@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import AnyDataset
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
@@ -17,16 +17,16 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.topics.offset_ranges import of_file
+from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.lake import log
 from sluice.runs.ledger import Row
 from sluice.runs.status import changes, positions
-from sluice.runs.status.books import Books
-from sluice.runs.status.positions import Position, Progress
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.positions import FlowProgress, StreamPosition
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
+class FlowLag:
     """How a flow stands, and what waits for it: deliveries, their records (where known) and bytes, and versions of its inputs.
 
     anew: why its next run takes everything again; None: it goes on. stuck: why its next run cannot do anything.
@@ -37,7 +37,7 @@ class Flow:
     table: str
     layer: str
     name: str
-    progress: Progress | None = None
+    progress: FlowProgress | None = None
     anew: str | None = None
     stuck: str | None = None
     deliveries: int = 0
@@ -55,23 +55,23 @@ class Flow:
         return bool(self.deliveries or self.versions)
 
 
-def of(books: Books) -> list[Flow]:
+def measure_pipeline_lag(books: PipelineBooks) -> list[FlowLag]:
     """Every flow of a pipeline, inputs before readers. Raises UsageError for a checkpoint that is shared or another flow's."""
     graph = books.graph
-    found = [_bronze(books, source) for source in graph.sources.values()]
-    found += [_silver(books, table) for table in graph.tables.values()]
-    found += [of_stream(books, stream) for stream in graph.streams.values()]
-    return found + [of_view(books, view) for view in graph.views.values()]
+    found = [_measure_bronze_lag(books, source) for source in graph.sources.values()]
+    found += [_measure_silver_lag(books, table) for table in graph.tables.values()]
+    found += [measure_stream_lag(books, stream) for stream in graph.streams.values()]
+    return found + [measure_view_lag(books, view) for view in graph.views.values()]
 
 
-def whole(books: Books, flow: Flow) -> Flow:
+def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
     """The flow of a table or view as it would be anew: all deliveries that count, all of the inputs."""
     declared = books.graph[flow.table]
     if isinstance(declared, Table):
         rows = books.feeding(declared.reads[0], "ingested")
-        return replace(flow, **_sums(rows), deliveries=len(rows), since=None, moved=declared.reads if rows else ())
+        return replace(flow, **_sum_rows_and_bytes(rows), deliveries=len(rows), since=None, moved=declared.reads if rows else ())
     reads = () if isinstance(declared, Source) else declared.reads
-    states = {name: state for name in reads if (state := log.state(books.path(name)))}
+    states = {name: state for name in reads if (state := log.read_table_state(books.path(name)))}
     counts = [state.rows for state in states.values()]
     return replace(
         flow,
@@ -83,31 +83,31 @@ def whole(books: Books, flow: Flow) -> Flow:
     )
 
 
-def standing(books: Books, declared: Source | AnyDataset) -> Flow:
-    """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `of`."""
+def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
+    """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `measure_pipeline_lag`."""
     if isinstance(declared, MaterializedView):
-        there = declared.over(name for name in declared.reads if log.exists(books.path(name)))
-        return _standing(books, declared, {name: books.path(name) for name in (there or declared).reads})
+        there = declared.over(name for name in declared.reads if log.is_delta_table(books.path(name)))
+        return _read_checkpoint_standing(books, declared, {name: books.path(name) for name in (there or declared).reads})
     if isinstance(declared, Windowed):
-        return _standing(books, declared, _streamed(books, declared))
+        return _read_checkpoint_standing(books, declared, _locate_streamed_inputs(books, declared))
     name = "deliveries" if isinstance(declared, Source) else "outcomes"
-    return _standing(books, declared, {name: books.bookkeeping(name)})
+    return _read_checkpoint_standing(books, declared, {name: books.bookkeeping(name)})
 
 
-def pending(books: Books, table: Table[Any]) -> set[int]:
+def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
     """The deliveries whose outcomes a silver flow has not taken; none where it has no checkpoint to go on from."""
     outcomes = books.bookkeeping("outcomes")
-    flow = standing(books, table)
+    flow = read_flow_standing(books, table)
     try:
-        return set() if flow.anew is not None else {row["delivery"] for row in _outcomes_after(outcomes, flow.progress)}
-    except changes.Lost:
+        return set() if flow.anew is not None else {row["delivery"] for row in _read_outcomes_after(outcomes, flow.progress)}
+    except changes.StreamChangesLost:
         return set()
 
 
-def _bronze(books: Books, source: Source) -> Flow:
-    flow = standing(books, source)
+def _measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
+    flow = read_flow_standing(books, source)
     try:
-        found = discovery.news(source, books.landing, books.known)
+        found = discovery.preview_discovery(source, books.landing, books.known)
         warnings = (*books.warnings(source), *found.warnings)
     except SluiceError as error:
         return replace(flow, stuck=str(error))
@@ -120,82 +120,88 @@ def _bronze(books: Books, source: Source) -> Flow:
     return replace(
         flow,
         deliveries=len(found.came) + len(found.gone) + len(waiting),
-        rows=_records(source, [*(file.file for file in found.came), *(row["file"] for row in waiting)]),
+        rows=_count_waiting_records(source, [*(file.file for file in found.came), *(row["file"] for row in waiting)]),
         bytes=sum(file.size or 0 for file in found.came) + sum(row["size"] or 0 for row in waiting),
         since=min((at for at in came if at), default=None),
         warnings=warnings,
     )
 
 
-def _records(source: Source, files: list[str]) -> int | None:
+def _count_waiting_records(source: Source, files: list[str]) -> int | None:
     """How many records wait: of topics as many as there are offsets, of files nobody knows."""
     if isinstance(source, KafkaSource):
-        return sum(of_file(file).offsets for file in files)
+        return sum(parse_offset_range(file).offsets for file in files)
     return None if files else 0
 
 
-def _silver(books: Books, table: Table[Any]) -> Flow:
+def _measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     outcomes = books.bookkeeping("outcomes")
-    flow = standing(books, table)
+    flow = read_flow_standing(books, table)
     if flow.anew is not None:
-        return whole(books, flow)
+        return measure_lag_from_start(books, flow)
     feeding = {source.name for source in books.graph.feeding(table.reads[0])}
     try:
-        mine = [row for row in _outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
-    except changes.Lost as lost:
+        mine = [row for row in _read_outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
+    except changes.StreamChangesLost as lost:
         remedy = f"Run: sluice checkpoint reset {books.pipeline}.{table.name}"
         return replace(flow, stuck=f"its stream cannot go on: {lost} of the outcomes is gone. {remedy}")
     taken = {row["delivery"] for row in mine}
     return replace(
         flow,
-        **_sums([row for row in books.deliveries if row["delivery"] in taken]),
+        **_sum_rows_and_bytes([row for row in books.deliveries if row["delivery"] in taken]),
         deliveries=len(taken),
         since=min((row["recorded_at"] for row in mine), default=None),
         moved=table.reads if taken else (),
     )
 
 
-def of_stream(books: Books, stream: Windowed[Any]) -> Flow:
-    """How the flow of a stream with state stands. Errors as of `of`."""
-    missing = [name for name in stream.reads if not log.exists(books.path(name))]
+def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
+    """How the flow of a stream with state stands. Errors as of `measure_pipeline_lag`."""
+    missing = [name for name in stream.reads if not log.is_delta_table(books.path(name))]
     if missing:
-        flow = standing(books, stream)
+        flow = read_flow_standing(books, stream)
         return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
-    (name, folder), inputs = books.checkpoints(stream), _streamed(books, stream)
-    ids = {read: log.table_id(path) for read, path in inputs.items() if log.exists(path)}
-    why = continuity.broken(folder, name, ids, continuity.mark(stream), books.path(stream.name), books.path)
+    (name, folder), inputs = books.checkpoints(stream), _locate_streamed_inputs(books, stream)
+    ids = {read: log.read_table_id(path) for read, path in inputs.items() if log.is_delta_table(path)}
+    why = continuity.find_stream_break(
+        folder, name, ids, continuity.stream_fingerprint(stream), books.path(stream.name), books.path
+    )
     if why is not None:
-        return replace(standing(books, stream), anew=None, stuck=str(continuity.refusal(books.pipeline, stream.name, why)))
-    return _waiting(books, stream, standing(books, stream))
+        return replace(
+            read_flow_standing(books, stream),
+            anew=None,
+            stuck=str(continuity.broken_stream_error(books.pipeline, stream.name, why)),
+        )
+    return _add_waiting_changes(books, stream, read_flow_standing(books, stream))
 
 
-def _streamed(books: Books, stream: Windowed[Any]) -> dict[str, str]:
+def _locate_streamed_inputs(books: PipelineBooks, stream: Windowed[Any]) -> dict[str, str]:
     """Where the tables lie that a stream reads, by name."""
     idle = {continuity.HEARTBEATS: books.bookkeeping(f"idle/{stream.name}")} if stream.closes_when_idle else {}
     return {name: books.path(name) for name in stream.reads} | idle
 
 
-def of_view(books: Books, view: MaterializedView[Any]) -> Flow:
-    """How a view's flow stands. Errors as of `of`."""
-    flow = standing(books, view)
-    missing = [name for name in view.reads if not log.exists(books.path(name))]
+def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
+    """How a view's flow stands. Errors as of `measure_pipeline_lag`."""
+    flow = read_flow_standing(books, view)
+    missing = [name for name in view.reads if not log.is_delta_table(books.path(name))]
     present = view.over(set(view.reads) - set(missing))
     if present is not None:
         view = present
     else:
         return replace(flow, anew=flow.anew or "first run", stuck=f"its input '{missing[0]}' has no row yet")
-    return _waiting(books, view, flow)
+    return _add_waiting_changes(books, view, flow)
 
 
-def _waiting(books: Books, reader: AnyDataset, flow: Flow) -> Flow:
+def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag) -> FlowLag:
     """The flow with what its inputs' changes since its positions are, or all of them where it starts anew."""
     if flow.anew is not None:
-        return whole(books, flow)
+        return measure_lag_from_start(books, flow)
     positions = flow.progress.positions if flow.progress else {}
     try:
-        waiting = {name: _after(books.path(name), positions.get(name), feed=True) for name in reader.reads}
-    except changes.Lost as lost:
-        return whole(books, replace(flow, anew=f"its stream cannot go on ({lost} of an input is gone)"))
+        waiting = {name: _list_changes_after(books.path(name), positions.get(name), feed=True) for name in reader.reads}
+    except changes.StreamChangesLost as lost:
+        return measure_lag_from_start(books, replace(flow, anew=f"its stream cannot go on ({lost} of an input is gone)"))
     every = [change for found in waiting.values() for change in found]
     return replace(
         flow,
@@ -207,49 +213,49 @@ def _waiting(books: Books, reader: AnyDataset, flow: Flow) -> Flow:
     )
 
 
-def _standing(books: Books, declared: Source | AnyDataset, inputs: dict[str, str]) -> Flow:
+def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, inputs: dict[str, str]) -> FlowLag:
     """A flow by its checkpoint alone. inputs: where the tables lie that it streams, by name."""
     name, folder = books.checkpoints(declared)
-    ids = {name: log.table_id(path) for name, path in inputs.items() if log.exists(path)}
-    code, unbounded = _mark(declared, folder, name)
-    anew = checkpoints.reason(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
-    gone = isinstance(declared, Table | MaterializedView) and not log.exists(books.path(declared.name))
-    return Flow(
+    ids = {name: log.read_table_id(path) for name, path in inputs.items() if log.is_delta_table(path)}
+    code, unbounded = _expected_checkpoint_mark(declared, folder, name)
+    anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
+    gone = isinstance(declared, Table | MaterializedView) and not log.is_delta_table(books.path(declared.name))
+    return FlowLag(
         table=declared.name,
         layer=books.graph.layer(declared),
         name=name,
-        progress=positions.read(folder, name),
+        progress=positions.read_flow_progress(folder, name),
         anew=checkpoints.GONE if gone and anew is None else anew,
         unbounded=unbounded,
     )
 
 
-def _mark(declared: Source | AnyDataset, folder: str, name: str) -> tuple[str, tuple[str, ...]]:
+def _expected_checkpoint_mark(declared: Source | AnyDataset, folder: str, name: str) -> tuple[str, tuple[str, ...]]:
     """The fingerprint that a checkpoint should have, and the inputs that are marked in it as not bounded by any column.
 
     A view's goes on with the columns that bound a change of each input. These only Spark can tell anew; they are taken as they are.
     """
     if isinstance(declared, Windowed):
-        return continuity.mark(declared), ()
+        return continuity.stream_fingerprint(declared), ()
     if not isinstance(declared, MaterializedView):
         return "", ()
-    memory = checkpoints.remembered(folder, name) or {}
-    marks, digits = str(memory.get("fingerprint") or ""), fingerprint(declared)
+    memory = checkpoints.read_flow_memory(folder, name) or {}
+    marks, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(declared)
     if not marks.startswith(digits):
         return digits, ()
     rest = marks.removeprefix(digits)
     return marks, tuple(read for read in declared.reads if re.search(rf"(?:^|\]){read}\[\]", rest))
 
 
-def _sums(rows: Sequence[Row]) -> dict[str, Any]:
+def _sum_rows_and_bytes(rows: Sequence[Row]) -> dict[str, Any]:
     return {"rows": sum(row["rows"] or 0 for row in rows), "bytes": sum(row["size"] or 0 for row in rows)}
 
 
-def _outcomes_after(path: str, progress: Progress | None) -> list[Row]:
-    found = _after(path, progress.positions.get("outcomes") if progress else None, feed=False)
-    return changes.rows(path, found, ["delivery", "source", "recorded_at"])
+def _read_outcomes_after(path: str, progress: FlowProgress | None) -> list[Row]:
+    found = _list_changes_after(path, progress.positions.get("outcomes") if progress else None, feed=False)
+    return changes.read_appended_rows(path, found, ["delivery", "source", "recorded_at"])
 
 
-def _after(path: str, position: Position | None, feed: bool) -> list[changes.Change]:
+def _list_changes_after(path: str, position: StreamPosition | None, feed: bool) -> list[changes.TableChange]:
     """What came after a position; of a stream that still reads the table as it was at first, everything."""
-    return changes.since(path, Position(0) if position is None or position.snapshot else position, feed)
+    return changes.list_changes_since(path, StreamPosition(0) if position is None or position.snapshot else position, feed)

@@ -11,7 +11,7 @@ from sluice.flows.progress import batches, checkpoints
 
 
 @dataclass(frozen=True)
-class Position:
+class StreamPosition:
     """Where a stream stands in a Delta table: it reads on at `version`, of which it has taken `taken` files.
 
     snapshot: it is still reading the table as it was at that version, as every stream does first.
@@ -23,7 +23,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Progress:
+class FlowProgress:
     """A flow's checkpoint. reason: why it was made. batch: the last one that was finished; None: none was.
 
     unfinished: batches that were begun and not finished; they come again. positions: by input; an input that was never read has none.
@@ -37,44 +37,44 @@ class Progress:
     batch: int | None
     finished_at: datetime | None
     unfinished: tuple[int, ...]
-    positions: Mapping[str, Position]
+    positions: Mapping[str, StreamPosition]
     tables: Mapping[str, str]
 
 
-def read(folder: str, flow: str) -> Progress | None:
+def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     """A flow's progress, from the folder of its checkpoints; None where it has none. Raises UsageError for another flow's."""
-    memory = checkpoints.remembered(folder, flow)
+    memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None:
         return None
     identity, inputs = str(memory["identity"]), memory.get("inputs")
     place = Path(folder) / identity
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
-    begun, done = _batches(place / "offsets"), _batches(place / "commits")
+    begun, done = _list_batch_numbers(place / "offsets"), _list_batch_numbers(place / "commits")
     last = max(done, default=None)
-    return Progress(
+    return FlowProgress(
         flow=flow,
         identity=identity,
         reason=str(memory["reason"]) if memory.get("reason") else None,
-        made_at=_changed(place / "metadata") or _changed(Path(folder) / "flow.json"),
+        made_at=_modification_time(place / "metadata") or _modification_time(Path(folder) / "flow.json"),
         batch=last,
-        finished_at=_changed(place / "commits" / str(last)) if last is not None else None,
+        finished_at=_modification_time(place / "commits" / str(last)) if last is not None else None,
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
-        positions=_positions(str(place), last, tables) if last is not None and last in begun else {},
+        positions=_read_stream_positions(str(place), last, tables) if last is not None and last in begun else {},
         tables=tables,
     )
 
 
-def _batches(folder: Path) -> set[int]:
+def _list_batch_numbers(folder: Path) -> set[int]:
     return {int(path.name) for path in folder.glob("*") if path.name.isdigit()}
 
 
-def _changed(file: Path) -> datetime | None:
+def _modification_time(file: Path) -> datetime | None:
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except FileNotFoundError:
         return None
 
 
-def _positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, Position]:
-    ends = batches.offsets(checkpoint, batch, tables)
-    return {name: Position(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}
+def _read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, StreamPosition]:
+    ends = batches.read_batch_offsets(checkpoint, batch, tables)
+    return {name: StreamPosition(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}

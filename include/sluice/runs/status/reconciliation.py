@@ -12,18 +12,18 @@ from deltalake import QueryBuilder
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import opened_table
+from sluice.delta_log import open_checked_table
 from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.privacy import anonymised
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 _ERASING = ("propagate_deletions", "erase")
 
 
 @dataclass(frozen=True)
-class Account:
+class DeliveryAccount:
     """A source's records, with those of the sources that go into its table, as counted per delivery when they were read, and as they are.
 
     rows, quarantined, suppressed, discarded: what was counted. erased, erased_aside: how many of the first two were taken out later.
@@ -57,37 +57,37 @@ class Account:
         return not self.off and not self.hidden
 
 
-def of(settings: Settings, graph: Graph) -> list[Account]:
+def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccount]:
     """An account for each bronze table that there is."""
-    books = Books(settings, graph)
-    counted = _counted(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    books = PipelineBooks(settings, graph)
+    counted = _read_counted_outcomes(settings.bookkeeping(graph.pipeline.name, "outcomes"))
     own = [source for source in graph.sources.values() if source.into is None]
-    return [_account(books, source, counted) for source in own if log.exists(books.path(source.name))]
+    return [_reconcile_bronze_table(books, source, counted) for source in own if log.is_delta_table(books.path(source.name))]
 
 
-def _account(books: Books, source: Source, counted: dict[int, dict[str, Any]]) -> Account:
+def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[int, dict[str, Any]]) -> DeliveryAccount:
     """The account of a bronze table, which has one quarantine for each source that feeds it."""
     feeding = [one.name for one in books.graph.feeding(source.name)]
-    bronze = _compared(books, feeding, source.name, books.path(source.name), _of(counted, feeding, "rows"))
+    bronze = _compare_counted_rows(books, feeding, source.name, books.path(source.name), _select_counts(counted, feeding, "rows"))
     asides = [
-        _compared(
+        _compare_counted_rows(
             books,
             [name],
             f"{name}_quarantine",
             books.settings.table_path(books.pipeline, "quarantine", name),
-            _of(counted, [name], "quarantined"),
+            _select_counts(counted, [name], "quarantined"),
         )
         for name in feeding
     ]
     there = [aside.there for aside in asides]
-    marked = anonymised.count_marked(books.path(source.name))
-    listed = log.state(books.bookkeeping("suppression"))
-    return Account(
+    marked = anonymised.count_marked_rows(books.path(source.name))
+    listed = log.read_table_state(books.bookkeeping("suppression"))
+    return DeliveryAccount(
         source=source.name,
         rows=bronze.counted,
         quarantined=sum(aside.counted for aside in asides),
-        suppressed=sum(_of(counted, feeding, "suppressed").values()),
-        discarded=sum(_of(counted, feeding, "discarded").values()),
+        suppressed=sum(_select_counts(counted, feeding, "suppressed").values()),
+        discarded=sum(_select_counts(counted, feeding, "discarded").values()),
         erased=bronze.erased,
         erased_aside=sum(aside.erased for aside in asides),
         bronze=bronze.there,
@@ -111,29 +111,31 @@ class _Compared:
     differing: list[dict[str, Any]]
 
 
-def _compared(books: Books, feeding: Sequence[str], table: str, path: str, counted: dict[int, int]) -> _Compared:
-    state = log.state(path)
-    total, erased, there = sum(counted.values()), _erased(books, table, path), state.rows if state else 0
-    off = _difference(books, feeding, total, erased, there)
-    return _Compared(table, total, erased, there, off, _differing(table, path, counted) if off else [])
+def _compare_counted_rows(
+    books: PipelineBooks, feeding: Sequence[str], table: str, path: str, counted: dict[int, int]
+) -> _Compared:
+    state = log.read_table_state(path)
+    total, erased, there = sum(counted.values()), _sum_erased_rows(books, table, path), state.rows if state else 0
+    off = _compute_row_difference(books, feeding, total, erased, there)
+    return _Compared(table, total, erased, there, off, _find_differing_deliveries(table, path, counted) if off else [])
 
 
-def _of(counted: dict[int, dict[str, Any]], sources: Sequence[str], column: str) -> dict[int, int]:
+def _select_counts(counted: dict[int, dict[str, Any]], sources: Sequence[str], column: str) -> dict[int, int]:
     """By delivery of these sources, a number that was counted."""
     return {number: row.get(column) or 0 for number, row in counted.items() if row["source"] in sources}
 
 
-def _counted(path: str) -> dict[int, dict[str, Any]]:
+def _read_counted_outcomes(path: str) -> dict[int, dict[str, Any]]:
     """By delivery, what was counted when it was read last, or taken out of quarantine since."""
     found: dict[int, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = tables.rows(path)
-    for row in tables.in_order(rows):
+    rows: list[dict[str, Any]] = tables.read_delivery_ledger_rows(path)
+    for row in tables.sort_outcomes_by_recording(rows):
         if row["state"] not in (tables.DISCARDED, "erased") or row.get("discarded"):
             found[row["delivery"]] = row
     return found
 
 
-def _difference(books: Books, feeding: Sequence[str], counted: int, erased: int, there: int | None) -> int:
+def _compute_row_difference(books: PipelineBooks, feeding: Sequence[str], counted: int, erased: int, there: int | None) -> int:
     if there is None or there == counted - erased:
         return 0
     refreshed = any(row["flow"] in feeding and row["mode"] == "refresh" for row in books.runs)
@@ -143,7 +145,7 @@ def _difference(books: Books, feeding: Sequence[str], counted: int, erased: int,
     return there - (counted - erased)
 
 
-def _erased(books: Books, name: str, path: str) -> int:
+def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
     """The rows that erasures took out, by the run ledger; of a run that was killed before it got there, by the table's log."""
     recorded, committed = Counter[str](), Counter[str]()
     for row in books.runs:
@@ -151,17 +153,17 @@ def _erased(books: Books, name: str, path: str) -> int:
             # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
             most = row["rows_out"] or 0 if row["stage"] == "erase" else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
-    for commit in log.commits(path) if log.exists(path) else []:
+    for commit in log.read_commit_history(path) if log.is_delta_table(path) else []:
         if commit["note"].get("flow") == f"erasure_{name}":
             committed[str(commit["note"].get("run"))] += int(commit["metrics"].get("numTargetRowsDeleted", 0))
     return sum((recorded | committed).values())
 
 
-def _differing(name: str, path: str, counted: dict[int, int]) -> list[dict[str, Any]]:
-    if not log.exists(path):
+def _find_differing_deliveries(name: str, path: str, counted: dict[int, int]) -> list[dict[str, Any]]:
+    if not log.is_delta_table(path):
         return [{"table": name, "delivery": number, "counted": count, "there": 0} for number, count in counted.items() if count]
     text = "SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery"
-    grouped = pa.table(QueryBuilder().register("t", opened_table(path)).execute(text)).to_pylist()
+    grouped = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text)).to_pylist()
     there = Counter({row["_delivery"]: row["rows"] for row in grouped})
     numbers = sorted(number for number in {*there, *counted} if there[number] != counted.get(number, 0))
     return [{"table": name, "delivery": n, "counted": counted.get(n, 0), "there": there[n]} for n in numbers]

@@ -13,17 +13,17 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from sluice import entries
-from sluice.declare.assembly.fingerprint import fingerprint
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
-from sluice.declare.interval import Interval, merged
+from sluice.declare.interval import Interval, merge_intervals
 from sluice.entries import Place
 from sluice.ingest.deliveries import dates
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
-from sluice.runs.status.books import Books
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 FINGERPRINT = "sluice.fingerprint"
@@ -36,7 +36,7 @@ _ANEW = ("folded anew", "replaced")
 
 
 @dataclass(frozen=True)
-class _Event:
+class _CodeEvent:
     """Something that made rows of the table. code: a fingerprint. anew: all rows; interval: those that a replay took."""
 
     at: Place
@@ -46,22 +46,22 @@ class _Event:
     interval: Interval | None = None
 
 
-def intervals(settings: Settings, graph: Graph, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
+def find_stale_intervals(settings: Settings, graph: Graph, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
     """The dates whose rows are by earlier code, in as few ranges of days as there can be.
 
     extent: of a source with `dated_by`, the dates that its records have, if that is known; otherwise it is taken for all dates.
     """
-    return _left(settings, graph, table, None, extent)
+    return _compute_stale_intervals(settings, graph, table, None, extent)
 
 
-def after(
+def forecast_stale_intervals(
     settings: Settings, graph: Graph, table: Table[Any], interval: Interval, extent: Interval | None = None
 ) -> list[Interval]:
-    """What would be left of `intervals` after a replay of this interval with today's code."""
-    return _left(settings, graph, table, interval, extent)
+    """What would be left of `find_stale_intervals` after a replay of this interval with today's code."""
+    return _compute_stale_intervals(settings, graph, table, interval, extent)
 
 
-def shown(interval: Interval) -> str:
+def describe_stale_interval(interval: Interval) -> str:
     """An interval in words, also one without an end."""
     if interval == ALL_DATES:
         return "all dates"
@@ -70,31 +70,31 @@ def shown(interval: Interval) -> str:
     return f"from {interval.start:%Y-%m-%d} on" if interval.end == ALL_DATES.end else str(interval)
 
 
-def _left(
+def _compute_stale_intervals(
     settings: Settings, graph: Graph, table: Table[Any], replayed: Interval | None, extent: Interval | None
 ) -> list[Interval]:
-    books = Books(settings, graph)
+    books = PipelineBooks(settings, graph)
     path = books.path(table.name)
-    if not log.exists(path):
+    if not log.is_delta_table(path):
         return []
-    today = fingerprint(table)
-    whole = log.properties(path).get(FINGERPRINT) or ""
-    events = _events(books, table, whole)
+    today = compute_declaration_fingerprint(table)
+    whole = log.read_table_properties(path).get(FINGERPRINT) or ""
+    events = _list_code_events(books, table, whole)
     if replayed is not None:
-        events.append(_Event(entries.LAST, today, interval=replayed))
-    waiting = lag.pending(books, table)
+        events.append(_CodeEvent(entries.LAST, today, interval=replayed))
+    waiting = lag.find_pending_deliveries(books, table)
     taken = [row for row in books.feeding(table.reads[0], "ingested") if row["rows"] and row["delivery"] not in waiting]
     if graph.sources[table.reads[0]].dated_by is not None:
-        return _of_records(taken, events, whole, today, extent or ALL_DATES)
+        return _find_stale_record_dates(taken, events, whole, today, extent or ALL_DATES)
     days: dict[date, bool] = {}
     for row in taken:
-        at = dates.of_file(graph.sources[row["source"]], row["file"], row["modified_at"])
-        earlier = _codes(entries.place(row, ledger.RECORDED), at, events, whole) != {today}
+        at = dates.find_delivery_date(graph.sources[row["source"]], row["file"], row["modified_at"])
+        earlier = _find_possible_code(entries.entry_order_key(row, ledger.RECORDED), at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
-    return _ranges(days)
+    return _join_stale_days(days)
 
 
-def _events(books: Books, table: Table[Any], whole: str) -> list[_Event]:
+def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> list[_CodeEvent]:
     """What made rows of the table, oldest first. A run of before the ledger had fingerprints counts as by the table's property."""
     layer = books.graph.layer(table)
     found = []
@@ -102,32 +102,32 @@ def _events(books: Books, table: Table[Any], whole: str) -> list[_Event]:
         if row["flow"] == table.name and (row["stage"] == layer or row["fingerprint"]):
             replay = row["mode"] == "replay" and row["stage"] == layer and row["interval_start"] is not None
             found.append(
-                _Event(
-                    at=entries.place(row, ledger.STARTED),
+                _CodeEvent(
+                    at=entries.entry_order_key(row, ledger.STARTED),
                     code=row["fingerprint"] or whole,
                     done=row["state"] == "done",
                     anew=any(sign in (row["note"] or "") for sign in _ANEW),
                     interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
                 )
             )
-    set_at = _property_set(books, table.name, whole)
+    set_at = _find_property_commit(books, table.name, whole)
     if set_at is not None:
-        found.append(_Event(set_at, whole, interval=ALL_DATES))
+        found.append(_CodeEvent(set_at, whole, interval=ALL_DATES))
     return sorted(found, key=lambda event: event.at)
 
 
-def _property_set(books: Books, name: str, whole: str) -> Place | None:
+def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> Place | None:
     """When the table was last said to be all by the code that it is said to be by, as far back as its log goes: with that run."""
-    for commit in log.commits(books.path(name)):
+    for commit in log.read_commit_history(books.path(name)):
         if whole and whole in str(commit["parameters"].get("properties", "")):
             same = [row for row in books.runs if row["run"] == commit["note"].get("run")]
             # A run that was killed has left no record: it came after those that had begun before.
             before = same or [row for row in books.runs if commit["at"] and row[ledger.STARTED] <= commit["at"]]
-            return entries.place(before[-1], ledger.STARTED) if before else (0, commit["at"])
+            return entries.entry_order_key(before[-1], ledger.STARTED) if before else (0, commit["at"])
     return None
 
 
-def _codes(folded_from: Place, at: datetime, events: Iterable[_Event], whole: str) -> set[str]:
+def _find_possible_code(folded_from: Place, at: datetime, events: Iterable[_CodeEvent], whole: str) -> set[str]:
     """The code that may have made the rows of a delivery which could be folded from then on and is for that date.
 
     A run that failed may have folded it or not. Without any run it was folded by one that left no record.
@@ -148,16 +148,23 @@ def _codes(folded_from: Place, at: datetime, events: Iterable[_Event], whole: st
     return codes or {whole}
 
 
-def _of_records(rows: list[Row], events: list[_Event], whole: str, today: str, extent: Interval) -> list[Interval]:
+def _find_stale_record_dates(
+    rows: list[Row], events: list[_CodeEvent], whole: str, today: str, extent: Interval
+) -> list[Interval]:
     """Where each record has its own date: any delivery may have records of any date, so replays count from its folding on."""
     stale: list[Interval] = []
     plain = [event for event in events if event.interval is None or event.interval == ALL_DATES]
-    earlier = [row for row in rows if _codes(entries.place(row, ledger.RECORDED), extent.start, plain, whole) != {today}]
+    earlier = [
+        row
+        for row in rows
+        if _find_possible_code(entries.entry_order_key(row, ledger.RECORDED), extent.start, plain, whole) != {today}
+    ]
     since = entries.FIRST
     if earlier:
         stale = [extent]
         since = max(
-            [entries.place(row, ledger.RECORDED) for row in earlier] + [event.at for event in plain if event.code != today]
+            [entries.entry_order_key(row, ledger.RECORDED) for row in earlier]
+            + [event.at for event in plain if event.code != today]
         )
     for event in events:
         if event in plain or event.interval is None or event.at < since:
@@ -165,11 +172,11 @@ def _of_records(rows: list[Row], events: list[_Event], whole: str, today: str, e
         if event.code == today and event.done:
             stale = [part for one in stale for part in one.without([event.interval])]
         elif event.code != today:
-            stale = merged([*stale, event.interval])
+            stale = merge_intervals([*stale, event.interval])
     return stale
 
 
-def _ranges(days: dict[date, bool]) -> list[Interval]:
+def _join_stale_days(days: dict[date, bool]) -> list[Interval]:
     """The days that are stale, as ranges. A range goes on over days of which there is no delivery."""
     ranges: list[tuple[date, date]] = []
     before = False

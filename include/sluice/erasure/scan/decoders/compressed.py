@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from sluice.erasure.scan.decoders.damage import LIMIT, Damaged, exactly
+from sluice.erasure.scan.decoders.damage import LIMIT, DamagedContent, read_exactly
 
 CHUNK = 1 << 20
 LZ4_BLOCK = b"LZ4Block"
@@ -20,89 +20,89 @@ XERIAL = b"\x82SNAPPY\0"
 SNAPPY_FRAMED = b"\xff\x06\x00\x00sNaPpY"
 
 
-def gzip(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_gzip(stream: IO[bytes]) -> Iterator[bytes]:
     """Members of gzip; zeros after the last are padding."""
-    return _members(stream, lambda: zlib.decompressobj(wbits=31), b"\x1f\x8b")
+    return _decompress_stream_members(stream, lambda: zlib.decompressobj(wbits=31), b"\x1f\x8b")
 
 
-def deflate(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_deflate(stream: IO[bytes]) -> Iterator[bytes]:
     """A zlib stream, as Hadoop's .deflate."""
-    return _members(stream, zlib.decompressobj, b"")
+    return _decompress_stream_members(stream, zlib.decompressobj, b"")
 
 
-def bzip2(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_bzip2(stream: IO[bytes]) -> Iterator[bytes]:
     """Members of bzip2."""
-    return _members(stream, bz2.BZ2Decompressor, b"BZh")
+    return _decompress_stream_members(stream, bz2.BZ2Decompressor, b"BZh")
 
 
-def xz(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_xz(stream: IO[bytes]) -> Iterator[bytes]:
     """Streams of xz."""
-    return _members(stream, lzma.LZMADecompressor, b"\xfd7zXZ\0")
+    return _decompress_stream_members(stream, lzma.LZMADecompressor, b"\xfd7zXZ\0")
 
 
-def zstd(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_zstd(stream: IO[bytes]) -> Iterator[bytes]:
     """Frames of zstd."""
-    return _by_arrow(stream, "zstd")
+    return _decompress_arrow_stream(stream, "zstd")
 
 
-def lz4_frame(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_lz4_frames(stream: IO[bytes]) -> Iterator[bytes]:
     """Frames of lz4."""
-    return _by_arrow(stream, "lz4")
+    return _decompress_arrow_stream(stream, "lz4")
 
 
-def lz4_block(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_lz4_java_blocks(stream: IO[bytes]) -> Iterator[bytes]:
     """Blocks of lz4-java, which Spark's state, shuffle and event log files are made of; empty ones end a stream, and another may follow."""
     while header := stream.read(21):
         if len(header) < 21 or not header.startswith(LZ4_BLOCK):
-            raise Damaged("a block of lz4-java has no header")
+            raise DamagedContent("a block of lz4-java has no header")
         packed, size = struct.unpack_from("<II", header, 9)
         if size > LIMIT or packed > LIMIT:
-            raise Damaged("a block of lz4-java is too large")
-        data = exactly(stream, packed)
+            raise DamagedContent("a block of lz4-java is too large")
+        data = read_exactly(stream, packed)
         if size:
-            yield data if header[8] & 0xF0 == 0x10 else _unpacked("lz4_raw", data, size)
+            yield data if header[8] & 0xF0 == 0x10 else _decompress_arrow_block("lz4_raw", data, size)
 
 
-def snappy(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_unframed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
     """Snappy without a dress, or in Hadoop's: which of them, its first bytes tell."""
     data = stream.read(LIMIT + 1)
     if len(data) > LIMIT:
-        raise Damaged("raw snappy data are too large")
+        raise DamagedContent("raw snappy data are too large")
     try:
-        yield raw_snappy(data)
-    except Damaged:
-        yield from _hadoop(io.BytesIO(data), "snappy")
+        yield decompress_snappy_block(data)
+    except DamagedContent:
+        yield from _decompress_hadoop_blocks(io.BytesIO(data), "snappy")
 
 
-def hadoop_lz4(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_hadoop_lz4(stream: IO[bytes]) -> Iterator[bytes]:
     """Lz4 in Hadoop's dress."""
-    return _hadoop(stream, "lz4_raw")
+    return _decompress_hadoop_blocks(stream, "lz4_raw")
 
 
-def xerial(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_xerial_snappy(stream: IO[bytes]) -> Iterator[bytes]:
     """Snappy as snappy-java writes it."""
-    exactly(stream, 16)
+    read_exactly(stream, 16)
     while length := stream.read(4):
         if length == XERIAL[:4]:  # another stream begins
-            exactly(stream, 12)
+            read_exactly(stream, 12)
             continue
-        yield raw_snappy(exactly(stream, int.from_bytes(length, "big")))
+        yield decompress_snappy_block(read_exactly(stream, int.from_bytes(length, "big")))
 
 
-def snappy_framed(stream: IO[bytes]) -> Iterator[bytes]:
+def decompress_framed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
     """Snappy's own frames."""
     while header := stream.read(4):
         kind, size = header[0], int.from_bytes(header[1:], "little")
-        data = exactly(stream, size)
+        data = read_exactly(stream, size)
         if kind == 0:
-            yield raw_snappy(data[4:])
+            yield decompress_snappy_block(data[4:])
         elif kind == 1:
             yield data[4:]
         elif kind < 0x80:
-            raise Damaged("an unknown kind of chunk of snappy")
+            raise DamagedContent("an unknown kind of chunk of snappy")
 
 
-def raw_snappy(data: bytes) -> bytes:
+def decompress_snappy_block(data: bytes) -> bytes:
     """A block of snappy, which begins with its size."""
     size, at = 0, 0
     for at in range(min(5, len(data))):
@@ -110,28 +110,28 @@ def raw_snappy(data: bytes) -> bytes:
         if data[at] < 0x80:
             break
     if not data or size > LIMIT or (not size and len(data) > 1):
-        raise Damaged("not snappy")
-    return _unpacked("snappy", data, size)
+        raise DamagedContent("not snappy")
+    return _decompress_arrow_block("snappy", data, size)
 
 
-def unpacked(kind: int, data: bytes) -> bytes:
+def decompress_rocksdb_block(kind: int, data: bytes) -> bytes:
     """A block of a RocksDB file, by the number of its compression. Raises Damaged."""
     if kind == 0:
         return data
     if kind == 1:
-        return raw_snappy(data)
+        return decompress_snappy_block(data)
     codec = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}.get(kind)
-    size, at = varint(data, 0)
+    size, at = read_varint(data, 0)
     if kind == 2:
         return zlib.decompress(data[at:], wbits=-15)
     if kind == 3:
         return bz2.decompress(data[at:])
     if codec is None or size > LIMIT:
-        raise Damaged(f"a block of compression {kind}")
-    return _unpacked(codec, data[at:], size)
+        raise DamagedContent(f"a block of compression {kind}")
+    return _decompress_arrow_block(codec, data[at:], size)
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A number of as many bytes as it needs, and where it ends. Raises Damaged where the data end first."""
     value = shift = 0
     while at < len(data) and shift < 70:
@@ -141,45 +141,45 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise Damaged("a number is cut off")
+    raise DamagedContent("a number is cut off")
 
 
-def _unpacked(codec: str, data: bytes, size: int) -> bytes:
+def _decompress_arrow_block(codec: str, data: bytes, size: int) -> bytes:
     if not size:
         return b""
     try:
         return bytes(pa.Codec(codec).decompress(data, decompressed_size=size, asbytes=True))
     except (OSError, pa.ArrowException):
-        raise Damaged(f"a block of {codec} is damaged") from None
+        raise DamagedContent(f"a block of {codec} is damaged") from None
 
 
-def _hadoop(stream: IO[bytes], codec: str) -> Iterator[bytes]:
+def _decompress_hadoop_blocks(stream: IO[bytes], codec: str) -> Iterator[bytes]:
     """Blocks that begin with their size, of parts that begin with theirs."""
     while length := stream.read(4):
         left = int.from_bytes(length, "big")
         if len(length) < 4 or left > LIMIT:
-            raise Damaged(f"not {codec}")
+            raise DamagedContent(f"not {codec}")
         while left > 0:
-            packed = exactly(stream, int.from_bytes(exactly(stream, 4), "big"))
+            packed = read_exactly(stream, int.from_bytes(read_exactly(stream, 4), "big"))
             # The size of a part is not told: snappy's stands in it, of lz4 there is one part a block.
-            part = raw_snappy(packed) if codec == "snappy" else _unpacked(codec, packed, left)
+            part = decompress_snappy_block(packed) if codec == "snappy" else _decompress_arrow_block(codec, packed, left)
             left -= len(part) or left
             yield part
 
 
-def _members(stream: IO[bytes], member: Callable[[], Any], sign: bytes) -> Iterator[bytes]:
+def _decompress_stream_members(stream: IO[bytes], member: Callable[[], Any], sign: bytes) -> Iterator[bytes]:
     data = stream.read(CHUNK)
     while data:
         if len(data) < len(sign):
             data += stream.read(CHUNK)
         if not data.startswith(sign):
-            raise Damaged("what follows in the file is no such stream")
+            raise DamagedContent("what follows in the file is no such stream")
         current = member()
         while not current.eof:
             try:
                 part = current.decompress(data, CHUNK)
             except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError):
-                raise Damaged("the stream is damaged") from None
+                raise DamagedContent("the stream is damaged") from None
             if part:
                 yield part
             data = getattr(current, "unconsumed_tail", b"")
@@ -187,19 +187,19 @@ def _members(stream: IO[bytes], member: Callable[[], Any], sign: bytes) -> Itera
             if not current.eof and hungry and len(part) < CHUNK:
                 data = stream.read(CHUNK)
                 if not data:
-                    raise Damaged("the stream is cut off")
+                    raise DamagedContent("the stream is cut off")
         data = current.unused_data.lstrip(b"\0")
         while not data and (more := stream.read(CHUNK)):
             data = more.lstrip(b"\0")
 
 
-def _by_arrow(stream: IO[bytes], codec: str) -> Iterator[bytes]:
+def _decompress_arrow_stream(stream: IO[bytes], codec: str) -> Iterator[bytes]:
     opened = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), codec)
     while True:
         try:
             part = opened.read(CHUNK)
         except (OSError, pa.ArrowException):
-            raise Damaged("the stream is damaged or cut off") from None
+            raise DamagedContent("the stream is damaged or cut off") from None
         if not part:
             return
         yield part

@@ -8,15 +8,15 @@ LIMIT = 1 << 28
 """Bytes that are held in memory at most, of what cannot be read in parts: 256 MiB."""
 
 
-class Damaged(Exception):
+class DamagedContent(Exception):
     """What a decoder was given is not what it reads, or not all of it. str(error): the reason, without anything of the content."""
 
 
-def exactly(stream: IO[bytes], size: int) -> bytes:
+def read_exactly(stream: IO[bytes], size: int) -> bytes:
     """So many bytes. Raises Damaged where there are fewer, or they are too many to be held."""
     if size > LIMIT:
-        raise Damaged("a block is too large")
+        raise DamagedContent("a block is too large")
     data = stream.read(size)
     if len(data) < size:
-        raise Damaged("the file is cut off")
+        raise DamagedContent("the file is cut off")
     return data

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
-from sluice.erasure.scan.decoders.compressed import unpacked, varint
-from sluice.erasure.scan.decoders.damage import Damaged, exactly
+from sluice.erasure.scan.decoders.compressed import decompress_rocksdb_block, read_varint
+from sluice.erasure.scan.decoders.damage import DamagedContent, read_exactly
 
 MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _FOOTER = 53
@@ -20,36 +20,36 @@ _COMPRESSION = 9
 """A record of a log that says how those after it are compressed."""
 
 
-def table(stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+def read_rocksdb_table(stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a block-based table, and its properties. Raises Damaged for a kind that is not known here."""
     stream.seek(0, 2)
     size = stream.tell()
     stream.seek(max(0, size - _FOOTER))
     footer = stream.read()
     if size < _FOOTER or not footer.endswith(MAGIC):
-        raise Damaged("no footer of a RocksDB table")
+        raise DamagedContent("no footer of a RocksDB table")
     version = struct.unpack_from("<I", footer, 41)[0]
     if version > _MOST_VERSION:
-        raise Damaged(f"a RocksDB table of format {version}")
-    (meta_at, meta_size), at = _handle(footer, 1)
-    (index_at, index_size), _ = _handle(footer, at)
+        raise DamagedContent(f"a RocksDB table of format {version}")
+    (meta_at, meta_size), at = _read_block_handle(footer, 1)
+    (index_at, index_size), _ = _read_block_handle(footer, at)
     properties: dict[bytes, bytes] = {}
-    for key, value in _entries(_read(stream, meta_at, meta_size)):
-        where, _ = _handle(value, 0)
+    for key, value in _read_block_entries(_read_rocksdb_block(stream, meta_at, meta_size)):
+        where, _ = _read_block_handle(value, 0)
         if key == b"rocksdb.properties":
-            properties = dict(_entries(_read(stream, *where)))
+            properties = dict(_read_block_entries(_read_rocksdb_block(stream, *where)))
             yield from properties.items()
         elif key == b"rocksdb.range_del":
-            yield from _entries(_read(stream, *where))
+            yield from _read_block_entries(_read_rocksdb_block(stream, *where))
     kind = properties.get(b"rocksdb.block.based.table.index.type", bytes(4))
     if kind not in (bytes(4), struct.pack("<I", 1)):
-        raise Damaged("a RocksDB table with an index of another kind")
-    delta = varint(properties.get(b"rocksdb.index.value.is.delta.encoded", b"\0"), 0)[0] == 1
-    for where in _blocks(_read(stream, index_at, index_size), delta):
-        yield from _entries(_read(stream, *where))
+        raise DamagedContent("a RocksDB table with an index of another kind")
+    delta = read_varint(properties.get(b"rocksdb.index.value.is.delta.encoded", b"\0"), 0)[0] == 1
+    for where in _list_data_blocks(_read_rocksdb_block(stream, index_at, index_size), delta):
+        yield from _read_block_entries(_read_rocksdb_block(stream, *where))
 
 
-def records(stream: IO[bytes]) -> Iterator[bytes]:
+def read_rocksdb_log(stream: IO[bytes]) -> Iterator[bytes]:
     """The records of a log, put together from the blocks that they lie in. Raises Damaged where it is no such log."""
     record = b""
     while block := stream.read(_BLOCK):
@@ -60,9 +60,9 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
             if kind == 0 and not any(block[at : at + 7]):
                 break  # the rest of the block was never written
             if kind == _COMPRESSION:
-                raise Damaged("a RocksDB log whose records are compressed")
+                raise DamagedContent("a RocksDB log whose records are compressed")
             if kind > 10 or at + header + size > len(block):
-                raise Damaged("no record of a RocksDB log")
+                raise DamagedContent("no record of a RocksDB log")
             record += block[at + header : at + header + size]
             at += header + size
             if kind not in (2, 3, 6, 7):  # the first and the middle parts of a record
@@ -72,22 +72,22 @@ def records(stream: IO[bytes]) -> Iterator[bytes]:
         yield record
 
 
-def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
-    offset, at = varint(data, at)
-    size, at = varint(data, at)
+def _read_block_handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+    offset, at = read_varint(data, at)
+    size, at = read_varint(data, at)
     return (offset, size), at
 
 
-def _read(stream: IO[bytes], offset: int, size: int) -> bytes:
+def _read_rocksdb_block(stream: IO[bytes], offset: int, size: int) -> bytes:
     stream.seek(offset)
-    block = exactly(stream, size + _TRAILER)
-    return unpacked(block[size], block[:size])
+    block = read_exactly(stream, size + _TRAILER)
+    return decompress_rocksdb_block(block[size], block[:size])
 
 
-def _restarts(block: bytes) -> tuple[int, list[int]]:
+def _find_block_restarts(block: bytes) -> tuple[int, list[int]]:
     """Where the entries of a block end, and where those are that share nothing with the key before."""
     if len(block) < 4:
-        raise Damaged("a block of a RocksDB table is cut off")
+        raise DamagedContent("a block of a RocksDB table is cut off")
     packed = struct.unpack_from("<I", block, len(block) - 4)[0]
     end = len(block) - 4
     if packed & _HASHED:  # an index of hashes: so many buckets, and how many they are
@@ -95,42 +95,42 @@ def _restarts(block: bytes) -> tuple[int, list[int]]:
         packed ^= _HASHED
     start = end - 4 * packed
     if start < 0:
-        raise Damaged("a block of a RocksDB table is damaged")
+        raise DamagedContent("a block of a RocksDB table is damaged")
     return start, list(struct.unpack_from(f"<{packed}I", block, start))
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    end, _ = _restarts(block)
+def _read_block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    end, _ = _find_block_restarts(block)
     at, key = 0, b""
     while at < end:
-        shared, at = varint(block, at)
-        own, at = varint(block, at)
-        size, at = varint(block, at)
+        shared, at = read_varint(block, at)
+        own, at = read_varint(block, at)
+        size, at = read_varint(block, at)
         key = key[:shared] + block[at : at + own]
         at += own
         yield key, block[at : at + size]
         at += size
 
 
-def _blocks(block: bytes, delta: bool) -> Iterator[tuple[int, int]]:
+def _list_data_blocks(block: bytes, delta: bool) -> Iterator[tuple[int, int]]:
     """Offset and size of each data block. delta: the index gives only what differs from the block before."""
-    end, restarts = _restarts(block)
+    end, restarts = _find_block_restarts(block)
     at = offset = size = 0
     while at < end:
         begins = at in restarts
         if not delta:
-            _, at = varint(block, at)
+            _, at = read_varint(block, at)
         shared = 0
         if delta:
-            shared, at = varint(block, at)
-        own, at = varint(block, at)
+            shared, at = read_varint(block, at)
+        own, at = read_varint(block, at)
         if not delta:
-            _, at = varint(block, at)
+            _, at = read_varint(block, at)
         at += own
         if not delta or begins or not shared:
-            (offset, size), at = _handle(block, at)
+            (offset, size), at = _read_block_handle(block, at)
         else:
             offset += size + _TRAILER
-            change, at = varint(block, at)
+            change, at = read_varint(block, at)
             size += (change >> 1) ^ -(change & 1)
         yield offset, size

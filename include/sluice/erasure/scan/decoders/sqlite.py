@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sluice.erasure.scan.cells import look_at_all
-from sluice.erasure.scan.decoders.damage import Damaged
+from sluice.erasure.scan.cells import open_cells
+from sluice.erasure.scan.decoders.damage import DamagedContent
 from sluice.erasure.scan.inspection import Inspection
 
 _ROWS = 1000
 
 
-def database(path: Path | None, content: bytes | None, inspection: Inspection) -> None:
+def search_sqlite_database(path: Path | None, content: bytes | None, inspection: Inspection) -> None:
     """All texts, blobs and whole numbers of a database. path: the file; content: its bytes, where it is within another one."""
     try:
         if path is not None:
@@ -25,22 +25,22 @@ def database(path: Path | None, content: bytes | None, inspection: Inspection) -
             connection = sqlite3.connect(":memory:")
             connection.deserialize(content or b"")
     except sqlite3.Error:
-        raise Damaged("the SQLite database cannot be opened") from None
+        raise DamagedContent("the SQLite database cannot be opened") from None
     try:
-        connection.text_factory = _Text
+        connection.text_factory = _SqliteText
         for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-            _table(connection, name.decode("utf-8", "replace"), inspection)
+            _search_sqlite_table(connection, name.decode("utf-8", "replace"), inspection)
     except sqlite3.Error:
-        raise Damaged("the SQLite database cannot be read") from None
+        raise DamagedContent("the SQLite database cannot be read") from None
     finally:
         connection.close()
 
 
-class _Text(bytes):
+class _SqliteText(bytes):
     """The bytes of a text, to tell it from a blob."""
 
 
-def _table(connection: sqlite3.Connection, name: str, inspection: Inspection) -> None:
+def _search_sqlite_table(connection: sqlite3.Connection, name: str, inspection: Inspection) -> None:
     quoted = name.replace('"', '""')
     try:
         found = connection.execute(f'SELECT * FROM "{quoted}"')
@@ -51,12 +51,12 @@ def _table(connection: sqlite3.Connection, name: str, inspection: Inspection) ->
     columns = [column[0] for column in found.description]
     while rows := found.fetchmany(_ROWS):
         for number, column in enumerate(columns):
-            _column([row[number] for row in rows], column, inspection)
+            _search_sqlite_column([row[number] for row in rows], column, inspection)
 
 
-def _column(values: list[Any], column: str, inspection: Inspection) -> None:
+def _search_sqlite_column(values: list[Any], column: str, inspection: Inspection) -> None:
     inspection.several("sqlite", (value for value in values if isinstance(value, bytes)), column)
-    look_at_all((value for value in values if type(value) is bytes), inspection)
+    open_cells((value for value in values if type(value) is bytes), inspection)
     numbers = [value for value in values if isinstance(value, int)]
     if numbers:
         inspection.numbers("sqlite", column, np.array(numbers, np.int64))

@@ -1,20 +1,136 @@
-"""Rows in Spark's state stores: what the schema beside a store calls their fields, so that short values are found in their columns."""
+"""Rows in Spark's state stores: what the schema beside a store calls their fields, so that short values are found in their columns.
+
+Values in Spark's UnsafeRow, UnsafeArrayData and UnsafeMapData: a word a field, and what is longer behind these.
+
+Read by the names and types of a schema, as Spark writes it in JSON. All numbers are little-endian, but the bytes of a long decimal.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from sluice.erasure.scan import kinds
-from sluice.erasure.scan.decoders import unsafe_rows
-from sluice.erasure.scan.decoders.damage import Damaged, exactly
-from sluice.erasure.scan.decoders.unsafe_rows import Fields
+from sluice.erasure.scan.decoders.damage import DamagedContent, read_exactly
 from sluice.erasure.scan.inspection import Inspection
+
+_WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
+
+
+_BROKEN = {"double": "<d", "float": "<f"}
+
+
+_NOBODYS = ("boolean", "date", "timestamp", "timestamp_ntz", "void", "null")
+
+
+"""Kinds that name nobody."""
+
+
+_WIDTH = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4}
+
+
+"""Bytes of an element of an array; of any other kind a word."""
+
+
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+
+
+_IN_A_WORD = 18
+
+
+"""Digits of the longest decimal that lies in its word."""
+
+
+Fields = list[tuple[str, Any]]
+
+
+"""Names and types of a row's fields."""
+
+
+class UnreadableRow(Exception):
+    """A value of a kind that is not read here, or a row that is laid out otherwise."""
+
+
+def read_unsafe_row(data: bytes, schema: Fields) -> Iterator[tuple[str, int | bytes]]:
+    """The numbers and texts of a row, each with its column; of nested ones as `of.field`. Raises Unknown and, where it is cut, struct.error.
+
+    Of a number that is not whole nothing: it is nobody's identifier.
+    """
+    start = (len(schema) + 63) // 64 * _WORD
+    if len(data) < start + len(schema) * _WORD:
+        raise UnreadableRow
+    for number, (name, kind) in enumerate(schema):
+        if not data[number // 8] >> number % 8 & 1:
+            yield from _read_unsafe_value(data, start + number * _WORD, name, kind)
+
+
+def _read_unsafe_value(data: bytes, at: int, name: str, kind: Any) -> Iterator[tuple[str, int | bytes]]:
+    """What one word, or one element of an array, says or leads to."""
+    if kind in _NOBODYS or str(kind).startswith("interval"):
+        return
+    if isinstance(kind, dict):
+        yield from _read_nested_value(_read_variable_length_value(data, at), name, kind)
+    elif kind in _WHOLE:
+        yield name, struct.unpack_from(_WHOLE[kind], data, at)[0]
+    elif kind in _BROKEN:
+        yield from _yield_whole_number(name, struct.unpack_from(_BROKEN[kind], data, at)[0])
+    elif found := _DECIMAL.fullmatch(str(kind)):
+        digits, scale = int(found[1]), int(found[2])
+        unscaled = (
+            struct.unpack_from("<q", data, at)[0]
+            if digits <= _IN_A_WORD
+            else int.from_bytes(_read_variable_length_value(data, at), signed=True)
+        )
+        if unscaled % 10 ** max(scale, 0) == 0:
+            yield from _yield_whole_number(name, unscaled // 10 ** max(scale, 0) * 10 ** max(-scale, 0))
+    elif kind in ("string", "binary"):
+        yield name, _read_variable_length_value(data, at)
+    else:
+        raise UnreadableRow
+
+
+def _read_nested_value(data: bytes, name: str, kind: dict[str, Any]) -> Iterator[tuple[str, int | bytes]]:
+    if kind.get("type") == "struct":
+        yield from read_unsafe_row(data, [(f"{name}.{one['name']}", one["type"]) for one in kind["fields"]])
+    elif kind.get("type") == "array":
+        yield from _read_array_elements(data, name, kind["elementType"])
+    elif kind.get("type") == "map":
+        size = struct.unpack_from("<q", data)[0]
+        yield from _read_array_elements(data[_WORD : _WORD + size], name, kind["keyType"])
+        yield from _read_array_elements(data[_WORD + size :], name, kind["valueType"])
+    else:
+        raise UnreadableRow
+
+
+def _read_array_elements(data: bytes, name: str, kind: Any) -> Iterator[tuple[str, int | bytes]]:
+    count = struct.unpack_from("<q", data)[0]
+    start, width = _WORD + (count + 63) // 64 * _WORD, _WIDTH.get(kind, _WORD) if isinstance(kind, str) else _WORD
+    if not 0 <= count <= len(data) * 8:
+        raise UnreadableRow
+    for number in range(count):
+        if not data[_WORD + number // 8] >> number % 8 & 1:
+            yield from _read_unsafe_value(data, start + number * width, name, kind)
+
+
+def _read_variable_length_value(data: bytes, at: int) -> bytes:
+    """What a word leads to: how long that is, and where it lies from the beginning of its row or array on."""
+    size, offset = struct.unpack_from("<II", data, at)
+    if offset + size > len(data):
+        raise UnreadableRow
+    return data[offset : offset + size]
+
+
+def _yield_whole_number(name: str, value: float) -> Iterator[tuple[str, int | bytes]]:
+    if math.isfinite(value) and value == int(value) and abs(value) < 1 << 63:
+        yield name, int(value)
+
 
 _WORD = 8
 _VERSION = b"\0"
@@ -25,22 +141,22 @@ _PROPERTY = b"rocksdb."
 _AT_ONCE = 10_000
 
 
-def read(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
+def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
     """Look for short values in a RocksDB table of a state store: only its schema tells which bytes are of which column. Raises Damaged.
 
     entries: its keys and values. Where nothing tells the columns, whoever has short values was not looked for here, and it is said so.
     """
     if not inspection.compiled.columns:
         return
-    file = _schema_of(table) if table else None
-    fit = values(entries, _schema(file), inspection) if file else None
+    file = _find_state_schema(table) if table else None
+    fit = search_state_rows(entries, _parse_state_schema(file), inspection) if file else None
     if not fit:
         why = "rows of a state store are of another form" if file else "nothing tells the columns of a state store"
         for whose in inspection.compiled.short_of:
             inspection.unread(f"{why}, and a short identifier is looked for", whose)
 
 
-def _schema_of(table: Path) -> Path | None:
+def _find_state_schema(table: Path) -> Path | None:
     """The file that names the columns of the store that a table is of: of all partitions of a store, Spark writes it beside the first."""
     store = table.parents[1] if table.parent.name == "SSTs" else table.parent
     first = [store.parent / "0"] if store.name.isdecimal() else []
@@ -50,24 +166,24 @@ def _schema_of(table: Path) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def schema_text(stream: IO[bytes]) -> bytes:
+def read_state_schema_text(stream: IO[bytes]) -> bytes:
     """The text of a state store's schema as Spark writes it: a version, and texts in parts of 64 KiB, put together. Raises Damaged."""
-    version, found = _utf(stream), []
+    version, found = _read_java_utf(stream), []
     while more := stream.read(4):
         if len(more) < 4:
-            raise Damaged("the schema of a state store is of another form")
-        found.append(b"".join(_utf(stream) for _ in range(int.from_bytes(more, "big"))))
+            raise DamagedContent("the schema of a state store is of another form")
+        found.append(b"".join(_read_java_utf(stream) for _ in range(int.from_bytes(more, "big"))))
     return b"\n".join([version, *found])
 
 
-def _utf(stream: IO[bytes]) -> bytes:
-    text = exactly(stream, int.from_bytes(exactly(stream, 2), "big"))
-    if kinds.has_control(text):
-        raise Damaged("the schema of a state store is of another form")
+def _read_java_utf(stream: IO[bytes]) -> bytes:
+    text = read_exactly(stream, int.from_bytes(read_exactly(stream, 2), "big"))
+    if kinds.has_control_characters(text):
+        raise DamagedContent("the schema of a state store is of another form")
     return text
 
 
-def _schema(file: Path) -> tuple[Fields, Fields]:
+def _parse_state_schema(file: Path) -> tuple[Fields, Fields]:
     """The fields of keys and of values."""
     text = file.read_bytes().decode("utf-8", "replace")
     schemas, at = [], text.find('{"type":"struct"')
@@ -76,25 +192,25 @@ def _schema(file: Path) -> tuple[Fields, Fields]:
             schema, end = json.JSONDecoder().raw_decode(text, at)
             schemas.append([(str(field["name"]), field["type"]) for field in schema["fields"]])
         except (ValueError, KeyError, TypeError):
-            raise Damaged("the schema of a state store cannot be read") from None
+            raise DamagedContent("the schema of a state store cannot be read") from None
         at = text.find('{"type":"struct"', end)
     if len(schemas) != 2:
-        raise Damaged("the schema of a state store is of another form")
+        raise DamagedContent("the schema of a state store is of another form")
     return schemas[0], schemas[1]
 
 
-def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> bool:
+def search_state_rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> bool:
     """The numbers and texts of the rows, by their columns. Returns whether all rows were of the form that is read here."""
     numbers: dict[str, list[int]] = {}
     texts: dict[str, list[bytes]] = {}
     fit = True
-    for data, fields in _rows(entries, schemas):
-        if not _fits(data, fields):
+    for data, fields in _pair_rows_with_fields(entries, schemas):
+        if not _has_expected_layout(data, fields):
             fit = False
             continue
         try:
-            found = list(unsafe_rows.fields(data[1:], fields))
-        except (unsafe_rows.Unknown, struct.error, IndexError):
+            found = list(read_unsafe_row(data[1:], fields))
+        except (UnreadableRow, struct.error, IndexError):
             fit = False
             continue
         for name, value in found:
@@ -110,7 +226,9 @@ def values(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields
     return fit
 
 
-def _rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields]) -> Iterator[tuple[bytes, Fields]]:
+def _pair_rows_with_fields(
+    entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields]
+) -> Iterator[tuple[bytes, Fields]]:
     """Keys and values, each with its fields; without what RocksDB says of the table, and the empty values of keys that were deleted."""
     keys, rows = schemas
     for key, value in entries:
@@ -120,7 +238,7 @@ def _rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields]
                 yield value, rows
 
 
-def _fits(data: bytes, fields: Fields) -> bool:
+def _has_expected_layout(data: bytes, fields: Fields) -> bool:
     """Whether a row has room for its fields, and no bit that says of another one that it is NULL."""
     words = (len(fields) + 63) // 64
     bits = int.from_bytes(data[1 : 1 + words * _WORD], "little")
