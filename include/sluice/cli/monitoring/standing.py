@@ -13,7 +13,7 @@ from sluice.errors import SluiceError
 from sluice.runs import ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
-from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 from sluice.settings import Settings
 
 
@@ -40,7 +40,7 @@ def compute_standing(settings: Settings, pipeline: str) -> dict[str, Any]:
         "stale": _find_stale_tables,
         "restored": _list_restored_tables,
         "gaps": _find_schedule_gaps,
-        "rescued_fields": lambda books: list(books.find_rescued_fields(books)),
+        "rescued_fields": lambda books: list(find_rescued_fields(books)),
         "accounts": _reconcile_records,
         "missed": _find_missed_files,
     }
