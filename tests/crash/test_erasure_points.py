@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.crash
 
 POINTS = [
-    ("sluice.privacy.suppression", "suppress_subjects"),
+    ("sluice.privacy.suppression_list", "suppress_subjects"),
     ("sluice.erasure.ledger", "record_erasure_step"),
     ("sluice.erasure.steps.rows", "delete_by_merge"),
     ("sluice.flows.gold.batch", "apply_merge_operations"),

@@ -14,7 +14,7 @@ from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
 from sluice.lake import durability
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 from sluice.runs import job
 from sluice.runs.execution import stages, whole_logs
 from sluice.runs.repair import lost_commits
@@ -89,7 +89,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
     monkeypatch.setattr(durability, "flush_run_output", lambda settings: on_disk.append("all") or real(settings))
     run_stage(lake, "bronze")
     run_stage(lake, LAYER)
-    suppression.create_suppression_list(lake.workspace())
+    suppression_list.create_suppression_list(lake.workspace())
     assert on_disk == ["all", "all"]
     assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("b", 1)] and days(lake) == [("2026-01-01", 5, 1)]
 

@@ -21,7 +21,7 @@ from sluice.erasure.subjects.holders import AmbiguousIdentifier
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
-from sluice.privacy import suppression, suppression_key
+from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.runs import due
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
 
 def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
     made = settling.settle_erasure_request(lake.workspace(), receiving.receive_erasure_request(lake.settings, lake.graph, asked))
-    assert suppression.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
-    assert suppression.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
+    assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
+    assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
     assert settling.settle_erasure_request(lake.workspace(), made) is made
     assert log.read_table_properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
     return made.request
@@ -262,7 +262,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
-    assert suppression.is_suppression_list_empty(club.workspace())
+    assert suppression_list.is_suppression_list_empty(club.workspace())
     request = _suppress(club, Identifier("user_id", "ada"))
     _read(club, (1, "2026-01-15"), (1, "2026-02-15"), (1, "2026-03-15"), (2, "2026-01-01"), (3, "2026-01-15"), (1, None))
     report = club.run()["readings"]

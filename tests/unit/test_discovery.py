@@ -18,9 +18,10 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import absence, discovery, known, listing
+from sluice.ingest.deliveries import absence, discovery, file_inspection, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
-from sluice.ingest.deliveries.discovery import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
+from sluice.ingest.deliveries.known import CLEANED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
+from sluice.ingest.deliveries.listing import DELIVERED
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Folder:
         return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def missed(self, source: str = "a") -> list[str]:
-        return discovery.read_known_files(self.deliveries, self.outcomes).unread_files(source)
+        return known.read_known_files(self.deliveries, self.outcomes).unread_files(source)
 
     def commits(self) -> list[list[str]]:
         """The files of each commit, oldest first."""
@@ -207,7 +208,7 @@ def test_young_files_are_waited_for_once_and_old_or_future_ones_not(folder: Fold
     for number in range(3):
         folder.land(f"a/young{number}", at=time.time())
     assert len(folder.discover(A)) == 3
-    assert slept == [discovery.LOOK_AGAIN]
+    assert slept == [file_inspection.LOOK_AGAIN]
 
 
 def test_a_marker_a_folder_says_that_its_files_are_ready(folder: Folder) -> None:
@@ -409,7 +410,7 @@ def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> 
     assert folder.discover(A) == []
     folder.land("a/x")
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == [], "at another time"
-    assert discovery.read_known_files(folder.deliveries).of("a")["x"].event == CLEANED, "and is cleaned again"
+    assert known.read_known_files(folder.deliveries).of("a")["x"].event == CLEANED, "and is cleaned again"
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "x")]
 
@@ -518,7 +519,7 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
     rows = {row["delivery"]: row for row in known.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
     last = max(number for number, row in rows.items() if row["file"] == "x")
-    assert discovery.read_file_size_and_time(path) == (rows[last]["size"], rows[last]["modified_at"]), (
+    assert listing.read_file_size_and_time(path) == (rows[last]["size"], rows[last]["modified_at"]), (
         "it can be read again under its number"
     )
 
@@ -586,13 +587,13 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
         folder.land(f"a/{number}")
     folder.discover(A)
     root = folder.landing / "a"
-    monkeypatch.setattr(discovery, "_find_folder_device", lambda path: 4711)
+    monkeypatch.setattr(file_inspection, "find_folder_device", lambda path: 4711)
     assert folder.discover(A) == [], "the same files on a copy of the disk, or a disk that has got another number"
     for number in range(3):
         path = root / f"{number}"
         os.utime(path, (1_700_000_000 + number, 1_700_000_000))
     assert {event for event, _ in folder.discover(A)} == {RETURNED}, "a copy that did not keep the times"
-    monkeypatch.setattr(discovery, "_find_folder_device", lambda path: 4712)
+    monkeypatch.setattr(file_inspection, "find_folder_device", lambda path: 4712)
     shutil.rmtree(root)
     folder.land("a/other")
     with pytest.raises(UsageError, match="is on another device than before"):
@@ -670,7 +671,7 @@ def test_a_folder_that_may_not_be_looked_into_holds_no_other_source_up(folder: F
     assert list(refused) == ["shut"] and "cannot be looked at: Permission denied" in str(refused["shut"])
     assert [row["file"] for row in folder.rows()] == ["x"]
     with pytest.raises(UsageError, match="cannot be looked at"):
-        discovery.preview_discovery(Source(name="shut"), folder.landing, discovery.read_known_files(folder.deliveries))
+        discovery.preview_discovery(Source(name="shut"), folder.landing, known.read_known_files(folder.deliveries))
 
 
 def _version(folder: Folder) -> int:

@@ -43,7 +43,7 @@ from sluice.lake import shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import INSTANTS, MICROSECONDS, RETENTION
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 from sluice.runs import erasing
 from sluice.runs.execution import stages
 from sluice.upkeep import optimize, vacuum
@@ -369,7 +369,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     assert told == [[asked], [asked]]
     assert set(vault.read_vault_identifiers(settings, "house", request.request)) == {asked, *found[1], made_up}
     assert again.subjects == tuple(sorted(requests.pseudonymise_subjects(settings, workspace.graph, found[1]), key=repr))
-    monkeypatch.setattr(suppression, "list_suppressed_requests", lambda *_: {request.request})
+    monkeypatch.setattr(suppression_list, "list_suppressed_requests", lambda *_: {request.request})
     assert settling.settle_erasure_request(workspace, again) is again
 
 

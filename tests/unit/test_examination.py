@@ -16,7 +16,8 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
-from sluice.ingest.deliveries.discovery import GONE, read_file_size_and_time
+from sluice.ingest.deliveries.known import GONE
+from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery

@@ -16,8 +16,9 @@ from sluice.errors import SluiceError
 from sluice.flows.bronze import regaining
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import discovery, lost
-from sluice.ingest.deliveries.discovery import DELIVERED, GONE
+from sluice.ingest.deliveries import lost
+from sluice.ingest.deliveries.known import GONE, read_known_files
+from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -58,7 +59,7 @@ def of_interest(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
 def test_what_has_an_outcome_is_put_back_and_new_files_get_new_numbers(folder: Folder, commits: int) -> None:
     before = of_interest(folder.rows())
     lose(folder.deliveries, commits)
-    known = discovery.read_known_files(folder.deliveries, folder.outcomes)
+    known = read_known_files(folder.deliveries, folder.outcomes)
     assert known.last == [3, 2, 0][commits - 1]
     assert lost.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
     assert of_interest(folder.rows()) == before
@@ -73,10 +74,7 @@ def test_a_delivery_without_an_outcome_is_found_again(folder: Folder) -> None:
     folder.land("a/new")
     folder.discover(A)
     lose(folder.deliveries, 1)
-    assert (
-        lost.restore_lost_deliveries([A], folder.landing, discovery.read_known_files(folder.deliveries, folder.outcomes), "run")
-        == 0
-    )
+    assert lost.restore_lost_deliveries([A], folder.landing, read_known_files(folder.deliveries, folder.outcomes), "run") == 0
     assert folder.discover(A) == [(DELIVERED, "new")]
 
 
@@ -89,7 +87,7 @@ def test_numbers_follow_the_highest_outcome_whatever_the_deliveries_say(folder: 
 def test_bronze_with_a_delivery_that_nothing_else_knows_is_refused(folder: Folder, tmp_path: Path) -> None:
     bronze = str(tmp_path / "lake" / "a")
     write_deltalake(bronze, pa.table({"_delivery": [1, 4]}))
-    known = discovery.read_known_files(folder.deliveries, folder.outcomes)
+    known = read_known_files(folder.deliveries, folder.outcomes)
     lost.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
     write_deltalake(bronze, pa.table({"_delivery": [7]}), mode="append")
     with pytest.raises(

@@ -27,7 +27,7 @@ from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression, suppression_key
+from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
 from sluice.settings import Settings
 
@@ -168,7 +168,7 @@ def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int
             F.broadcast(tables.make_inline_frame(workspace.session, dead, "_delivery BIGINT")), "_delivery", "left_anti"
         )
     subject = subjects.build_subject_expression(workspace.graph, source, rows.columns)
-    if subject and not suppression.is_suppression_list_empty(workspace):
+    if subject and not suppression_list.is_suppression_list_empty(workspace):
         at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
         rows = suppression.exclude_suppressed_rows(workspace, rows, F.expr(subject), source.domain, at)
     for view in passed:

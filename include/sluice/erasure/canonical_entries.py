@@ -14,7 +14,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 
 _AGAIN = "asked again"
 
@@ -26,19 +26,19 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
     """
     if not log.is_delta_table(workspace.suppression):
         return []
-    changed = suppression.find_changed_forms(workspace)
+    changed = suppression_list.find_changed_forms(workspace)
     if not changed:
         return []
     settings, pipeline = workspace.settings, workspace.pipeline
-    listed = suppression.list_suppressed_requests(workspace)
+    listed = suppression_list.list_suppressed_requests(workspace)
     open_ = [one for one in requests.list_erasure_requests(settings, pipeline) if one.request in listed and one.lifted_at is None]
     theirs = {one.request: _find_changed_identifiers(workspace, one, changed) for one in open_}
     known = {request: found for request, found in theirs.items() if found}
-    suppression.add_suppression_entries(
+    suppression_list.add_suppression_entries(
         workspace, {request: requests.pseudonymise_subjects(settings, workspace.graph, found) for request, found in known.items()}
     )
     made = [_request_erasure_again(workspace, one, known[one.request]) for one in open_ if one.request in known]
-    suppression.record_canonical_forms(workspace)
+    suppression_list.record_canonical_forms(workspace)
     return [one for one in made if one]
 
 
@@ -52,7 +52,7 @@ def _find_changed_identifiers(workspace: Workspace, request: ErasureRequest, cha
 def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs: list[Identifier]) -> str | None:
     """What was theirs for a time alone is asked for by nobody: the list keeps it out, and the time may be another's."""
     settings, pipeline = workspace.settings, workspace.pipeline
-    said = f"in the forms {suppression.canonical_forms_text(workspace)}"
+    said = f"in the forms {suppression_list.canonical_forms_text(workspace)}"
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]
     if not own or any(one.state == _AGAIN and one.note.startswith(said) for one in before.history):
         return None

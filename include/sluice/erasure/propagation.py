@@ -22,14 +22,14 @@ from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 
 Step = Callable[[Erasing], None]
 
 
 def suppress_request_subjects(erasing: Erasing) -> None:
     """Put the requests' subjects on the suppression list."""
-    suppression.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
+    suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
 
 
 def _erase_tables_and_canaries(erasing: Erasing) -> None:

@@ -23,7 +23,7 @@ from sluice.declare.quality.expectations import Action, Expectation
 from sluice.ingest import ledger
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import anonymised, suppression, treatments
+from sluice.privacy import anonymised, suppression, suppression_list, treatments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -83,7 +83,7 @@ def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
 
 def _drop_erased_rows(workspace: Workspace, rows: DataFrame, declared: Source | AnyTable) -> DataFrame:
     domain, subject = workspace.graph.domain(declared), subjects.build_subject_expression(workspace.graph, declared, rows.columns)
-    if subject is None or domain is None or suppression.is_suppression_list_empty(workspace):
+    if subject is None or domain is None or suppression_list.is_suppression_list_empty(workspace):
         return rows
     at = suppression.row_instant_column(rows, subjects.subject_time_expression(declared))
     return suppression.exclude_suppressed_rows(workspace, rows, F.expr(subject), domain, at).select(*rows.columns)

@@ -36,7 +36,7 @@ from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from sluice.privacy.suppression import Times
+    from sluice.privacy.suppression_list import Times
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def _lazy_suppression_list(settings: Settings, pipeline: str) -> Callable[[], Ti
 
     @functools.cache
     def listed() -> Times:
-        from sluice.privacy import suppression  # what most requests need no Spark for
+        from sluice.privacy import suppression_list
 
-        return suppression.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
+        return suppression_list.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
 
     return listed
 

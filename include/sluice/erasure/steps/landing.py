@@ -26,9 +26,8 @@ from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import absent_folder_remedy, is_landing_folder_absent
-from sluice.ingest.deliveries.discovery import DELIVERED, RETURNED
-from sluice.ingest.deliveries.known import REWRITTEN
-from sluice.ingest.deliveries.listing import AT_REST
+from sluice.ingest.deliveries.known import RETURNED, REWRITTEN
+from sluice.ingest.deliveries.listing import AT_REST, DELIVERED
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE
@@ -39,7 +38,7 @@ from sluice.ingest.reading.examination import examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.privacy import anonymised, other_subjects, suppression
+from sluice.privacy import anonymised, other_subjects, suppression, suppression_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +70,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
 
 def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     """Rewrite files that were delivered again with records of people who are on the list: an ingest left these out, the files have them."""
-    if suppression.is_suppression_list_empty(workspace):
+    if suppression_list.is_suppression_list_empty(workspace):
         return []
     waiting = _find_redelivered_files(workspace)
     reports = []
@@ -263,7 +262,7 @@ def _find_other_subject_fields(
     cells = dict(source.also_subjects)
     found: Emptied = defaultdict(dict)
     unfit: defaultdict[int, set[int]] = defaultdict(set)
-    if read.frame is None or not cells or suppression.is_suppression_list_empty(workspace):
+    if read.frame is None or not cells or suppression_list.is_suppression_list_empty(workspace):
         return found, unfit
     flagged = suppression.flag_suppressed_cells(
         workspace, read.frame, cells, suppression.row_instant_column(read.frame, source.subject_at)

@@ -27,7 +27,7 @@ from sluice.erasure.subjects.holders import (
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression, suppression_key
+from sluice.privacy import secrets, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import canonical_text, compute_pseudonym
 
 
@@ -128,7 +128,7 @@ def _find_identifier_owners(
 
 def _refuse_erased_owner(workspace: Workspace, rows: LinkRows, asked: Identifier, number: int) -> None:
     """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
-    if asked.domain not in workspace.graph.changing_hands() or suppression.is_suppression_list_empty(workspace):
+    if asked.domain not in workspace.graph.changing_hands() or suppression_list.is_suppression_list_empty(workspace):
         return
     key, form = (
         suppression_key.read_suppression_key(workspace.settings, workspace.suppression),

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sluice.erasure.subjects import link_rows
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression, suppression_key
+from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def find_handover_sources(workspace: Workspace) -> frozenset[str]:
 def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) -> list[list[Any]]:
     """The levels of the lowest layer, with the links' sources before the others, where somebody's identifier may get a new owner."""
     early = find_handover_sources(workspace)
-    if not early or suppression.is_suppression_list_empty(workspace):
+    if not early or suppression_list.is_suppression_list_empty(workspace):
         return levels
     parts = [[item for item in level if (item.name in early) is wanted] for wanted in (True, False) for level in levels]
     return [part for part in parts if part]
@@ -48,10 +48,10 @@ def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) ->
 
 def end_handed_over_entries(workspace: Workspace, flows: Sequence[str]) -> int:
     """End entries whose identifiers have new owners. flows: that have run just now. Returns how many were ended."""
-    if not find_handover_sources(workspace) & set(flows) or suppression.is_suppression_list_empty(workspace):
+    if not find_handover_sources(workspace) & set(flows) or suppression_list.is_suppression_list_empty(workspace):
         return 0
     changing = [link for link in workspace.graph.links if link.since]
-    suppression.create_suppression_list(workspace)
+    suppression_list.create_suppression_list(workspace)
     workspace.note("suppression")
     with link_rows.open_link_rows(workspace) as rows:
         return sum(_end_entries_of_link(workspace, link, rows) for link in changing)

@@ -21,7 +21,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression
+from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column, canonical_column
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class LinkRows:
     written: dict[str, dict[str, set[str]]] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def erased(self) -> suppression.Times:
+    def erased(self) -> suppression_list.Times:
         """Of the suppression list, whose identifiers were erased, and when they were theirs."""
-        return suppression.read_suppression_times(self.workspace.suppression)
+        return suppression_list.read_suppression_times(self.workspace.suppression)
 
     @cached_property
     def listed(self) -> frozenset[str]:
         """The requests whose subjects are on the list already."""
-        return suppression.list_suppressed_requests(self.workspace)
+        return suppression_list.list_suppressed_requests(self.workspace)
 
     def of_people(self, link: Link, people: set[str]) -> list[LinkRow]:
         """What the link says of these people."""

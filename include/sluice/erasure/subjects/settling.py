@@ -12,7 +12,7 @@ from sluice.erasure.subjects.closure import canonicalise_identifiers, close_over
 from sluice.erasure.subjects.holders import AmbiguousIdentifier
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 
 
 def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: LinkRows | None = None) -> ErasureRequest:
@@ -23,7 +23,9 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
     """
     settings, pipeline = workspace.settings, workspace.pipeline
     # One of the first form has its subjects, and nothing in the vault.
-    if _is_request_settled(workspace, request, suppression.list_suppressed_requests(workspace) if rows is None else rows.listed):
+    if _is_request_settled(
+        workspace, request, suppression_list.list_suppressed_requests(workspace) if rows is None else rows.listed
+    ):
         return request
     known = vault.read_vault_identifiers(settings, pipeline, request.request)
     made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]

@@ -21,8 +21,8 @@ from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import groups
-from sluice.ingest.deliveries.discovery import DELIVERED, TAKEN
-from sluice.ingest.deliveries.known import read_current_deliveries
+from sluice.ingest.deliveries.known import TAKEN, read_current_deliveries
+from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading import records
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.ingest.reading.examination import examine_deliveries
@@ -31,7 +31,7 @@ from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression_list
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def ingest_delivery_batch(
 
 def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the stream with the sizes and hashes of now: an erasure may have rewritten files that were waiting."""
-    if not fresh or suppression.is_suppression_list_empty(workspace):
+    if not fresh or suppression_list.is_suppression_list_empty(workspace):
         return fresh
     now = {
         row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in read_current_deliveries(workspace.deliveries)

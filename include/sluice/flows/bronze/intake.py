@@ -31,7 +31,7 @@ from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.privacy import age, anonymised, other_subjects, suppression
+from sluice.privacy import age, anonymised, other_subjects, suppression, suppression_list
 from sluice.quality import quarantine
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def _replace_quarantined_rows(workspace: Workspace, source: Source, rows: DataFr
 
 def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:
     """What an earlier attempt, which wrote bronze and no outcomes, must have left out: counted again from the files."""
-    if source.subject is None or suppression.is_suppression_list_empty(workspace):
+    if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
         return {}
     columns = current_source_columns(workspace, source)
     found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema)
@@ -242,7 +242,7 @@ def _blank_erased_other_cells(
 ) -> tuple[DataFrame, dict[int, int]]:
     """Cells of erased people in others' records become NULL. A record that cannot stand in bronze would be set aside as it came: it is left out."""
     cells = subjects.find_other_subject_columns(workspace.graph, source)
-    if not cells or suppression.is_suppression_list_empty(workspace):
+    if not cells or suppression_list.is_suppression_list_empty(workspace):
         return rows, gone
     at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
     flagged = suppression.flag_suppressed_cells(workspace, rows, cells, at)
@@ -273,7 +273,7 @@ def _drop_old_records(
 
 
 def _drop_erased_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    if source.subject is None or suppression.is_suppression_list_empty(workspace):
+    if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
         return parsed, {}
     subject = records.subject_key_column(source, parsed.columns)
     at = suppression.row_instant_column(parsed, subjects.subject_time_expression(source))

@@ -13,8 +13,8 @@ from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
-from sluice.ingest.deliveries.discovery import DELIVERED
 from sluice.ingest.deliveries.known import read_current_deliveries
+from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading.examination import examine_deliveries
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

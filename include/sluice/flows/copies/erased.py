@@ -11,7 +11,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.lake import tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression, suppression_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataF
 
     Where the table keeps the facts of whoever is erased, these rows are as they are now: without the person.
     """
-    if suppression.is_suppression_list_empty(workspace):
+    if suppression_list.is_suppression_list_empty(workspace):
         return rows
     names, kept = rows.columns, rows
     for column, domain in subjects.find_table_subjects(workspace.graph, dataset, names).columns:
@@ -46,7 +46,7 @@ def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: Da
 def find_unreachable_erasures(workspace: Workspace, dataset: Dataset[Any], columns: list[str]) -> dict[str, set[str]]:
     """Of the domains in which somebody was erased and that no column of the table tells of, the requests."""
     unknown = subjects.find_table_subjects(workspace.graph, dataset, columns).unknown
-    if not unknown or suppression.is_suppression_list_empty(workspace):
+    if not unknown or suppression_list.is_suppression_list_empty(workspace):
         return {}
     named = {name: domain for domain in unknown for name in (domain, *workspace.graph.former(domain))}
     listed = tables.read_table(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))

@@ -21,7 +21,7 @@ from sluice.flows.copies import erased
 from sluice.lake import log, tables
 from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import suppression, suppression_key
+from sluice.privacy import suppression_key, suppression_list
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_column, add_pseudonym_columns
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _replace_by_release_pseudonym(workspace: Workspace, known: DataFrame, into: 
 def _read_suppressed_pseudonyms(workspace: Workspace, domain: str, of: Release) -> DataFrame:
     """Who is on the list now, as the release calls them. Of an identifier that changed hands all rows go: a copy may lack the time."""
     path = workspace.suppression
-    if suppression.is_suppression_list_empty(workspace):
+    if suppression_list.is_suppression_list_empty(workspace):
         return tables.make_inline_frame(workspace.session, [], f"{_MADE} STRING")
     listed = tables.read_table(workspace.session, path).where(
         F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)}))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.deliveries.discovery import DELIVERED
+from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.ledger import INGESTED
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.lake.workspace import Workspace

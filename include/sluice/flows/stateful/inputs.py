@@ -19,7 +19,7 @@ from sluice.flows.progress.batches import VersionRange
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import suppression
+from sluice.privacy import suppression, suppression_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -143,7 +143,7 @@ def _drop_erased_people(workspace: Workspace, name: str, rows: DataFrame) -> Dat
     declared = workspace.graph[name]
     domain = workspace.graph.domain(declared)
     told = subjects.build_subject_expression(workspace.graph, declared, rows.columns)
-    if domain is None or told is None or suppression.is_suppression_list_empty(workspace):
+    if domain is None or told is None or suppression_list.is_suppression_list_empty(workspace):
         return rows
     at = suppression.row_instant_column(rows, subjects.subject_time_expression(declared))
     return suppression.empty_suppressed_cells(

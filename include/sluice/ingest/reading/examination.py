@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.ingest.deliveries.discovery import GONE, read_file_size_and_time
+from sluice.ingest.deliveries.known import GONE
+from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import columnar, delimited

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
-from sluice.ingest.deliveries.discovery import read_file_size_and_time
+from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.blocks import deserialize_new_fields, read_delivery_blocks

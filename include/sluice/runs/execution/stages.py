@@ -27,6 +27,7 @@ from sluice.flows.quarantine import settlement
 from sluice.flows.silver import fold, refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.landing import cleaning
 from sluice.lake import log
 from sluice.lake.report import FlowReport
@@ -181,7 +182,7 @@ def _note_missing_landing_folder(workspace: Workspace, flow: str) -> list[str]:
 
 def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
     """Say in each report how many of the source's files are missed, whether or not this run tried them first."""
-    known = discovery.read_known_files(workspace.deliveries, workspace.outcomes)
+    known = read_known_files(workspace.deliveries, workspace.outcomes)
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None and not isinstance(source, KafkaSource) and (files := known.unread_files(source.name)):

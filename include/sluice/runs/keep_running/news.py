@@ -16,7 +16,8 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure import asking, requests
 from sluice.errors import SluiceError
-from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries import arrivals
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.runs.status import changes
@@ -38,7 +39,7 @@ class FlowNews:
         self._looked: dict[str, Marks] = {}
         self._quiet_since: dict[str, float] = {}
         self._closing: set[str] = set()
-        self._known: tuple[Marks, discovery.KnownFiles] | None = None
+        self._known: tuple[Marks, KnownFiles] | None = None
         self._requests: tuple[int, int] | None = None
 
     def waits(self, item: Item) -> bool:
@@ -78,7 +79,7 @@ class FlowNews:
         """Whether a discovery would note anything of these sources, or could not look at one."""
         known = self._of_ledger()
         try:
-            return any(discovery.find_source_changes(source, self._workspace.landing, known, None).is_new for source in sources)
+            return any(arrivals.find_source_changes(source, self._workspace.landing, known, None).is_new for source in sources)
         except SluiceError:
             return True  # the discovery will say it
 
@@ -125,10 +126,10 @@ class FlowNews:
         self._closing.add(item.name)
         return True
 
-    def _of_ledger(self) -> discovery.KnownFiles:
+    def _of_ledger(self) -> KnownFiles:
         marks = (self._mark(self._workspace.deliveries), self._mark(self._workspace.outcomes))
         if self._known is None or self._known[0] != marks:
-            self._known = (marks, discovery.read_known_files(self._workspace.deliveries))
+            self._known = (marks, read_known_files(self._workspace.deliveries))
         return self._known[1]
 
     def _mark(self, path: str) -> str | None:

@@ -16,7 +16,8 @@ from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.ingest.deliveries import dates, discovery
+from sluice.ingest.deliveries import dates, listing
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import resolve_landed_path
 from sluice.ingest.topics.offset_ranges import Partition, parse_offset_range
 from sluice.lake import log
@@ -52,9 +53,9 @@ class PipelineBooks:
         return ledger.read_run_ledger(self.settings, self.pipeline)
 
     @cached_property
-    def known(self) -> discovery.KnownFiles:
+    def known(self) -> KnownFiles:
         """What is known of each file of the landing folders."""
-        return discovery.read_known_files(self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
+        return read_known_files(self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
 
     @property
     def landing(self) -> Path:
@@ -84,7 +85,7 @@ class PipelineBooks:
 
     def of_interval(self, source: Source, interval: Interval) -> list[Row]:
         """A source's deliveries of an interval: by the date in the file's path where the source declares one, else by delivery time."""
-        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == discovery.DELIVERED]
+        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == listing.DELIVERED]
         return [
             row
             for row in ours
@@ -98,7 +99,7 @@ class PipelineBooks:
             mine = kept.get((one.topic, one.partition))
             return mine is not None and mine.has(one.start, one.until, row["sha256"])
         try:
-            return discovery.read_file_size_and_time(resolve_landed_path(self.landing / source.path, row["file"])) == (
+            return listing.read_file_size_and_time(resolve_landed_path(self.landing / source.path, row["file"])) == (
                 row["size"],
                 row["modified_at"],
             )

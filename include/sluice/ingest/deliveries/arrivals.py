@@ -1,0 +1,210 @@
+"""What came to a source and what is gone, compared with what the ledger knows: by kind of source."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import Interval
+from sluice.errors import UsageError
+from sluice.ingest.deliveries import absence, dates
+from sluice.ingest.deliveries.file_inspection import (
+    find_folder_device,
+    hash_regular_file,
+    is_openable_file,
+)
+from sluice.ingest.deliveries.known import (
+    CLEANED,
+    EXISTING,
+    GONE,
+    IGNORED,
+    RETURNED,
+    UNOPENED,
+    KnownContent,
+    KnownFiles,
+    LastSeenFile,
+)
+from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, list_ready_files, resolve_landed_path
+from sluice.ingest.topics.offset_ranges import OffsetRange
+
+Row = dict[str, object]
+_BACK = (GONE, CLEANED, UNOPENED)
+"""After these a file that has the content that was known of it is not new."""
+
+
+class Arrival(Protocol):
+    """What came: a LandedFile, or what another kind of source delivers. size: in bytes, where that is known."""
+
+    @property
+    def file(self) -> str:
+        """What the ledger calls it."""
+
+    @property
+    def size(self) -> int | None:
+        """In bytes."""
+
+    @property
+    def modified_at(self) -> datetime | None:
+        """When it was made, UTC."""
+
+    @property
+    def event(self) -> str:
+        """What the ledger says of it: DELIVERED, or what it is instead."""
+
+
+@dataclass(frozen=True)
+class SourceChanges:
+    """What a look at a source shows. came: in the order in which it gets its numbers; gone: files that are there no more.
+
+    device: the one that its folder is on. warnings: what is to be told besides.
+    """
+
+    came: list[Arrival] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    device: int | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is anything to note."""
+        return bool(self.came or self.gone)
+
+
+@functools.singledispatch
+def find_arrivals(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    """What came to a source and what is gone. By kind of source: register others.
+
+    within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
+    is not there or has none of its files; that of a source which never had one is only waited for.
+    """
+    seen = known.of(source.name)
+    folder = landing / source.path
+    if not seen and landing.is_dir() and not folder.exists():
+        return SourceChanges()
+    if not source.include_existing_files and not seen:
+        return SourceChanges(_list_existing_files(source, landing), device=find_folder_device(folder))
+    device = find_folder_device(folder)
+    moved = device is not None and device != known.devices.get(source.name, device)
+    here = (
+        {file.file: file for file in list_ready_files(source, landing)}
+        if device is not None or not absence.expected_files(seen)
+        else {}
+    )
+    absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
+    looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
+    fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
+    if within is not None:
+        return SourceChanges(
+            [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
+        )
+    missing = [file for file in absence.expected_files(seen) if file not in here]
+    # A file that the source does not ask for any more, or whose marker went, is still there.
+    gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
+    over = [
+        file
+        for file in known.unread_files(source.name)
+        if file not in here and file not in gone and _is_no_longer_listed(folder, file)
+    ]
+    told = absence.vanished_files_warning(folder, len(gone), len(absence.expected_files(seen)))
+    return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
+
+
+@find_arrivals.register
+def _(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
+
+    return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, within)])
+
+
+@functools.singledispatch
+def delivery_row(arrival: Arrival) -> Row:
+    """Columns of the deliveries table for something that came. By kind of arrival: register others. Raises FileNotFoundError if it went."""
+    raise TypeError(f"{type(arrival).__name__} is no kind of arrival that the ledger knows.")
+
+
+@delivery_row.register
+def _(arrival: LandedFile) -> Row:
+    size, at = (arrival.size, arrival.modified_at) if arrival.file else (None, None)
+    row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "sha256": arrival.sha256}
+    if arrival.problem is not None:
+        return {**row, "event": UNOPENED, "reason": arrival.problem}
+    if arrival.event != DELIVERED:
+        return row
+    try:
+        return {**row, "sha256": arrival.sha256 or hash_regular_file(arrival.path)}
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        return {**row, "event": UNOPENED, "reason": f"the file cannot be opened: {error.strerror}"}
+
+
+@delivery_row.register
+def _(arrival: OffsetRange) -> Row:
+    return arrival.row
+
+
+def find_source_changes(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    """What came to a source and what is gone. Arguments and errors as of `find_arrivals`; a UsageError, too, where the disk refuses a look."""
+    try:
+        return find_arrivals(source, landing, known, within)
+    except OSError as error:
+        raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
+
+
+def _list_existing_files(source: Source, landing: Path) -> list[Arrival]:
+    """What was there before the source's first discovery. One entry without a name says that there was nothing."""
+    there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
+    return there or [LandedFile("", "", 0, 0, EXISTING)]
+
+
+def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, moved: bool) -> LandedFile | None:
+    """What there is to note of a file that is there; None: nothing. moved: its folder is on another device than before."""
+    last = known.of(source.name).get(file.file)
+    if last is None:
+        return file
+    unread = known.is_unread(last)
+    if file.problem is not None:
+        return None if unread else file
+    if unread and (last.event == UNOPENED or _matches_known_file(last, file)):
+        if not is_openable_file(file.path):
+            return None
+    elif last.event != GONE and _matches_known_file(last, file):
+        return None
+    if (moved or last.event in _BACK) and (again := _recognize_returned_file(file, last.content, known)) is not None:
+        return again
+    if source.allow_overwrites or not known.was_read(source.name, file.file):
+        return file
+    # What was missed has not been read: then the change is what there is of it.
+    return file._replace(event=IGNORED)
+
+
+def _matches_known_file(last: LastSeenFile | KnownContent, file: LandedFile) -> bool:
+    return (last.size, last.modified) == (file.size, file.modified)
+
+
+def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:
+    """The file, where it has the latest content that is known of its name and that was not missed; else None."""
+    if content is None or known.is_missed(content.delivery):
+        return None
+    if content.sha256 is None:
+        return file._replace(event=RETURNED) if _matches_known_file(content, file) else None
+    try:
+        same = content.size in (None, file.size) and hash_regular_file(file.path) == content.sha256
+    except OSError:
+        return None
+    return file._replace(event=RETURNED, sha256=content.sha256) if same else None
+
+
+def _is_no_longer_listed(folder: Path, file: str) -> bool:
+    """Whether a file that is missed is not listed any more, and that not for want of a look: it is gone, or nobody asks for it."""
+    path = resolve_landed_path(folder, file)
+    try:
+        path.lstat()
+    except OSError:
+        return absence.is_path_missing(path)
+    return True
