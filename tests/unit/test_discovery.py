@@ -18,7 +18,7 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import absence, discovery, file_inspection, known, listing
+from sluice.ingest.deliveries import absence, arrivals, discovery, file_inspection, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.ingest.deliveries.known import CLEANED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries.listing import DELIVERED
@@ -587,13 +587,13 @@ def test_a_folder_on_another_device_is_refused_unless_it_has_the_files(folder: F
         folder.land(f"a/{number}")
     folder.discover(A)
     root = folder.landing / "a"
-    monkeypatch.setattr(file_inspection, "find_folder_device", lambda path: 4711)
+    monkeypatch.setattr(arrivals, "find_folder_device", lambda path: 4711)
     assert folder.discover(A) == [], "the same files on a copy of the disk, or a disk that has got another number"
     for number in range(3):
         path = root / f"{number}"
         os.utime(path, (1_700_000_000 + number, 1_700_000_000))
     assert {event for event, _ in folder.discover(A)} == {RETURNED}, "a copy that did not keep the times"
-    monkeypatch.setattr(file_inspection, "find_folder_device", lambda path: 4712)
+    monkeypatch.setattr(arrivals, "find_folder_device", lambda path: 4712)
     shutil.rmtree(root)
     folder.land("a/other")
     with pytest.raises(UsageError, match="is on another device than before"):
