@@ -11,6 +11,8 @@ from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
+_INTERVALS = {"retain": "7 days", "erase_within": "30 days", "deadline": "6 hours", "freshness": "6 hours"}
+"""Options that are intervals, each with one as it is written."""
 _BELOW_A_ROOT = re.compile(r"(lake|restricted|landing|released)(/[^/]+)+\Z")
 _TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
 
@@ -59,29 +61,29 @@ class Pipeline:
             check_declared_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
-        if not is_interval(self.retain):
-            raise DeclarationError(f"Pipeline '{self.name}': retain is an interval such as '7 days', not '{self.retain}'.")
-        if not is_interval(self.erase_within):
-            raise DeclarationError(
-                f"Pipeline '{self.name}': erase_within is an interval such as '30 days', not '{self.erase_within}'."
-            )
+        for name, example in _INTERVALS.items():
+            if (value := getattr(self, name)) is not None and not is_interval(value):
+                raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '{example}', not '{value}'.")
         object.__setattr__(self, "also_here", check_names(self.also_here, "also_here", f"Pipeline '{self.name}'"))
+        self._check_further_roots()
+        self._check_alert_limits()
+        if not self.description or not self.owner:
+            raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
+
+    def _check_further_roots(self) -> None:
         for path in self.also_here:
             if not _BELOW_A_ROOT.match(path) or ".." in path.split("/"):
                 raise DeclarationError(
                     f"Pipeline '{self.name}': also_here takes paths below its folders, as in 'lake/by_hand' or 'restricted/old_keys', not '{path}'."
                 )
-        for name in ("deadline", "freshness"):
-            if (value := getattr(self, name)) is not None and not is_interval(value):
-                raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '6 hours', not '{value}'.")
+
+    def _check_alert_limits(self) -> None:
         for rule, most in self.alert_when.items():
             if not _TABLE_AND_RULE.match(rule) or most < 0:
                 raise DeclarationError(
                     f"Pipeline '{self.name}': alert_when says how many rows may fail a rule, as in "
                     f"{{'heart_rate.plausible_heart_rate': 100}}, not {{'{rule}': {most}}}."
                 )
-        if not self.description or not self.owner:
-            raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
 
     @property
     def layer_names(self) -> tuple[str, ...]:

@@ -68,6 +68,12 @@ def _find_anonymisation_mistakes(table: Table[Any], source: Source) -> Iterator[
                 f"{owner}: on_erasure='anonymise' makes '{name}' NULL in bronze, and source '{source.name}' names no such personal column. Name "
                 f"there, too, what it is made of, and call both alike: personal='{name}'."
             )
+    yield from _find_not_null_mistakes(table, source, hidden)
+
+
+def _find_not_null_mistakes(table: Table[Any], source: Source, hidden: set[str]) -> Iterator[str]:
+    """Columns that an anonymisation makes NULL, and that a schema does not let be. hidden: the personal ones, in lower case."""
+    owner = f"Table '{table.name}'"
     for text, named in ((table.schema, table.name), (source.ddl, source.name)):
         strict = schema.split_schema_declaration(text, owner).not_null if text else ()
         for name in (name for name in strict if name.lower() in hidden):

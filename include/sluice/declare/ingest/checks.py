@@ -42,6 +42,17 @@ def check_source_options(source: Source) -> None:
 
 
 def _find_source_mistake(source: Source) -> str | None:
+    return (
+        _find_value_mistake(source)
+        or _find_place_mistake(source)
+        or _find_subject_option_mistake(source)
+        or _find_text_option_mistake(source)
+        or _find_schema_option_mistake(source)
+    )
+
+
+def _find_value_mistake(source: Source) -> str | None:
+    """Of an option that takes one of some words, or a number."""
     for field, known in _CHOICES.items():
         said = getattr(source, field)
         if said not in known:
@@ -49,16 +60,26 @@ def _find_source_mistake(source: Source) -> str | None:
     for field in _AT_LEAST_ONE:
         if getattr(source, field) is not None and getattr(source, field) < 1:
             return f"{field} is at least 1."
-    if source.path.startswith("/") or ".." in source.path.split("/"):
-        return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."
-    if len(source.delimiter) != 1 or len(source.quote) != 1:
-        return "delimiter and quote are one character each."
-    if source.date_in_path and source.dated_by:
-        return "date_in_path or dated_by says the date, not both."
     if source.clean_after_days < 0:
         return "clean_after_days is 0 or more."
+    if len(source.delimiter) != 1 or len(source.quote) != 1:
+        return "delimiter and quote are one character each."
+    return None
+
+
+def _find_place_mistake(source: Source) -> str | None:
+    """Of where its files lie, what date they are of and where their records go."""
+    if source.path.startswith("/") or ".." in source.path.split("/"):
+        return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."
+    if source.date_in_path and source.dated_by:
+        return "date_in_path or dated_by says the date, not both."
     if source.into == source.name:
         return "into names the source itself."
+    return None
+
+
+def _find_subject_option_mistake(source: Source) -> str | None:
+    """Of whom its records are about."""
     said = next((name for name in ("domain", "subject_in", "subject_at") if getattr(source, name)), None)
     if source.subject is None and said:
         return f"{said} is said of a subject; say which column that is (subject=)."
@@ -67,7 +88,7 @@ def _find_source_mistake(source: Source) -> str | None:
     for one in source.also_subjects:
         if len(one) != 2 or not all(isinstance(part, str) for part in one) or not one[0]:
             return "also_subjects takes columns, or pairs of a column and a domain, as in ('committer', ('reviewer', 'login'))."
-    return _find_text_option_mistake(source) or _find_schema_option_mistake(source)
+    return None
 
 
 def _find_text_option_mistake(source: Source) -> str | None:
