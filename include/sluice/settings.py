@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import write_text_durably
 from sluice.errors import UsageError, nearest_name_hint
 
 LAKE_FORMAT = 1
@@ -269,7 +270,5 @@ def _write_if_changed(path: Path, content: str) -> Path:
     """The file with that content, written only where it is not there yet."""
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(path)
+        write_text_durably(path, content)
     return path

@@ -24,6 +24,7 @@ from orchestration.backfill.checks import backfill_cancel_command, refuse_open_r
 from orchestration.rest.client import OPEN_STATES, Client
 from orchestration.server.home import DEFAULT_PORT, airflow_command, local_airflow_home, local_airflow_process_environment
 from orchestration.server.processes import find_running_airflow, local_airflow_client
+from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -56,7 +57,7 @@ def start_backfill_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    _backfill_pid_file(settings, dag).write_text(str(process.pid))
+    write_text_durably(_backfill_pid_file(settings, dag), str(process.pid))
     return process
 
 

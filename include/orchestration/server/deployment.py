@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, airflow_pool_name
 from orchestration.server.preparation import airflow_pool_definition
+from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.private_folder import make_private_folder
 from sluice.settings import Settings, list_pipeline_names
@@ -63,10 +64,7 @@ def make_environment_folders(settings: Settings) -> None:
 
 
 def _write_admin_password(path: Path, password: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump({LOGIN: password}, file)
-    partial.replace(path)
+    write_json_durably(path, {LOGIN: password}, PRIVATE)
 
 
 def _run_deployment_command(*arguments: str) -> None:

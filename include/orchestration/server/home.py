@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from orchestration.line import airflow_line
+from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.settings import Settings
 
 LOOPBACK = "127.0.0.1"
@@ -145,13 +146,7 @@ def _load_or_make_secrets(folder: Path) -> dict[str, str]:
             "jwt_secret": secrets.token_urlsafe(64),
             "password": secrets.token_urlsafe(12),
         }
-        _write_private_json(folder / "passwords.json", {LOGIN: kept["password"]})
-        _write_private_json(path, kept)
+        write_json_durably(folder / "passwords.json", {LOGIN: kept["password"]}, PRIVATE)
+        write_json_durably(path, kept, PRIVATE)
     loaded: dict[str, str] = json.loads(path.read_text())
     return loaded
-
-
-def _write_private_json(path: Path, content: dict[str, str]) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(content, file)

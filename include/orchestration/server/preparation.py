@@ -16,6 +16,7 @@ from orchestration.server.home import (
     local_airflow_password,
     local_airflow_process_environment,
 )
+from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError
 from sluice.settings import Settings, list_pipeline_names
 
@@ -33,13 +34,13 @@ def prepare_local_airflow(settings: Settings) -> None:
     if stamp.exists() and (folder / "airflow.db").exists() and json.loads(stamp.read_text()) == state:
         return
     pools_file = folder / "pools.json"
-    pools_file.write_text(json.dumps(pools, indent=2))
+    write_json_durably(pools_file, pools, indent=2)
     new = not (folder / "airflow.db").exists()
     _run_local_airflow_command(settings, "db", "migrate")
     _run_local_airflow_command(settings, "pools", "import", str(pools_file))
     if airflow_line() == 2:  # Airflow 3 reads passwords.json
         _make_admin_user(settings, secret, new)
-    stamp.write_text(json.dumps(state, indent=2))
+    write_json_durably(stamp, state, indent=2)
 
 
 def airflow_pool_definition(pipeline: str) -> dict[str, object]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -22,6 +21,7 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from orchestration.line import airflow_line
 from orchestration.server.home import LOOPBACK, airflow_command
+from sluice.durable_files import write_json_durably
 
 FINISH_SECONDS = 5
 """What the parts get to end by themselves after SIGTERM; then every process of the session is told."""
@@ -65,9 +65,7 @@ def hold_supervisor_lock(folder: Path, port: int) -> Iterator[None]:
         except BlockingIOError:
             sys.exit(3)
         holder = folder / "supervisor.json"
-        partial = holder.with_suffix(".partial")
-        partial.write_text(json.dumps({"pid": os.getpid(), "port": port}))
-        partial.rename(holder)
+        write_json_durably(holder, {"pid": os.getpid(), "port": port})
         try:
             yield
         finally:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import zipfile
 from pathlib import Path
 
+from sluice.durable_files import write_file_durably
 from sluice.settings import Settings
 
 PACKAGES = ("sluice", "pipelines")
@@ -28,9 +28,7 @@ def write_job_code_zip(settings: Settings) -> Path:
     path = settings.state / "code" / f"sluice-{hashlib.sha256(content).hexdigest()[:12]}.zip"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_bytes(content)
-        partial.replace(path)
+        write_file_durably(path, content)
     return path
 
 

@@ -11,12 +11,13 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
 
 _FORMAT = 1
 _FILE = "autoload.json"
-_OF_THE_LEASE = {"lease.lock", "lease.json", ".lease.json.tmp"}
+_OF_THE_LEASE = ("lease.lock", "lease.json", ".lease.json.*.tmp")
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,7 @@ def read_checkpoint_purpose(folder: Path) -> CheckpointPurpose | None:
 
 def write_checkpoint_purpose(folder: Path, new: CheckpointPurpose) -> None:
     """Write down what the directory is of."""
-    partial = folder / f".{_FILE}.tmp"
-    partial.write_text(json.dumps(asdict(new), indent=1), encoding="utf-8")
-    partial.replace(folder / _FILE)
+    write_json_durably(folder / _FILE, asdict(new), indent=1)
 
 
 def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path, source_format: str, path: str | None) -> None:
@@ -123,7 +122,7 @@ def choose_first_delivery(table_is_new: bool) -> int:
 
 
 def _refuse_filled_folder(folder: Path) -> None:
-    if folder.is_dir() and {path.name for path in folder.iterdir()} - _OF_THE_LEASE:
+    if folder.is_dir() and not all(any(map(path.match, _OF_THE_LEASE)) for path in folder.iterdir()):
         raise UsageError(
             f"The checkpoint directory {folder} holds other things than a checkpoint of autoload_to_table (it may be Spark's). "
             "Give a new or an empty one."

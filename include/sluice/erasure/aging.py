@@ -6,7 +6,6 @@ to its end by the next one, however late that comes: what had left bronze is on 
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.durable_files import write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import LAYER, delete_by_merge
 from sluice.errors import StopRequested
@@ -167,10 +167,7 @@ def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime
         return
     old.write.mode("overwrite").parquet(str(_expired_rows_folder(workspace, source)))
     # The list is whole when the journal is there.
-    file = _expiry_journal_path(workspace, source)
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(json.dumps({"before": before.isoformat()}))
-    temporary.replace(file)
+    write_json_durably(_expiry_journal_path(workspace, source), {"before": before.isoformat()})
 
 
 def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:

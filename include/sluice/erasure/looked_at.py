@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import write_json_durably
 from sluice.kept_json import KeptFileDamaged, load_kept_object
 from sluice.settings import Settings
 
@@ -29,9 +29,7 @@ def write_request_table_states(settings: Settings, pipeline: str, states: Mappin
     """Keep what was looked at, whole or not at all."""
     path = _request_table_states_path(settings, pipeline)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{_FILE}.tmp")
-    partial.write_text(json.dumps(states), encoding="utf-8")
-    partial.replace(path)
+    write_json_durably(path, states)
 
 
 def reset_request_table_states(settings: Settings, pipeline: str) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sluice.declare.assembly.graph import Graph
+from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.kept_json import load_kept_request
@@ -269,11 +267,5 @@ def write_erasure_request(settings: Settings, pipeline: str, request: ErasureReq
     folder = _erasure_requests_folder(settings, pipeline)
     make_private_folder(Path(settings.bookkeeping(pipeline)))
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(dir=folder, prefix=f".{request.request}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(request), file, indent=1)
-        Path(partial).replace(folder / f"{request.request}.json")
-    finally:
-        Path(partial).unlink(missing_ok=True)
+    write_json_durably(folder / f"{request.request}.json", asdict(request), PRIVATE, indent=1)
     return request

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.secret_files import read_secret_file
@@ -75,8 +74,8 @@ def extend_vault_entry(settings: Settings, pipeline: str, request: str, until: d
 
 
 def remove_vault_entry(settings: Settings, pipeline: str, request: str) -> None:
-    """Remove a request's entry, if there is one."""
-    _vault_entry_path(settings, pipeline, request).unlink(missing_ok=True)
+    """Remove a request's entry, if there is one, and what a killed process has left of writing it."""
+    remove_file_durably(_vault_entry_path(settings, pipeline, request))
 
 
 def prepare_vault_folder(settings: Settings) -> None:
@@ -145,13 +144,4 @@ def _write_vault_entry(settings: Settings, pipeline: str, request: str, content:
     prepare_vault_folder(settings)
     path = _vault_entry_path(settings, pipeline, request)
     path.parent.mkdir(exist_ok=True, mode=0o700)
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(partial).replace(path)
-    finally:
-        Path(partial).unlink(missing_ok=True)
-    return path
+    return write_json_durably(path, content, PRIVATE)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
@@ -78,7 +79,7 @@ def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Re
         ])
         + 1
     )
-    last.write_text(str(number))
+    write_text_durably(last, str(number))
     made = Release(pipeline, number, root / str(number), {**said, "release": number, "tables": {}})
     made.folder.mkdir()
     write_release_manifest(made)
@@ -87,9 +88,7 @@ def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Re
 
 def write_release_manifest(release: Release) -> None:
     """Write what the release says of itself."""
-    temporary = release.folder / f".{MANIFEST}.tmp"
-    temporary.write_text(json.dumps(release.said, indent=1))
-    temporary.replace(release.folder / MANIFEST)
+    write_json_durably(release.folder / MANIFEST, release.said, indent=1)
 
 
 def remove_release(release: Release) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from sluice.durable_files import write_json_durably
 from sluice.kept_json import load_kept_json
 from sluice.settings import Settings
 
@@ -13,7 +13,7 @@ def register_shallow_clone(settings: Settings, pipeline: str, run: str, lake: st
     """Write down, in the lake that is cloned, where a clone of it lies."""
     folder = _shallow_clones_folder(settings, pipeline)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{run}.json").write_text(json.dumps({"lake": lake}))
+    write_json_durably(folder / f"{run}.json", {"lake": lake})
 
 
 _REMEDY = 'Write the clone\'s lake into it as {"lake": "/its/folder"}. Where that clone is no more, remove the file.'

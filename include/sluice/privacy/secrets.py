@@ -6,9 +6,7 @@ Where Airflow's secret back end has them, a job finds those that it needs in a f
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import tempfile
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.names import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
+from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.secret_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
@@ -54,7 +53,7 @@ def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
     _make_secrets_folder(settings)
     path = settings.secrets / name
     with contextlib.suppress(FileExistsError):  # another process was faster
-        _write_secret_file(path, secrets.token_hex(32).encode(), replace=False)
+        write_file_durably(path, secrets.token_hex(32).encode(), PRIVATE, overwrite=False)
     return path
 
 
@@ -96,7 +95,7 @@ def store_secret(settings: Settings, name: str, value: bytes, replace: bool = Fa
     _make_secrets_folder(settings)
     path = settings.secrets / name
     try:
-        _write_secret_file(path, value, replace)
+        write_file_durably(path, value, PRIVATE, overwrite=replace)
     except FileExistsError:
         raise UsageError(
             f"There is a secret '{name}' already. --replace puts this value in its place, for ever. {secret_loss_consequence(name)}"
@@ -141,19 +140,3 @@ def secret_loss_consequence(name: str) -> str:
 
 def _make_secrets_folder(settings: Settings) -> None:
     settings.secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-
-def _write_secret_file(path: Path, value: bytes, replace: bool) -> None:
-    """Write it whole or not at all. Raises FileExistsError where it is there and must not be replaced."""
-    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(value)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            Path(partial).replace(path)
-        else:
-            os.link(partial, path)
-    finally:
-        Path(partial).unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sluice.declare.interval import Interval
+from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.printable import escape_keeping_lines
 from sluice.runs import summary
@@ -94,6 +95,4 @@ def _check_run_identifier(text: str) -> str:
 
 def _write_report_file(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+    write_text_durably(path, text)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sluice.cli.setup import templates
 from sluice.cli.setup.sample import FolderSample, sample_folder
+from sluice.durable_files import move_file_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings, is_valid_name
 
@@ -149,7 +150,7 @@ def _copy_sample_files(files: tuple[Path, ...], folder: Path, landing: Path) -> 
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(f".{target.name}.part")
         shutil.copy2(path, partial)
-        partial.replace(target)
+        move_file_durably(partial, target)
 
 
 def _format_python_files(paths: list[Path]) -> None:

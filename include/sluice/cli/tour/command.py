@@ -32,6 +32,7 @@ from sluice.cli.tour.report import (
 from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
+from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.runs import ledger
 from sluice.runs.modes import AFTER_LAYERS
@@ -241,7 +242,7 @@ def write_tour_marker(settings: Settings, name: str, *, own: bool) -> None:
         marker.unlink(missing_ok=True)
         return
     marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(json.dumps(_fingerprint_tour_folders(settings, name)))
+    write_json_durably(marker, _fingerprint_tour_folders(settings, name))
 
 
 def _tour_folders(settings: Settings, name: str) -> list[Path]:

@@ -6,7 +6,6 @@ with somebody else beside it wherever rows are rewritten. A scan that does not f
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from sluice.durable_files import write_json_durably
 from sluice.erasure import requests, scan, vault
 from sluice.erasure.control import planting, stores
 from sluice.erasure.control.planting import CanaryMarks
@@ -115,11 +115,8 @@ def _find_erased_canaries(settings: Settings, pipeline: str, asked: Sequence[Era
 def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks) -> None:
     planting.plant_all_stores(folder, COLUMN, marks, workspace.graph.pipeline.retain)
     planting.enable_deletion_vectors(workspace, folder / "vectors")
-    partial = folder / f".{PLANTED}"
-    partial.write_text(
-        json.dumps(_scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))), encoding="utf-8"
-    )
-    partial.replace(folder / PLANTED)
+    found = _scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))
+    write_json_durably(folder / PLANTED, found)
 
 
 def remove_stale_canaries(settings: Settings, pipeline: str) -> None:

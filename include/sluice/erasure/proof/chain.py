@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import PRIVATE, write_text_durably
 from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
@@ -85,9 +85,7 @@ def write_certificate(
     sealed = last is not None and any(signatures.is_sealed_record(one.record) for one in read_certificates(settings, pipeline))
     record["signature"] = signatures.sign_certificate_record(settings, record, make=not sealed)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, prefix=".", suffix=".tmp", delete=False) as partial:
-            partial.write(text)
-        Path(partial.name).replace(target)
+        write_text_durably(target, text, PRIVATE)
     return Certificate(path, record)
 
 

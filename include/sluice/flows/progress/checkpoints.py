@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sluice.durable_files import write_json_durably
 from sluice.errors import UsageError
 from sluice.flows.progress import spark_files
 
@@ -183,6 +184,4 @@ def _reason_if_broken(place: Path, memory: dict[str, object] | None, inputs: Map
 
 
 def _write_flow_memory(place: Path, memory: dict[str, object]) -> None:
-    temporary = place / ".flow.json.tmp"
-    temporary.write_text(json.dumps(memory, sort_keys=True))
-    temporary.replace(place / "flow.json")
+    write_json_durably(place / "flow.json", memory, sort_keys=True)

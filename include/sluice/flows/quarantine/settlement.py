@@ -10,8 +10,6 @@ Numbers of deliveries and rows only, and the words of whoever discards; nothing 
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,6 +20,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.durable_files import write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
 from sluice.kept_json import load_kept_json
@@ -133,13 +132,7 @@ def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> 
     folder = _readmission_journal_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{leaving.run}-{leaving.source}.json"
-    partial = path.with_name(f".{path.name}.part")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(asdict(leaving), file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    return path
+    return write_json_durably(path, asdict(leaving))
 
 
 def read_unfinished_readmissions(workspace: Workspace) -> Iterator[tuple[Path, LeavingEntries]]:

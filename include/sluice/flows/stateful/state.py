@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice.durable_files import write_json_durably
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.report import FlowReport
 
@@ -40,7 +41,7 @@ def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, r
     file = Path(checkpoint.path).parent / _FILE
     if progress is not None:
         rows = sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])
-        file.write_text(json.dumps({"identity": checkpoint.identity, "rows": rows}))
+        write_json_durably(file, {"identity": checkpoint.identity, "rows": rows})
     try:
         known = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):

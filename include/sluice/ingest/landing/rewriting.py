@@ -7,7 +7,6 @@ any discovery, brings to its end what a killed erasure had begun. The journal ho
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import uuid
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.ingest.source import Source
+from sluice.durable_files import flush_file, move_file_durably, write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
@@ -68,9 +68,9 @@ def prepare_rewritten_file(
     try:
         without.write_without_records(source, path, gone, part, emptied)
         shutil.copystat(path, part)
+        flush_file(part)  # before a journal names it
         with part.open("rb") as written:
             digest = hashlib.file_digest(written, "sha256").hexdigest()
-            os.fsync(written.fileno())
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -84,12 +84,7 @@ def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[Rew
         return 0
     journals.mkdir(parents=True, exist_ok=True)
     journal = journals / f"{uuid.uuid4().hex}.json"
-    partial = journal.with_suffix(".part")
-    with partial.open("w", encoding="utf-8") as written:
-        json.dump([asdict(one) for one in files], written)
-        written.flush()
-        os.fsync(written.fileno())
-    partial.replace(journal)
+    write_json_durably(journal, [asdict(one) for one in files])
     return _finish_rewriting_journal(journal, deliveries, run)
 
 
@@ -118,7 +113,7 @@ def _finish_rewriting_journal(journal: Path, deliveries: str, run: str) -> int:
         if one.part is None:
             Path(one.path).unlink()
         elif Path(one.part).exists():
-            Path(one.part).replace(one.path)
+            move_file_durably(Path(one.part), Path(one.path))
     for one in files:
         if one.part is not None:  # of a file that its producer has written again since
             Path(one.part).unlink(missing_ok=True)

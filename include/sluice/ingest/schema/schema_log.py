@@ -6,13 +6,12 @@ found. Files are JSON: version, at (UTC), run, why, and the schema as Spark writ
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice.durable_files import write_json_durably
 from sluice.kept_json import load_kept_json
 
 if TYPE_CHECKING:
@@ -77,9 +76,4 @@ def write_schema_version(folder: str, schema: StructType, run: str, why: str) ->
     }
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    partial = place / f".{number}.json.part"
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(entry, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(place / f"{number}.json")
+    write_json_durably(place / f"{number}.json", entry, indent=1)

@@ -5,7 +5,6 @@ What of a pipeline is cloned, at which version, and why what is not is not.
 
 from __future__ import annotations
 
-import json
 import secrets as chance
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
+from sluice.durable_files import write_json_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
@@ -125,9 +125,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
 
 def _write_clone_file(file: Path, said: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(json.dumps(said, indent=1))
-    temporary.replace(file)
+    write_json_durably(file, said, indent=1)
 
 
 @dataclass(frozen=True)

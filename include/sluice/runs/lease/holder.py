@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from sluice.durable_files import write_json_durably
 from sluice.settings import Settings
 
 _CLOCKS_DIFFER = 2.0
@@ -98,7 +99,7 @@ def write_lease_description(
 ) -> LeaseHolder:
     """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `LeaseHolder`."""
     mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
-    _write_lease_file(folder, asdict(mine))
+    write_json_durably(folder / "lease.json", asdict(mine))
     return mine
 
 
@@ -107,13 +108,7 @@ def write_lease_end(folder: Path, mine: LeaseHolder) -> None:
     if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever took the folder away took the lease with it
-        _write_lease_file(folder, {**asdict(mine), "ended": _current_instant_text()})
-
-
-def _write_lease_file(folder: Path, told: dict[str, object]) -> None:
-    temporary = folder / ".lease.json.tmp"
-    temporary.write_text(json.dumps(told))
-    temporary.replace(folder / "lease.json")
+        write_json_durably(folder / "lease.json", {**asdict(mine), "ended": _current_instant_text()})
 
 
 def _current_instant_text() -> str:

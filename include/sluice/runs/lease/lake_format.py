@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew
 from sluice.kept_json import load_kept_json
 from sluice.settings import LAKE_FORMAT, Settings
@@ -29,6 +29,4 @@ def write_lake_format(settings: Settings, pipeline: str) -> None:
     """Write the format into a new lake."""
     place = Path(settings.bookkeeping(pipeline)) / "lake.json"
     if not place.exists():
-        partial = place.with_name(".lake.json.tmp")
-        partial.write_text(json.dumps({"format": LAKE_FORMAT}))
-        partial.replace(place)
+        write_json_durably(place, {"format": LAKE_FORMAT})

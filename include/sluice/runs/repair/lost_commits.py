@@ -24,6 +24,7 @@ from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
+from sluice.durable_files import write_text_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
@@ -180,9 +181,7 @@ def _set_damage_aside(log: Path, damage: LogDamage, aside: Path) -> None:
             one.unlink()
             checksum_file_path(one).unlink(missing_ok=True)
     checksum_file_path(file).unlink(missing_ok=True)
-    partial = log / f".{file.name}.repair.tmp"
-    partial.write_text(_build_empty_commit(), encoding="utf-8")
-    Path(partial).replace(file)
+    write_text_durably(file, _build_empty_commit())
 
 
 def _build_empty_commit() -> str:

@@ -10,6 +10,7 @@ from croniter import croniter  # type: ignore[import-untyped]  # it ships no typ
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
+from sluice.durable_files import write_json_durably
 from sluice.settings import Settings
 
 _WRITE_AFTER = timedelta(minutes=1)
@@ -58,6 +59,4 @@ def _read_kept_running_spans(file: Path) -> list[tuple[datetime, datetime]]:
 
 
 def _write_kept_running_spans(file: Path, spans: list[tuple[datetime, datetime]]) -> None:
-    temporary = file.with_name(f".{file.name}.tmp")
-    temporary.write_text(json.dumps([(start.isoformat(), end.isoformat()) for start, end in spans]))
-    temporary.replace(file)
+    write_json_durably(file, [(start.isoformat(), end.isoformat()) for start, end in spans])

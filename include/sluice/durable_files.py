@@ -1,0 +1,100 @@
+"""Writing a file whole or not at all, and on the disk when the call returns: the one way in which Sluice keeps a small file.
+
+The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and takes the file's name; the
+folder is flushed then, which holds the name. A process that is killed leaves the old file or the new one, and maybe the temporary
+file, which no reader takes for the other: its name begins with a dot and ends with `.tmp`. A write of an hour later removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+PRIVATE = 0o600
+"""The mode of a file that only its owner may read."""
+_BY_UMASK = 0o666
+_LONGEST_WRITE = 3600
+"""After so many seconds a temporary file is not one any more that another process is writing."""
+_NO_SUCH_CALL = (errno.EINVAL, errno.ENOTSUP)
+"""What a file system answers that cannot flush a folder: it keeps names in another way."""
+
+
+def write_file_durably(path: Path, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True) -> Path:
+    """Give the file this content. Its folder must be there. Returns the path.
+
+    mode: of the file; without it the umask decides. overwrite: else FileExistsError is raised where the file is there, which stays.
+    Raises OSError, and then the file is as it was, unless the flush of the folder failed.
+    """
+    _remove_unfinished_writes(path, before=time.time() - _LONGEST_WRITE)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if overwrite:
+            partial.replace(path)
+        else:
+            os.link(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+    return path
+
+
+def write_text_durably(path: Path, text: str, mode: int = _BY_UMASK) -> Path:
+    """Give the file this text, in UTF-8. Otherwise as `write_file_durably`."""
+    return write_file_durably(path, text.encode(), mode)
+
+
+def write_json_durably(path: Path, value: Any, mode: int = _BY_UMASK, indent: int | None = None, sort_keys: bool = False) -> Path:
+    """Give the file this value as JSON. Otherwise as `write_file_durably`."""
+    return write_text_durably(path, json.dumps(value, indent=indent, sort_keys=sort_keys), mode)
+
+
+def move_file_durably(written: Path, target: Path) -> None:
+    """Put a file that was written elsewhere in the place of another, of the same file system. What it holds is on the disk before."""
+    flush_file(written)
+    written.replace(target)
+    _flush_folder(target.parent)
+
+
+def remove_file_durably(path: Path) -> None:
+    """Remove a file, where it is there, and what killed processes have left of writing it."""
+    if not path.parent.is_dir():
+        return
+    path.unlink(missing_ok=True)
+    _remove_unfinished_writes(path)
+    _flush_folder(path.parent)
+
+
+def flush_file(path: Path) -> None:
+    """Have on the disk what a file holds that was written by other means."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove_unfinished_writes(path: Path, before: float = math.inf) -> None:
+    for left in path.parent.iterdir():
+        if left.name.startswith(f".{path.name}.") and left.suffix == ".tmp":
+            with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+                if left.stat().st_mtime < before:
+                    left.unlink()
+
+
+def _flush_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_CALL:
+            raise
+    finally:
+        os.close(descriptor)
