@@ -1,1 +1,1 @@
-"""Change data capture: `auto_cdc`, the log of changes that it keeps, and what such a log comes to."""
+"""Change data capture: `auto_cdc`, the change log behind it, and the states and histories that a log gives."""

@@ -1,4 +1,4 @@
-"""`auto_cdc` and `auto_cdc_from_snapshot`: a target kept from change feeds, or from full extracts, whatever order they come in."""
+"""`auto_cdc` and `auto_cdc_from_snapshot`: a target kept from change feeds or full extracts, in whatever order they come."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _OF_COLUMNS = (
 class AutoCdc:
     """A target that is the fold of its change log: the last state of each key (SCD type 1), or all its states with their times (2).
 
-    reads: a source or a temporary view, or several of them: feeds whose changes go into one target. keys: which rows are of one thing.
-    sequence_by: by which the changes of a key are put in order, whenever they came; several columns are compared one after the other.
-    apply_as_deletes, apply_as_truncates: SQL over a row of the feed, which rows say that their key, or all that is there, is gone.
-    ignore_null_updates: NULL in a change leaves the value that was there. column_list, except_column_list: the target's columns, by
-    default those of the feed that do not begin with an underscore. track_history_...: which columns begin an interval of SCD type 2
-    when they change, by default all but the keys and sequence_by. from_snapshots: the feed is of full extracts, and a key that is
-    missing in one is gone; sequence_by then names the column that says which extract a row is of.
+    reads: a source or a temporary view; several are feeds whose changes go into one target. keys: the columns that say which changes are
+    about the same thing. sequence_by: the columns that put the changes of a key in order, whenever they arrived; several are compared one
+    after the other. apply_as_deletes, apply_as_truncates: SQL over a row of the feed that says that its key, or everything, is gone.
+    ignore_null_updates: NULL in a change leaves the value that was there. column_list, except_column_list: the target's columns; by default
+    those of the feed that do not begin with an underscore. track_history_...: the columns that begin an interval of SCD type 2 when they
+    change; by default all but the keys and sequence_by. from_snapshots: the feed consists of full extracts, and a key that is missing in
+    one is gone; sequence_by then names the column that says which extract a row belongs to.
 
-    expectations are on the rows of the feeds, and a delete need not meet them. The other fields are as of `Dataset`, of the target.
+    expectations are on the rows of the feeds, and a delete need not meet them. The other fields are those of `Dataset`, for the target.
     """
 
     name: str
@@ -85,7 +85,7 @@ class AutoCdc:
 
     @property
     def owner(self) -> str:
-        """How messages call it."""
+        """The name that messages use for it."""
         return f"Table '{self.name}'"
 
     @property
@@ -195,7 +195,8 @@ def auto_cdc_from_snapshot(
 ) -> AutoCdc:
     """Declare a target of full extracts that come from time to time. See `AutoCdc`.
 
-    snapshot_by: the column that says which extract a row is of; its values put them in order. An extract without any row is not seen.
+    snapshot_by: the column that says which extract a row belongs to; its values put the extracts in order. An extract without any row is
+    not seen.
     """
     given = {**locals(), "sequence_by": snapshot_by, "from_snapshots": True, "declared_in": find_calling_module()}
     del given["snapshot_by"]

@@ -31,9 +31,9 @@ _CARRIED = ("_delivery", "_row", "_failed_rules", "_null_rules")
 
 @dataclass(frozen=True, kw_only=True)
 class TargetColumns:
-    """Which columns a target has: all of its feed but those that begin with an underscore, or those listed, or all but those left out.
+    """Which columns a target has: all of its feed that do not begin with an underscore, those listed, or all but those left out.
 
-    of_several: there are other feeds, which may have the columns that this one has not.
+    of_several: there are other feeds, which may have the columns that this one lacks.
     """
 
     owner: str
@@ -43,7 +43,7 @@ class TargetColumns:
     of_several: bool = False
 
     def of(self, given: Sequence[str]) -> list[str]:
-        """Of a frame with these columns. Raises DeclarationError for a column that is not among them."""
+        """The target's columns of a frame with these columns. Raises DeclarationError for a column that is not among them."""
         if not self.of_several:
             check_columns_exist(self.owner, "column_list", self.listed, given)
             check_columns_exist(self.owner, "except_column_list", self.left_out, given)
@@ -54,10 +54,10 @@ class TargetColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeMarker:
-    """Of a feed's rows those that are changes, or those that are truncates, with SEQUENCE and CHANGE.
+    """Selects the rows of a feed that are changes, or those that are truncates, and adds SEQUENCE and CHANGE.
 
-    deletes, truncates: SQL; a row of which it is NULL is none. sequence_by: several columns make a struct, compared field by field.
-    A truncate of which it is not known when it was counts as a change, whose verdict says so.
+    deletes, truncates: SQL; NULL counts as no. sequence_by: several columns make a struct, which is compared field by field. A truncate
+    whose time is unknown counts as a change, whose verdict says so.
     """
 
     owner: str
@@ -68,7 +68,7 @@ class ChangeMarker:
     only_truncates: bool = False
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """The frame's rows that count here."""
+        """The rows of the frame that this marker selects."""
         check_columns_exist(self.owner, "keys", self.keys, frame.columns)
         check_columns_exist(self.owner, "sequence_by", self.sequence_by, frame.columns)
         taken = [name for name in OWN if name in frame.columns]
@@ -101,7 +101,7 @@ class ChangeMarker:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeShaper:
-    """What is kept of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. Of a delete its keys and its subject only."""
+    """What is kept of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. A delete keeps only its keys and its subject."""
 
     columns: TargetColumns
     subject: str | None = None
@@ -119,7 +119,7 @@ class ChangeShaper:
 
 
 def is_truncate_log(table: Table[Any]) -> bool:
-    """Whether a table is a log of truncates, in which nothing of anybody is."""
+    """Whether a table is a log of truncates, which holds nothing about anybody."""
     return table.shape is shape_truncates
 
 
@@ -129,7 +129,7 @@ def shape_truncates(frame: DataFrame) -> DataFrame:
 
 
 def hash_row_content(columns: Mapping[str, Column]) -> Column:
-    """The hash of a row's content, by which ties are decided: of its columns sorted by name, and of those that are not NULL.
+    """The hash of a row's content, which decides ties. It covers the columns that are not NULL, sorted by name.
 
     So a column that comes later does not change the order of older rows.
     """
@@ -138,7 +138,7 @@ def hash_row_content(columns: Mapping[str, Column]) -> Column:
 
 
 def change_log_expectations(declared: Iterable[Expectation], marked: ChangeMarker) -> tuple[Expectation, ...]:
-    """Those of a log: the declared ones, which a delete need not meet, and that a change says what it is of and when it was."""
+    """The expectations of a log: the declared ones, which a delete need not meet, and that every change has its keys and sequence."""
     known = " AND ".join(f"`{name}` IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
     found = tuple(declared)
     if marked.deletes:

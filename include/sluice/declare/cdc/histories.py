@@ -1,9 +1,9 @@
-"""What a log of changes comes to: the last state of each key (SCD 1), or all its states with their times (SCD 2).
+"""What a log of changes amounts to: the last state of each key (SCD 1), or all its states with their times (SCD 2).
 
 A log has the keys, the target's columns, and CHANGE, SEQUENCE and CONTENT. The result depends on the set of its rows alone: the changes of
-a key are put in the order of (sequence, truncate before upsert before delete, content), so that neither arrival nor duplicates show.
-At one sequence a key has one state, the one after its last change; a column that is NULL in the log of a truncate or a delete is not read.
-Rows of a key are made of rows of that key alone, and of all truncates: a filter on a key can be pushed down to the log.
+a key are ordered by (sequence, truncate before upsert before delete, content), so neither arrival nor duplicates show. At one sequence a
+key has one state, the one after its last change. In the log of a truncate or a delete, columns that are NULL are not read. Rows of a key
+are made of rows of that key alone, and of all truncates, so a filter on a key can be pushed down to the log.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def fold_snapshots(
     tracked: Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
 ) -> DataFrame:
-    """The same of full extracts: rows have the keys, the target's columns, CONTENT, and the snapshot that they are of.
+    """The same for full extracts, whose rows have the keys, the target's columns, CONTENT, and the snapshot they belong to.
 
-    A key that is not in a snapshot is deleted at it. Of several rows of a key in one snapshot the content decides. A snapshot without
-    a row is not seen. Each snapshot bears on every key that was in the one before.
+    A key that is not in a snapshot is deleted at it. Of several rows of a key in one snapshot the content decides. A snapshot without a row
+    is not seen. Each snapshot affects every key that was in the one before.
     """
     values = _non_key_columns(keys, columns)
     taken = F.col(f"`{snapshot_by}`")
@@ -112,7 +112,7 @@ def fold_snapshots(
 
 
 def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> DataFrame:
-    """States of keys, each from its sequence until another, as intervals: those that meet and have the same tracked values are one."""
+    """States of keys as intervals, each up to the next sequence; adjacent states with the same tracked values become one interval."""
     before = {name: F.lag(f"{_VALUES}.`{name}`").over(_key_window(keys)) for name in tracked if name not in keys}
     same = (F.col(f"{_VALUES}.`{name}`").eqNullSafe(value) for name, value in before.items())
     meets = F.lag(_UNTIL).over(_key_window(keys)).eqNullSafe(F.col(SEQUENCE))
@@ -135,7 +135,7 @@ def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Col
 
 
 def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """The states with what each column had since the last delete or truncate, where it is NULL."""
+    """The states, with each NULL replaced by the value that the column had since the last delete or truncate."""
     # A truncate at a sequence comes before the upserts of that sequence: they begin from nothing.
     over = F.lag(_GONE).over(_key_window(keys)) | (F.lag(_TRUNCATE).over(_key_window(keys)) <= F.col(SEQUENCE))
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
@@ -172,7 +172,7 @@ def _next_sequence(all_of: str, after: str) -> Column:
 
 
 def _pack_values(values: Iterable[str]) -> Column:
-    """Columns as one, beside a constant: a target may have nothing but its keys."""
+    """Columns packed into one, beside a constant, since a target may have nothing but its keys."""
     return F.struct(F.lit(True).alias(_VALUES), *_quote_columns(values))
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class View(Generic[P]):
-    """A transform of tables and views that is run by whoever reads it. It has no keys, no versions and no flow.
+    """A transform of tables and views that whoever reads it runs. It has no keys, no versions and no flow.
 
-    A @materialized_view that reads it runs it, over its inputs. personal: columns with personal data, beside those that it inherits by name.
-    role: whose it is, of a `role_view`; nothing stored may be made of such a one.
+    A @materialized_view that reads it runs its transform over its inputs. personal: columns with personal data, beside those that it
+    inherits by name. role: the role that a `role_view` is for; nothing stored may read such a view.
     """
 
     name: str
@@ -67,7 +67,7 @@ def view(
 ) -> Callable[[Callable[P, DataFrame]], View[P]] | View[...]:
     """Declare the decorated transform as a view that is computed whenever it is read. See `View`.
 
-    sql: a text over the names that are read, instead of a function; then this gives the view itself.
+    sql: a text over the names that are read, instead of a function; `view` then returns the view itself.
     """
     read, private = check_names(reads, "reads", "A @view"), check_names(personal, "personal", "A @view")
     if sql is not None:

@@ -117,8 +117,8 @@ def table(
 ) -> _TableDecorator | Table[...]:
     """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
 
-    name: the table's, where it is not to be the function's, as of tables that are declared in a loop. sql: a text over the name that
-    is read, instead of a function; then this gives the table itself. expectations: the same as decorators below, for a text.
+    name: the table's name where it differs from the function's, as for tables declared in a loop. sql: a text over the name that is read,
+    instead of a function; `table` then returns the table itself. expectations: for a text, what decorators below the function would add.
     """
     found = {**options, **split_personal_treatments(personal)}
     if sql is None:
@@ -193,7 +193,7 @@ def temporary_view(
 ) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
     """Declare the decorated row-local transform as a view that is never stored: what reads it runs it. See `TemporaryView`.
 
-    sql: a text over the name that is read, instead of a function; then this gives the view itself.
+    sql: a text over the name that is read, instead of a function; `temporary_view` then returns the view itself.
     """
     if sql is not None:
         options = {"name": name, "reads": reads}
@@ -208,7 +208,7 @@ def temporary_view(
 
 
 def find_calling_module() -> str:
-    """The module from which the function was called that calls this: where a declaration stands that has no function of its own."""
+    """The module that called the function which calls this one: where a declaration without a function of its own stands."""
     frame = inspect.currentframe()
     outer = frame.f_back.f_back if frame and frame.f_back else None
     while outer is not None and str(outer.f_globals.get("__name__", "")).startswith("sluice.declare"):
@@ -217,7 +217,7 @@ def find_calling_module() -> str:
 
 
 def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a text alone says of a declaration. Raises DeclarationError where it, or the name, is missing."""
+    """The options of a declaration that is made from a text alone. Raises DeclarationError where the text or the name is missing."""
     if not sql.strip() or not options.get("name"):
         raise DeclarationError(
             "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
@@ -226,7 +226,7 @@ def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
-    """The function that a text stands for. kind: of the declaration, for messages."""
+    """The function that runs a text. kind: what is declared, for messages."""
     owner = f"{kind} '{options['name']}'"
     return query.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
 

@@ -1,6 +1,6 @@
-"""Text that files are laid out by: Delta keeps an empty one as NULL (PROTOCOL.md, "Partition Value Serialization").
+"""Empty texts in partition columns become NULL, as Delta stores them (PROTOCOL.md, "Partition Value Serialization").
 
-So it is NULL from where the transform is called on. A row that was made would otherwise never be the one that is stored.
+They become NULL as soon as the transform is called. Otherwise a row that was made would never equal the one that is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TEXTS = ("string", "char", "varchar")
 
 
 def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-    """The rows, empty texts in partition columns being NULL."""
+    """The rows, with NULL for empty texts in partition columns."""
     texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in _TEXTS]
     for name in texts:
         rows = rows.withColumn(name, F.nullif(F.col(f"`{name}`"), F.lit("")))

@@ -1,4 +1,4 @@
-"""`role_view`: what a role may see of a table or a view, its rows filtered and its columns masked, computed whenever it is read."""
+"""`role_view`: the rows and columns of a table or view that a role may see, filtered and masked whenever it is read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjection:
-    """The transform of a role's view: the rows that meet a condition, of them the columns that are listed, masked.
+    """The transform of a role's view: it filters rows, selects the listed columns and masks them.
 
-    masks: by column; None: shown as it is, though it is personal. rows: SQL over the rows as they are stored.
+    masks: by column; None shows a personal column as it is. rows: SQL over the rows as they are stored.
     """
 
     owner: str
@@ -53,9 +53,10 @@ def role_view(
     rows: str | None = None,
     comment: str = "",
 ) -> View[...]:
-    """Declare what a role may see. columns: what is shown, and nothing that is added later. masks: by column; every personal one has one.
+    """Declare what a role may see. Columns that the table gets later are not shown.
 
-    rows: which rows, as SQL over them as they are stored. Raises DeclarationError where a mask is of no column that is shown.
+    columns: the columns shown. masks: by column; every personal column has one. rows: which rows, as SQL over them as they are stored.
+    Raises DeclarationError where a mask names a column that is not shown.
     """
     owner = f"View '{name}'"
     shown = check_names(columns, "columns", owner)

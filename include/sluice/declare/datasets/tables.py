@@ -1,4 +1,4 @@
-"""Tables and materialised views: a transform, and how its result is kept. `decorators` has the words that make them."""
+"""Tables and materialised views: a transform, and how its result is kept. Their decorators are in `decorators`."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Personal = Names | Mapping[str, Treatment | None]
 class Dataset(Generic[P]):
     """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from.
 
-    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what
-    becomes of it before it is stored. restricted: it lies under SLUICE_RESTRICTED, not in the lake. sql: its text, where it was declared by one.
-    subject_at: of what time a row tells, as SQL over the columns that are stored; needed where the subject's identifiers change hands (`Link`).
+    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
+    becomes before it is stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text, where it was declared
+    by one. subject_at: the time that a row is about, as SQL over the stored columns; needed where the subject's identifiers change hands
+    (`Link`).
 
-    own_personal: the personal columns that it declares itself; `personal` has those that it inherits by name, too.
-    place: where it lies below the pipeline's bookkeeping, of a table that Sluice keeps for itself. serves: the declared table that it
-    is kept for. made_by: what its fingerprint is of, functions and texts, where the function is not the user's own. declared_in: the
-    module that declares it.
+    own_personal: the personal columns that the declaration names; `personal` also has those inherited by name. place: where a table that
+    Sluice keeps for itself lies below the pipeline's bookkeeping. serves: the declared table that such a table is kept for. made_by: the
+    functions and texts that the fingerprint covers, where the function is not the user's own. declared_in: the module that declares it.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Dataset(Generic[P]):
 
     @property
     def private(self) -> frozenset[str]:
-        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        """Columns that must not get into statistics, partitions or clustering. A personal field makes its whole column private."""
         return add_parent_columns((*self.personal, *((self.subject,) if self.subject else ())))
 
 
@@ -108,14 +108,14 @@ class Dataset(Generic[P]):
 class Table(Dataset[P]):
     """One row per key: the fold of the live deliveries of its source. The transform is row-local.
 
-    sequence_by: the column whose highest value wins among rows of one key; ties, and tables without one, go by content,
-    never by which was delivered last.
-    key_in_one_file: the rows of a key come from one file only; folding again then reads that file alone.
-    apply_as_deletes: which rows say that their key is gone, as SQL; such a table is kept by a change log, as `auto_cdc` keeps its own.
-    shape: what is made of a row after its verdict and its treatments, of a change log; row-local.
-    on_erasure: "anonymise" keeps the rows of whoever is erased, without their subject and their personal columns, which become NULL.
-    replayed_by: of which columns a replay takes all rows that have the values of an interval's; by default the keys. Of a change log the
-    keys of its target: a replay makes all changes of a thing anew, or its state would be by two codes.
+    sequence_by: the column whose highest value wins among rows of one key. Ties, and tables without one, are decided by content, never by
+    which delivery came last. key_in_one_file: the rows of a key come from one file only, so folding a key again reads that file alone.
+    apply_as_deletes: SQL that says which rows delete their key; such a table is kept by a change log, as `auto_cdc` keeps its own. shape:
+    of a change log, what is made of a row after its verdict and its treatments; row-local. on_erasure: "anonymise" keeps the rows of an
+    erased person with NULL for their subject and their personal columns.
+
+    replayed_by: the columns by whose values a replay finds all rows to take again; by default the keys. For a change log these are the keys
+    of its target: a replay takes all changes of such a key, since otherwise its state would be made by two versions of the code.
     """
 
     sequence_by: str | None = None
@@ -137,13 +137,13 @@ class Table(Dataset[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class MaterializedView(Dataset[P]):
-    """Always equal to its transform over its inputs as they are, kept so by affected keys.
+    """A table that always equals its transform over its inputs as they are, kept so by affected keys.
 
-    of_some: the transform over some of its inputs alone, in the order of `reads`, of a view that does not wait for those that are not
-    there yet; None for too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full" where it is not left to
-    the engine ("auto") which of both is cheaper.
+    of_some: for a view that does not wait for inputs that are not there yet, the transform over the inputs that are, in the order of
+    `reads`; None where they are too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full"; with "auto" the
+    engine takes whichever is cheaper.
 
-    at_least: of how many people a row must tell to be stored; subjects: the column of the transform's result that counts them, each once.
+    at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
     """
 
     of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
@@ -153,7 +153,7 @@ class MaterializedView(Dataset[P]):
     subjects: str | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
-        """What the transform makes of these inputs, without groups that are too small: whoever runs or recomputes the view gets no others."""
+        """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""
         return small_groups.leave_out_small_groups(
             super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'"
         )
@@ -168,7 +168,7 @@ class MaterializedView(Dataset[P]):
             raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
 
     def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
-        """The view over those of its inputs that are there. None where it waits for another."""
+        """The view over those of its inputs that are there; None where it waits for one that is not."""
         known = set(present)
         there = tuple(name for name in self.reads if name in known)
         if there == self.reads:
@@ -212,12 +212,12 @@ class TemporaryView:
 
 
 def add_personal_columns(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
-    """The dataset with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its making does."""
+    """The dataset with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its constructor does."""
     return replace(dataset, personal=tuple(sorted(set(dataset.personal) | inherited)))
 
 
 def split_personal_treatments(personal: Personal) -> dict[str, Any]:
-    """What `personal=` was given, as the fields `personal` and `treatments` of a dataset."""
+    """Splits what `personal=` was given into the fields `personal` and `treatments` of a dataset."""
     if not isinstance(personal, Mapping):
         return {"personal": personal, "treatments": {}}
     return {"personal": tuple(personal), "treatments": {name: how for name, how in personal.items() if how is not None}}

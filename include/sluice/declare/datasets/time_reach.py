@@ -1,4 +1,4 @@
-"""How far in time a change of an input reaches in a view that looks at neighbours: a moving sum, a comparison with the week before."""
+"""How far in time a change of an input reaches in a view that looks at neighbours, such as a moving sum."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TimeReach:
 
 
 def check_time_reach(reach: Mapping[str, TimeReach], reads: tuple[str, ...], owner: str) -> dict[str, TimeReach]:
-    """What a view declares, by input. Raises DeclarationError where it names no input, or two columns of the view."""
+    """Check the reaches that a view declares, by input. Raises DeclarationError for an unknown input, or for two columns of the view."""
     for name in reach:
         if name not in reads:
             raise DeclarationError(f"{owner}: reach names '{name}', which it does not read: {', '.join(reads)}.")

@@ -1,6 +1,6 @@
-"""`@windowed`: a stateful stream of Spark, for those who want its windows, with what it leaves out counted and kept.
+"""`@windowed`: a stateful stream of Spark, for those who want its windows. What it leaves out is counted and kept.
 
-A `@materialized_view` gives the same result and loses nothing; docs/streaming.md says when this is the better one nevertheless.
+A `@materialized_view` gives the same result and loses nothing; docs/streaming.md says when a stream is the better choice all the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OUTPUTS = ("append", "update", "complete")
 
 @dataclass(frozen=True)
 class Watermark:
-    """How late a row of an input may be: `delay` behind the latest instant of its column `time` that was seen before."""
+    """How late a row of an input may be: `delay` behind the latest instant seen before in its column `time`."""
 
     time: str
     delay: str
@@ -38,9 +38,10 @@ class Watermark:
 class Windowed(Dataset[P]):
     """A table that a stateful stream writes: what its transform makes of the new rows of its inputs, given as streams.
 
-    The transform is called with streams that have their watermarks already. output: append writes a row once it is final, update a row
-    whenever it changes, complete everything at each batch. watermarks: by input; none only where output is complete or update and
-    the state may grow with the keys. closes_when_idle: when no input had anything new for so long, the windows that are open are closed.
+    The transform is called with streams that have their watermarks already. output: append writes a row once it is final, update writes a
+    row whenever it changes, complete writes everything at each batch. watermarks: by input; there may be none only where output is
+    complete, or update with a state that may grow with the keys. closes_when_idle: how long no input must have had anything new before open
+    windows are closed.
     """
 
     output: Output = "append"
@@ -73,7 +74,10 @@ class Windowed(Dataset[P]):
 
     @property
     def may_be_late(self) -> bool:
-        """Whether rows can come too late, or are in no window. In output complete, too: an aggregation takes them all, what is before it may not."""
+        """Whether rows can come too late, or be in no window.
+
+        This holds for output complete too: the aggregation takes every row, but an operator before it may not.
+        """
         return bool(self.watermarks)
 
 

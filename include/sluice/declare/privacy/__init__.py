@@ -1,1 +1,1 @@
-"""What is stored and shown of people: treatments, masks, and the least size of a group."""
+"""What is stored and shown about people: treatments, masks, and the smallest group that is published."""

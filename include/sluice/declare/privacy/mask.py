@@ -1,6 +1,6 @@
-"""What a role's view shows of a column, beside `treat`, which says what is stored: `masks={"email": mask.domain(), "phone": mask.last(4)}`.
+"""Masks: what a role's view shows of a column, as in `masks={"email": mask.domain(), "phone": mask.last(4)}`.
 
-A mask hides a value from whoever reads through the view. It changes nothing of what is stored.
+A mask hides a value from whoever reads through the view, and changes nothing that is stored. `treat` changes what is stored.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def redact() -> Mask:
 
 
 def first(characters: int) -> Mask:
-    """The first characters, then `***`; only that where the text is not twice as long."""
+    """The first characters, then `***`; `***` alone where the text is not at least twice as long."""
     return Mask(kind="first", amount=_check_character_count("first", characters))
 
 
 def last(characters: int) -> Mask:
-    """`***`, then the last characters; only the former where the text is not twice as long."""
+    """`***`, then the last characters; `***` alone where the text is not at least twice as long."""
     return Mask(kind="last", amount=_check_character_count("last", characters))
 
 
 def domain() -> Mask:
-    """Of an e-mail address `***@` and what comes after the last @; of any other text `***`."""
+    """`***@` and what comes after the last @ of an e-mail address; `***` for any other text."""
     return Mask(kind="domain")
 
 
@@ -72,7 +72,7 @@ def null() -> Mask:
 
 
 def sql(expression: str) -> Mask:
-    """What the SQL expression over the row gives, as in mask.sql("date_trunc('year', born)")."""
+    """The result of the SQL expression over the row, as in mask.sql("date_trunc('year', born)")."""
     if not expression.strip():
         raise DeclarationError("mask.sql takes an expression over the row, as in mask.sql(\"date_trunc('year', born)\").")
     return Mask(kind="sql", text=expression)

@@ -1,7 +1,7 @@
-"""Groups of too few people: a row that tells of fewer than `at_least` is no row of the view, so neither stored nor published.
+"""Small groups: a row about fewer than `at_least` people is no row of the view, so it is neither stored nor published.
 
-It is left out where the transform is called. So whoever makes the view, in part, in full or to compare, gets the same rows, and a group that
-shrinks, as by an erasure, leaves the view as a row does whose key is gone.
+The row is left out when the transform is called. So whoever computes the view, in part, in full or to compare, gets the same rows, and a
+group that shrinks, for instance by an erasure, leaves the view as a deleted key does.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _WHOLE = ("byte", "short", "integer", "long")
 
 
 def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
-    """The rows without those of small groups; of which it is not known how many people they are of counts as small.
+    """The rows without those of small groups. A group whose size is NULL counts as small.
 
-    Raises DeclarationError where `subjects` is no column of them, or no whole number.
+    Raises DeclarationError where `subjects` is no column of the rows, or no whole number.
     """
     if at_least is None or subjects is None:
         return rows

@@ -1,6 +1,7 @@
-"""What becomes of a personal column before it is stored: `personal={"user_id": treat.hmac("user"), "birth_date": treat.date_to_year()}`.
+"""Treatments of personal columns: `personal={"user_id": treat.hmac("user"), "birth_date": treat.date_to_year()}`.
 
-Expectations see the row before; keys, the content that decides ties, statistics and every reader see what is stored.
+A treatment changes a value before it is stored. Expectations see the row before it; keys, the content that decides ties, statistics and
+every reader see what is stored.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class Treatment:
 
 @dataclass(frozen=True, kw_only=True)
 class Hmac(Treatment):
-    """A pseudonym: HMAC-SHA256 of the canonical text of the value, in 64 hex digits. Equal values of one domain get equal pseudonyms.
+    """A pseudonym: HMAC-SHA256 of the value's canonical text, in 64 hex digits. Equal values of a domain get equal pseudonyms.
 
-    canonical: "text": without blanks around it. "lower": that, in lower case, as for e-mail. "digits": its digits only, as for
-    telephone numbers. "hex": its hex digits only, in lower case, as for MAC addresses. Where nothing is left, as of a blank, there is no
-    pseudonym: NULL. secret: the name of the key.
+    canonical: "text" strips blanks around the value; "lower" also lowers its case, as for e-mail; "digits" keeps its digits only, as for
+    telephone numbers; "hex" keeps its hex digits in lower case, as for MAC addresses. Where nothing is left, the pseudonym is NULL. secret:
+    the name of the key.
     """
 
     domain: str
@@ -40,7 +41,7 @@ class Hmac(Treatment):
 
 @dataclass(frozen=True, kw_only=True)
 class Null(Treatment):
-    """Not stored: NULL, of the column's type."""
+    """The column is stored as NULL, in its type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class Truncate(Treatment):
 
 @dataclass(frozen=True, kw_only=True)
 class Bin(Treatment):
-    """The band of a number, as text: edges (18, 25, 65) give "<18", "18-24", "25-64", ">=65" for whole numbers. NaN has none: NULL."""
+    """The band of a number, as text: edges (18, 25, 65) give "<18", "18-24", "25-64", ">=65" for whole numbers. NaN gives NULL."""
 
     edges: tuple[int, ...]
 
@@ -70,7 +71,7 @@ class DateToYear(Treatment):
 
 
 def find_treatment_mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
-    """What is wrong with treating a table's keys, or its subject, as sentences."""
+    """What is wrong with treating the keys or the subject of a table, as sentences."""
     found = [
         f"personal treats the key '{key}' by treat.null(): then all rows have one key."
         for key in keys

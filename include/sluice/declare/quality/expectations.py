@@ -1,4 +1,4 @@
-"""Expectations: SQL conditions over one row, and what becomes of a row that does not meet one."""
+"""Expectations: SQL conditions over one row, and what happens to a row that does not meet one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 
 
 class Action(enum.Enum):
-    """What becomes of a row whose condition is false or NULL."""
+    """What happens to a row whose condition is false or NULL."""
 
     WARN = "warn"
     DROP = "drop"
@@ -29,8 +29,8 @@ class Action(enum.Enum):
 class Expectation:
     """A named condition, SQL over the columns of one row. NULL counts as not met, unless `null_ok`.
 
-    at_most: which share of a micro-batch's rows may fail it, as in 0.02; with more nothing of the batch is written and the run fails.
-    tags: by which rules of a set are chosen.
+    at_most: the share of a micro-batch's rows that may fail it, such as 0.02; with more, nothing of the batch is written and the run fails.
+    tags: what a rule set selects rules by.
     """
 
     name: str
@@ -126,7 +126,7 @@ expect_all_or_fail = _ExpectAll(Action.FAIL)
 
 
 def select_row_expectations(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]:
-    """The expectations on single rows. Raises DeclarationError where two of any kind have one name."""
+    """The expectations on single rows. Raises DeclarationError where two expectations of any kind share a name."""
     found = tuple(declared)
     seen: set[str] = set()
     for one in found:
@@ -142,5 +142,5 @@ def select_table_expectations(declared: Iterable[Declared]) -> tuple[TableExpect
 
 
 def flatten_expectations(given: Iterable[ExpectationDecorator]) -> tuple[Declared, ...]:
-    """What `expectations=` was given, as expectations."""
+    """The expectations that `expectations=` was given."""
     return tuple(one for adds in given for one in adds.expectations)

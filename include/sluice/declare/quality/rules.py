@@ -1,4 +1,4 @@
-"""Rule sets kept as data: a file beside the pipeline with a rule a row, which many tables share and people edit who write no Python."""
+"""Rule sets kept as data: a file with one rule a row, shared by many tables and edited by people who write no Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 @dataclass(frozen=True)
 class Rules:
-    """A set of expectations read from a file. Its members give what decorates a transform: `@RULES.tagged("validity")`.
+    """A set of expectations read from a file. Its methods give decorators for a transform: `@RULES.tagged("validity")`.
 
     place: the file, as messages name it.
     """

@@ -1,4 +1,4 @@
-"""Expectations on a table as a whole. They warn or fail and never touch a row: what they say depends on which batch came when."""
+"""Expectations on a table as a whole. They warn or fail and never drop a row: their result depends on which batches came when."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
 
 @dataclass(frozen=True, kw_only=True)
 class TableExpectation:
-    """What a table as a whole must meet. or_fail: the flow fails where it does not; otherwise it is counted and shown.
+    """A condition on a table as a whole. or_fail: the flow fails where it is not met; otherwise it is counted and shown.
 
-    It is looked at after the flow wrote: a batch is not undone by it, but what reads the table is not run.
+    It is evaluated after the flow wrote. The batch is not undone, but flows that read the table do not run.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Unique(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class RowCount(TableExpectation):
-    """The table has so many rows, or so many times the median of what its last runs left it with. None: no limit.
+    """The table has so many rows, or so many times the median of its row counts after its last runs. None: no limit.
 
-    at_least, at_most: rows. least_times, most_times: of the median of the last `runs` runs that changed the table.
+    at_least, at_most: rows. least_times, most_times: multiples of the median over the last `runs` runs that changed the table.
     """
 
     at_least: int | None = None
@@ -76,7 +76,7 @@ class RowCount(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class Fresh(TableExpectation):
-    """The latest value of a DATE or TIMESTAMP column is not older than `within`, an interval such as "2 days", at the end of the run.
+    """The latest value of a DATE or TIMESTAMP column is not older than `within` at the end of the run, such as "2 days".
 
     A DATE is as old as its midnight (UTC). A table without any value is not fresh.
     """
@@ -94,7 +94,7 @@ class Fresh(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class References(TableExpectation):
-    """Every value of the columns that has no NULL is in the columns `of_columns` of another table of the pipeline."""
+    """Every combination of values without NULL in the columns is found in the columns `of_columns` of another table of the pipeline."""
 
     columns: tuple[str, ...]
     of: str
@@ -148,7 +148,10 @@ def expect_fresh(name: str, column: str, *, within: str, or_fail: bool = False) 
 def expect_references(
     name: str, columns: str | tuple[str, ...], *, of: str, of_columns: str | tuple[str, ...] = (), or_fail: bool = False
 ) -> ExpectationDecorator:
-    """Expect every row's columns to be found in another table. of_columns: there; by themselves named the same. See `References`."""
+    """Expect the values of the columns to be found in another table. See `References`.
+
+    of_columns: the columns there; by default they have the same names.
+    """
     owner = f"Expectation '{name}'"
     found = check_names(columns, "columns", owner)
     there = check_names(of_columns, "of_columns", owner) or found
@@ -156,7 +159,7 @@ def expect_references(
 
 
 def refuse_reserved_name(name: str) -> None:
-    """Raises DeclarationError for a name under which something else is counted: alerts and ledgers could not tell them apart."""
+    """Raises DeclarationError for a name that alerts and ledgers already use for another count."""
     if name in COUNTED:
         raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
 
