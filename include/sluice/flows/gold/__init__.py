@@ -1,1 +1,1 @@
-"""Gold: views kept equal to their recompute, and which part of one a change can touch."""
+"""Gold: views that always equal their full recompute, and which part of a view a change can touch."""

@@ -1,7 +1,7 @@
 """One batch of a view's flow: what its changes touch is recomputed from the inputs as they are now, and the difference is merged.
 
-The inputs are read at versions pinned for the run. Where that is cheaper, all of the view is recomputed; merged is the difference only
-then, too.
+The inputs are read at versions that are pinned for the run. The whole view is recomputed where that is cheaper; then too, only the
+difference is merged.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def read_view_input(workspace: Workspace, name: str, version: int | None = None)
 
 @dataclass
 class RecomputeReport:
-    """What a run's report says of how much of a view was made again."""
+    """What a run's report says about how much of a view was recomputed."""
 
     report: FlowReport
     keys: int = 0
 
     def full(self, why: str) -> None:
-        """All of it."""
+        """The whole view was recomputed."""
         self.report.recomputed = f"full: {why}"
 
     def some(self, rows: int, of: int | None) -> None:
-        """So many rows, beside those of earlier batches."""
+        """So many rows were recomputed, in addition to those of earlier batches."""
         self.keys += rows
         if not (self.report.recomputed or "").startswith("full"):
             self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
@@ -68,7 +68,7 @@ class RecomputeReport:
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """One batch of a view's flow. versions: to read its inputs at; known: what the logs say of it and of them."""
+    """One batch of a view's flow. versions: at which to read its inputs. known: what the logs say about the view and its inputs."""
 
     workspace: Workspace
     view: MaterializedView[Any]
@@ -78,7 +78,7 @@ class ViewBatch:
     told: RecomputeReport
 
     def follow(self, rows: DataFrame, changed: int | None) -> None:
-        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many there are at most."""
+        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many rows at most."""
         why = choice.reason_for_full_recompute(self.view, self.known)
         if why is not None:
             if changed or not rows.isEmpty():
@@ -96,7 +96,7 @@ class ViewBatch:
                     break
 
     def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
-        """What a batch of changed names touches; or why all is to be recomputed."""
+        """What a batch of changed names touches, or the reason to recompute the whole view."""
         session = self.workspace.session
         evaluation.choose_evaluation_settings(session, (), rows=changed)
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
@@ -122,7 +122,7 @@ class ViewBatch:
             self.told.report.replaced(targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape))
 
     def _merged(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
-        """Recompute the view, or the scope's part of it, and merge what differs. Returns how many rows were made, and what was merged."""
+        """Recompute the view, or the part in scope, and merge the difference. Returns the number of rows computed, and what was merged."""
         view, session = self.view, self.workspace.session
         inputs, old = self._inputs(), tables.read_table(session, self._path)
         if scope is not None:
@@ -147,7 +147,7 @@ class ViewBatch:
         return made, changes
 
     def _holds_more_than(self, made: int) -> bool:
-        """Whether the table has other rows than the view's, which is a key twice: no merge puts that right."""
+        """Whether the table has another number of rows than the view: then a key is in it twice, which no merge puts right."""
         state = log.read_table_state(self._path)
         if state is not None and state.rows == made:
             return False
@@ -193,5 +193,5 @@ class ViewBatch:
 
 
 def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
-    """Few rows in one partition: nothing that is done to them takes a shuffle, whose every stage would be a job of its own."""
+    """Puts few rows into one partition, so that nothing done to them needs a shuffle, each stage of which would be a job of its own."""
     return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows

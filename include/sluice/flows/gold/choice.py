@@ -1,7 +1,7 @@
-"""Affected keys or a full recompute: which is cheaper, by what the logs say and what was counted already.
+"""The choice between affected keys and a full recompute: whichever is cheaper, by the logs and by what was counted already.
 
-Following keys costs a few Spark jobs more than making everything anew; below some size these take longer than the rows they spare. And
-where most of a view is touched, asking for its rows one by one is the dearer way to read all of them.
+Following keys costs a few Spark jobs more than recomputing everything, and below some size these take longer than the rows they save. Where
+most of a view is touched, asking for its rows key by key is the more expensive way to read all of them.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def read_table_states(workspace: Workspace, view: MaterializedView[Any]) -> Stat
 
 
 def sum_row_counts(known: States) -> int | None:
-    """How many rows they have together; None where one does not tell."""
+    """How many rows the tables have together; None where the log of one does not say."""
     counts = [state.rows for state in known.values()]
     return None if None in counts else sum(count for count in counts if count)
 
 
 def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]]) -> int | None:
-    """How many rows of a change feed the inputs' commits at most gave, by their own counts; None where one does not tell.
+    """How many rows of a change feed the commits of the inputs gave at most, by their own counts; None where one does not say.
 
-    spans: by input, the version that was followed already, and the last one that is to be.
+    spans: by input, the version that was followed already, and the last one to follow.
     """
     counts = []
     for name, (since, until) in spans.items():
@@ -61,7 +61,7 @@ def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]
 
 
 def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
-    """An updated row has two images. What is overwritten is counted nowhere."""
+    """How many rows a commit changed. An updated row has two images; overwritten rows are counted nowhere."""
     operation, metrics = str(commit["operation"]), commit["metrics"] or {}
     if operation in _WITHOUT_CHANGES:
         return 0
@@ -72,12 +72,12 @@ def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
 
 
 def is_small_row_count(*counts: int | None) -> bool:
-    """Whether so many rows together are known to be so few that one task takes them quickest, without a shuffle."""
+    """Whether these rows are known to be so few that one task without a shuffle is quickest."""
     return _is_total_below(counts, evaluation.SMALL + 1)
 
 
 def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:
-    """Why the view is recomputed in full whatever has changed, or None. Reads nothing."""
+    """The reason to recompute the view in full whatever has changed, or None. Reads nothing."""
     if view.recompute != "auto":
         return "as declared" if view.recompute == "full" else None
     rows = sum_row_counts(known)
@@ -88,7 +88,7 @@ def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str
 def is_most_of_view_touched(
     workspace: Workspace, view: MaterializedView[Any], known: States, scopes: Sequence[ViewScope]
 ) -> bool:
-    """Whether most of the view's rows are in these scopes; those that lie in files out of range are not looked at."""
+    """Whether most of the view's rows are in these scopes. Files that are out of range are not read."""
     rows = known[view.name].rows
     if view.recompute != "auto" or not rows:
         return False
@@ -119,7 +119,7 @@ def count_rows_within_limits(path: str, limits: Limits) -> int | None:
 
 
 def _parse_literal(literal: str) -> Any:
-    """The value of a literal of `ranges`. Raises ValueError of those that a file's statistics cannot be compared with."""
+    """The value of a literal of `ranges`. Raises ValueError for one that a file's statistics cannot be compared with."""
     kind, _, text = literal.removesuffix("'").partition("'")
     if kind == "DATE":
         return date.fromisoformat(text)

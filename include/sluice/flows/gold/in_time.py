@@ -1,7 +1,7 @@
-"""How far in time a change reaches, as ranges: from the changed rows to the view's rows, and from those to the input's rows they need.
+"""How far in time a change reaches, as ranges: from changed rows to rows of the view, and from these to the input rows they need.
 
-A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. Where the changed row says a day and the view an
-instant, or the other way round, the whole day counts. Rows that say no time (NULL) are read always: what they touch has no bound.
+A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. Where the changed row has a day and the view an
+instant, or the other way round, the whole day counts. Input rows whose time is NULL are always read: what they touch has no bound.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _DAY_OF = re.compile(r"(?i)(?:to_date|date)\((?P<column>`?\w+`?)\)|cast\((?P<cas
 class InTime:
     """One input's reach in a column of the view. expression: over the input, gives the changed row's day or instant d.
 
-    kind: of the view's column, date or timestamp. of: the kind that the expression gives. before, after: in days for a date, else in
-    microseconds: the view's column is from d - before to d + after.
+    kind: the type of the view's column, date or timestamp. of: the type that the expression gives. before, after: in days for a date, else
+    in microseconds: the view's column is from d - before to d + after.
     """
 
     column: str
@@ -71,7 +71,7 @@ class InTime:
         return merge_time_spans((tick * size - self.before, (tick + 1) * size - 1 + self.after) for tick in ticks)
 
     def needed(self, spans: Spans) -> Column:
-        """Which of the input's rows the view's rows in these spans are made of; rows without a time among them."""
+        """Which rows of the input the view's rows in these spans are made of; rows without a time are among them."""
         wide = merge_time_spans((first - self.after, last + self.before) for first, last in spans)
         if self.kind == "date" and self.of == "timestamp":
             wide = tuple((first * _DAY, (last + 1) * _DAY - 1) for first, last in wide)
@@ -90,7 +90,7 @@ class InTime:
 
 
 def merge_time_spans(spans: Iterable[Span], most: int = MOST) -> Spans:
-    """The spans in order, those that meet made one; where they are too many, those with the smallest gaps, too."""
+    """The spans in order, with adjacent ones joined; where there are too many, those with the smallest gaps are joined too."""
     joined: list[Span] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:
@@ -111,7 +111,7 @@ def time_span_literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] |
 
 
 def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
-    """The condition that a view's column is in one of the spans, in words that Delta skips files by."""
+    """The condition that a view's column is in one of the spans, written so that Delta can skip files by it."""
     literal = time_span_literals(kind, spans)
     return F.lit(True) if literal is None else F.expr(range_condition_sql(f"`{column}`", literal))
 
@@ -119,10 +119,10 @@ def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
 def resolve_time_reaches(
     view: MaterializedView[Any], inputs: Mapping[str, DataFrame], result: StructType, found: Mapping[str, Mapping[str, str]]
 ) -> dict[str, InTime]:
-    """By input, its reach in time, of a view that declares one. inputs: frames with their columns; none of their rows is read.
+    """By input, its reach in time, for a view that declares one. inputs: frames with their columns; none of their rows is read.
 
-    found: by input, the expressions of the view's columns that bound it by themselves. An input without a declared reach that carries
-    the column so is bounded by it, and not widened. Raises DeclarationError where a reach does not fit the view or its input.
+    found: by input, the expressions for the view's columns that bound it by themselves. An input without a declared reach that has the
+    column in this way is bounded by it, and not widened. Raises DeclarationError where a reach does not fit the view or its input.
     """
     if not view.reach:
         return {}
@@ -170,7 +170,7 @@ def _resolve_reach_input_type(view: MaterializedView[Any], name: str, reach: Tim
 
 
 def _interval_length(kind: str, interval: str) -> int:
-    """In whole days for a date, a part of one counting as one; else in microseconds."""
+    """The length in whole days for a date, where a part of a day counts as one; else in microseconds."""
     exact = parse_duration(interval) // timedelta(microseconds=1)
     return -(-exact // _DAY) if kind == "date" else exact
 

@@ -1,4 +1,4 @@
-"""A view's inputs in the plan of its transform: where they are read, which columns of them matter, and what would be no input at all."""
+"""A view's inputs in the plan of its transform: where they are read, which columns matter, and what must not be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation
 
 
 def count_input_reads(plan: Any, names: Mapping[int, str]) -> Counter[str]:
-    """At how many places a plan reads each input. names: by the id of its rows."""
+    """How often a plan reads each input. names: by the id of its rows."""
     return Counter(name for one in plans.walk_plan_with_subqueries(plan) if (name := input_read_by_node(one, names)) is not None)
 
 
@@ -25,7 +25,7 @@ def input_read_by_node(plan: Any, names: Mapping[int, str]) -> str | None:
 
 
 def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
-    """Per input, its columns that an optimised plan needs, each with its type: with another one more, the view may be another."""
+    """By input, the columns that an optimised plan needs, each with its type. A further column or another type may change the view."""
     found: defaultdict[str, set[str]] = defaultdict(set)
 
     def walk(node: Any, needed: Any) -> None:
@@ -44,9 +44,9 @@ def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[st
 
 
 def refuse_unfollowed_reads(view: str, plan: Any) -> None:
-    """Raises DeclarationError where an analysed plan asks a clock or chance, or reads what the view does not declare.
+    """Raises DeclarationError where an analysed plan uses a clock or random numbers, or reads what the view does not declare.
 
-    None of these tells when it changes, so rows that were made would stay as they were.
+    Nothing tells when these change, so rows computed before would stay as they were.
     """
     if any(
         one.getClass().getSimpleName() in _FROM_ELSEWHERE
@@ -65,7 +65,7 @@ def refuse_unfollowed_reads(view: str, plan: Any) -> None:
 
 
 def _find_unrepeatable_in_plan(plan: Any) -> str | None:
-    """What in a plan is another thing each time. Expressions are looked at one by one only where the plan as a whole says so."""
+    """What in a plan gives another result each time. Single expressions are inspected only where the plan as a whole is not repeatable."""
     patterns = plans.spark_jvm().org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
         return None

@@ -1,18 +1,16 @@
 """Which part of a view can a change of an input touch? Spark's optimiser is asked.
 
-A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input.
-The optimiser pushes a filter down to an input in just those cases. So an opaque filter on the view's column is optimised, and if it
-arrives right above every place where the input is read, always as the same expression over the input, that expression gives, for each
-changed row, the values of the view's column that it can touch. A column's name proves nothing.
+A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input. The
+optimiser pushes a filter down to an input in exactly those cases. So an opaque filter on the view's column is optimised. If it arrives
+right above every place where the input is read, always as the same expression over the input, then that expression gives, for each changed
+row, the values of the view's column that it can touch. A column's name proves nothing.
 
-The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. A plain comparison would let the optimiser turn an outer join
-into an inner one first and so call columns bounding that are not.
+The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. With a plain comparison the optimiser could first turn an outer join
+into an inner one, and so call columns bounding that are not.
 
-Expressions that give a value for every row: of a transform's own, those may be asked of rows that it filters out first.
-
-A text that is no number is cast in vain, and fails the query, whether or not the transform would have left its row out. What bounds a
-view's recompute is asked of all changed rows and of all rows of an input, so what can fail is no bound. Known are the common ones; of
-all others it is taken that they can fail, which costs time and no rows.
+An expression that can fail is no bound. A bound is evaluated on all changed rows and on all rows of an input, before the transform filters
+out any of them; a cast of a text that is no number would then fail the query on a row that the transform leaves out. The common expressions
+that cannot fail are known. Any other is assumed to fail, which costs time and no rows.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ _UNHASHED = ("map", "variant", "array", "struct")
 class InputReach:
     """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
 
-    time: how far its changes reach in time, where the view declares a reach. Without both a change can touch every row of the view.
-    used: the columns of the input that the view needs, with their types. With another one all of it may be another.
+    time: how far its changes reach in time, where the view declares a reach. Without both, a change can touch every row of the view. used:
+    the columns of the input that the view needs, with their types; if these change, the whole view may change.
     """
 
     columns: Mapping[str, str]
@@ -61,8 +59,8 @@ def find_input_reaches(
 ) -> dict[str, InputReach]:
     """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
 
-    Among the columns that bound a recompute the view's keys are taken, or others where no key is one. Raises DeclarationError where
-    an input is not used, or a declared reach in time does not fit.
+    Of the columns that bound a recompute, the view's keys are taken, or others where no key is among them. Raises DeclarationError where an
+    input is not used, or a declared reach in time does not fit.
     """
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
@@ -127,12 +125,12 @@ def _prefer_key_columns(view: MaterializedView[Any], columns: dict[str, str]) ->
 
 
 def _make_empty_rows(session: SparkSession) -> RDD[Any]:
-    """No rows. Not of an empty local relation, which the optimiser would fold away together with what stands on it."""
+    """A frame without rows that is no empty local relation, which the optimiser would fold away together with all that reads it."""
     return session.sparkContext.emptyRDD()
 
 
 def _make_untouchable_rows(session: SparkSession) -> RDD[Any]:
-    """Rows that raise when they are asked for."""
+    """A frame that raises when its rows are asked for."""
 
     def refuse(_: object, said: str = _ASKED) -> NoReturn:
         raise RuntimeError(said)  # in a worker, which need not find this module
@@ -147,10 +145,10 @@ def _relation_id(leaf: DataFrame) -> int:
 def _find_filter_arrivals(
     result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
 ) -> dict[str, str | None]:
-    """Per input, the expression in which the filter on the column arrived at every place where it is read; None if at one it did not.
+    """By input, the expression in which the filter on the column arrived wherever the input is read; None if it missed one place.
 
-    places: at how many places the plan without the filter reads each. A column that is a constant in one branch of a union decides the
-    filter there before anything is read: the branch is gone from the plan, and a change of what it reads can touch its rows all the same.
+    places: how often the plan without the filter reads each input. A column that is a constant in one branch of a union decides the filter
+    there before anything is read: the branch is gone from the plan, and yet a change of what it reads can touch its rows.
     """
     filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
     found: dict[str, str | None] = {}
@@ -177,7 +175,7 @@ def _find_filter_arrivals(
 
 
 def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | None:
-    """What is hashed in the probe's filter, as SQL over the input's columns; None where the condition holds no such filter."""
+    """What the probe's filter hashes, as SQL over the input's columns; None where the condition holds no such filter."""
     kind = condition.getClass().getSimpleName()
     parts = condition.children()
     if kind == "And":
@@ -198,7 +196,7 @@ def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | No
 
 
 def _unqualified_sql(expression: Any) -> str:
-    """The expression as SQL, its columns by their names alone: an alias that a transform gave an input is not known here."""
+    """The expression as SQL with unqualified column names: an alias that a transform gave an input is not known here."""
     return str(_strip_qualifiers(expression).sql())
 
 
@@ -221,10 +219,10 @@ def _strip_qualifiers(expression: Any) -> Any:
 
 
 def _rewrite_window_conversion(conversion: Any, child: Any) -> Any:
-    """What computes the start and end of a tumbling window is not to be written in SQL; two functions that say the same are.
+    """Rewrites what computes the start and end of a tumbling window, which SQL cannot express, with two functions that say the same.
 
-    Nothing else is: a session's start looks like its first event's instant, and the optimiser takes filters through the making of
-    sessions as if it were, which gives wrong ones (Spark 4.2).
+    Nothing else is rewritten. A session's start looks like its first event's instant, and the optimiser pushes filters through the making
+    of sessions as if it were, which gives wrong bounds (Spark 4.2).
     """
     known = plans.spark_jvm()
     expressions = known.org.apache.spark.sql.catalyst.expressions
@@ -257,7 +255,7 @@ _TOTAL = frozenset({
 
 
 def is_total_expression(expression: Any) -> bool:
-    """Whether an expression of the JVM's gives a value, or NULL, whatever its columns hold."""
+    """Whether a JVM expression gives a value or NULL whatever its columns hold, and so cannot fail."""
     kind = expression.getClass().getSimpleName()
     if not (_is_safe_cast(expression) if kind == "Cast" else kind in _TOTAL):
         return False
@@ -265,7 +263,7 @@ def is_total_expression(expression: Any) -> bool:
 
 
 def _is_safe_cast(cast: Any) -> bool:
-    """Whether a cast is to a wider type, from an instant to its day, or gives NULL where it fails."""
+    """Whether a cast cannot fail: to a wider type, from an instant to its day, or one that gives NULL instead."""
     known = plans.spark_jvm()
     given, wanted = cast.child().dataType(), cast.dataType()
     if str(cast.evalMode()) == "TRY" or (given.simpleString(), wanted.simpleString()) == ("timestamp", "date"):

@@ -28,7 +28,7 @@ _TICK = "_tick"
 
 @dataclass(frozen=True)
 class ViewScope:
-    """Rows of a view: those with one of these distinct values, which lie in these ranges, and in these spans of the reach's column.
+    """Rows of a view: those with one of these distinct values, in these ranges, and in these spans of the reach's column.
 
     values: None where no column bounds the changes. spans: None where time does not.
     """
@@ -43,14 +43,14 @@ class ViewScope:
     """How many values there are."""
 
     def of_input(self, name: str, frame: DataFrame) -> DataFrame:
-        """The rows of an input that the view's rows in scope are made of, and others."""
+        """The rows of an input that the view's rows in scope are made of, and possibly others."""
         reach = self.reach[name]
         if self.spans is not None and reach.time is not None:
             frame = frame.where(reach.time.needed(self.spans))
         return self._narrowed(frame, reach.columns)
 
     def of_view(self, frame: DataFrame, made: bool = False) -> DataFrame:
-        """The rows in scope, of the view's table, or of what its transform made."""
+        """The rows in scope, of the view's table or of its transform's result."""
         time = self._time()
         if made:
             # What does not come out twice the same is not moved, and nothing is moved past it: the optimiser takes a condition on a
@@ -67,7 +67,7 @@ class ViewScope:
         return {**self.ranges, **({time.column: spans} if time is not None and spans is not None else {})}
 
     def at_most(self, keys: Sequence[str]) -> int | None:
-        """How many rows of a view with these keys can be in scope: one for each value, or for each value and day. None: not known."""
+        """How many rows of a view with these keys can be in scope: one for each value, or for each value and day. None: unknown."""
         time, days = self._time(), 1
         if self.values is None or self.distinct is None:
             return None
@@ -81,7 +81,7 @@ class ViewScope:
         return next((one.time for one in self.reach.values() if one.time is not None), None)
 
     def _narrowed(self, frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-        """The frame's rows whose values of these columns, by expression, are in scope, NULLs being equal to each other."""
+        """The frame's rows whose values of these columns, by expression, are in scope. NULLs are equal to each other."""
         shared = [column for column in self.values.columns if column in columns] if self.values is not None else []
         if self.values is None or not shared:
             return frame
@@ -102,7 +102,7 @@ News = Mapping[str, Spans | None]
 def stream_touched_names(
     session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, InputReach], limit: int
 ) -> DataFrame:
-    """The names that changes of the inputs touch: _input, and per input a struct of the bounding columns' values and the time."""
+    """Streams the names that changes of the inputs touch: _input, and by input a struct of the bounding values and the time."""
     frames = []
     for name in sorted(reach):
         reader = session.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", limit)
@@ -114,7 +114,7 @@ def stream_touched_names(
 
 
 def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> News:
-    """What is to be known of a batch's changes beforehand: one pass."""
+    """Reads, in one pass, what must be known about a batch's changes beforehand."""
     asked: list[Column] = []
     timed = [name for name in reach if reach[name].time is not None]
     for position, name in enumerate(reach):
@@ -136,7 +136,7 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
 
 
 def find_unbounded_inputs(found: News, reach: Mapping[str, InputReach]) -> list[str]:
-    """The inputs of whose changes every row of the view can be touched."""
+    """The inputs whose changes can touch every row of the view."""
     return [name for name in sorted(found) if not reach[name].columns and found[name] is None]
 
 
@@ -144,7 +144,7 @@ def find_unbounded_inputs(found: News, reach: Mapping[str, InputReach]) -> list[
 def open_view_scopes(
     view: MaterializedView[Any], changes: DataFrame, found: News, reach: Mapping[str, InputReach]
 ) -> Iterator[list[ViewScope]]:
-    """What the changes touch: inputs that are bounded by the same columns in one scope."""
+    """What the changes touch. Inputs that are bounded by the same columns share a scope."""
     passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
     for name in sorted(found):
         passes[tuple(sorted(reach[name].columns)), found[name] is not None].append(name)

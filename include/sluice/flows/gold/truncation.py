@@ -1,6 +1,6 @@
-"""Instants cut to their hour, their day or their window: a range of what is cut gives one of the column, by which files are left out.
+"""Instants truncated to an hour, a day or a window: a range of the truncated value gives a range of the column, by which files are skipped.
 
-Delta knows that of `to_date` by itself.
+Delta itself does this for `to_date` only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WINDOW = re.compile(
 
 
 def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -> Column:
-    """The condition that instants are near enough to the ranges that what is cut of them can be in the ranges."""
+    """The condition that instants are close enough to the ranges for their truncated values to be in them."""
     found = [F.lit(True)]
     for name, ranges in limits.items():
         cut = parse_truncation(expressions[name]) if name in expressions else None
@@ -60,7 +60,7 @@ def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -
 
 
 def parse_truncation(expression: str) -> tuple[str, int] | None:
-    """The column that an expression cuts, and from how many seconds on the two are further apart than ever; None of any other."""
+    """The column that an expression truncates, and the seconds by which the two can differ at most; None for any other expression."""
     cut, window = _CUT.fullmatch(expression), _WINDOW.fullmatch(expression)
     if cut is not None:
         seconds = _SECONDS.get(cut["unit"].lower())

@@ -1,7 +1,7 @@
 """The gold flow: a materialised view, kept equal to its full recompute by affected keys.
 
-It streams the changes of its inputs, both images, and takes only names from them: the values of those view columns, and the times, that a
-change can touch. What is then made again, and written, is a batch's.
+It streams the changes of its inputs, both images, and takes only names from them: the values of view columns and the times that a change
+can touch. `batch` then recomputes and writes these rows.
 """
 
 from __future__ import annotations

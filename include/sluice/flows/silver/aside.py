@@ -1,4 +1,4 @@
-"""The rows that a table's flow sets aside: as they came, as the transform made them, and by which rules."""
+"""The rows that a table's flow sets aside: as they were delivered, as the transform made them, and the rules they failed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def quarantine_scope_rows(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: DeliveryScope, number: int
 ) -> None:
-    """Let the table's quarantine hold what is to be quarantined of the scope's rows, and nothing else of its deliveries.
+    """Make the table's quarantine hold the rows of the scope that are to be quarantined, and nothing else of its deliveries.
 
-    rows: with verdicts. number: how many of them are to be quarantined. Where no rule quarantines any more, what such rules once set
-    aside goes, too.
+    rows: with verdicts. number: how many of them are to be quarantined. Where no rule quarantines any more, what such rules set aside
+    earlier is removed too.
     """
     path = workspace.quarantine(table.name)
     bad = _select_quarantined_rows(table, rows)
@@ -44,7 +44,7 @@ def quarantine_scope_rows(
 def requarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, number: int
 ) -> None:
-    """Let the quarantine hold what is to be quarantined of these rows, and nothing else of them and of the rows of bronze `origin`."""
+    """Make the quarantine hold those of these rows that are to be quarantined, and nothing else of them and of the bronze rows `origin`."""
     path = workspace.quarantine(table.name)
     before = log.read_table_state(path)
     if number or (before and before.files):
@@ -59,7 +59,7 @@ def requarantine_rows(
 def build_table_quarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]
 ) -> DataFrame:
-    """Rows with a verdict as rows of the table's quarantine. deliveries: those that all of them are of."""
+    """Rows with a verdict as rows of the table's quarantine. deliveries: those that all the rows belong to."""
     made = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name not in verdicts.VERDICT)))
     subject = F.col(f"`{table.subject}`").cast("string") if table.subject else F.lit(None).cast("string")
     judged = bad.select(*PROVENANCE, F.col(verdicts.FAILED_RULES).alias("reasons"), made.alias("made"), subject.alias("own"))

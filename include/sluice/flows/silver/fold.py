@@ -105,7 +105,7 @@ def fold_scope(
     flow: str,
     shape: TableShape | None = None,
 ) -> None:
-    """Fold a scope into the table: quarantine first, then one merge of what differs. shape: the table is replaced, with this one."""
+    """Fold a scope into the table: quarantine first, then one merge of the difference. shape: replace the table with this shape."""
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
@@ -140,7 +140,7 @@ def _plan_scope_operations(
     target: DataFrame,
     limits: Limits,
 ) -> DataFrame:
-    """What to do to the table. limits: what the good rows are in."""
+    """The operations on the table for a scope. limits: the ranges that the accepted rows are in."""
     if scope.everything:
         return plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
     dead = F.col("_delivery").isin(list(scope.dead))
@@ -176,10 +176,10 @@ def plan_fold_operations(
     two_files: Column | None = None,
     retracting: bool = True,
 ) -> DataFrame:
-    """What to do to the table's rows `old` so that it holds the rows `new`, one a key, with an operation for each that differs.
+    """The operations that turn the table's rows `old` into the rows `new`, one row a key, for each row that differs.
 
-    again: where the old row counts no more, and the new one takes its place or it goes; elsewhere the higher precedence wins.
-    two_files: where a row of another file is a conflict. retracting: whether `again` can be true of any row.
+    again: where the old row no longer counts, so that the new one replaces it or it goes; elsewhere the higher precedence wins. two_files:
+    where a row of another file is a conflict. retracting: whether `again` can be true for any row.
     """
     both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]

@@ -31,7 +31,7 @@ TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two fi
 
 
 def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
-    """The table's columns: those of its transform and the provenance. None while a source without declared schema had no record."""
+    """The table's columns: those of its transform, and the provenance. None while a source without declared schema had no record."""
     path = workspace.path(source.name)
     if not log.is_delta_table(path):
         return None
@@ -54,7 +54,7 @@ def order_provenance_last(schema: StructType) -> StructType:
 def make_judged_rows(
     workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None
 ) -> DataFrame:
-    """The transform's rows of these deliveries, with verdicts. dated: a condition on rows of bronze that limits them further."""
+    """The transform's rows of these deliveries, with verdicts. dated: a further condition on rows of bronze."""
     low, high = (min(live), max(live)) if live else (0, 0)
     everything = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, workspace.path(source.name)))
     bronze = everything.where(F.col("_delivery").between(low, high))
@@ -66,7 +66,7 @@ def make_judged_rows(
 
 
 def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """Few numbers stand in the condition, which takes no Spark job; thousands of them would be slow to plan."""
+    """Rows of these deliveries. A few numbers stand in the condition, which needs no Spark job; thousands would be slow to plan."""
     if len(numbers) <= _FEW:
         return rows.where(F.col("_delivery").isin(list(numbers)))
     chosen = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
@@ -74,7 +74,7 @@ def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[
 
 
 def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
-    """Rows with a verdict as they are stored: personal columns treated, a change log's in its shape. The verdict comes last.
+    """Rows with a verdict as they are stored: personal columns treated, a change log in its shape. The verdict comes last.
 
     settings: None where only the columns matter.
     """
@@ -84,12 +84,12 @@ def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged:
 
 
 def select_accepted_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
-    """Of rows with verdicts those that stay, without the verdict."""
+    """The rows that their verdicts accept, without the verdict."""
     return rows.where(verdicts.is_row_accepted(table.expectations)).drop(*verdicts.VERDICT)
 
 
 def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
-    """The rows whose key is among the keys, NULLs being equal to each other. by: other columns than the table's keys."""
+    """The rows whose key is among the keys; NULLs are equal to each other. by: columns to use instead of the table's keys."""
     names = by or table.keys
     condition = null_safe_equality([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
     wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
@@ -97,7 +97,7 @@ def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: S
 
 
 def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
-    """Of each file one delivery counts; so a key with rows of two deliveries came in two files."""
+    """Raises SluiceError where a key has rows of two deliveries: of each file one delivery counts, so the key came in two files."""
     if table.key_in_one_file:
         keys = [F.col(f"`{key}`") for key in table.keys]
         if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():

@@ -1,7 +1,7 @@
-"""Carrying provenance through a transform that does not know of it, and refusing a transform that is not row-local.
+"""Carries provenance through a transform that does not know of it, and refuses a transform that is not row-local.
 
 The analysed plan of the transform is rebuilt with the two provenance columns added to every projection. That works for exactly those
-operators that treat each row by itself, so the same walk decides whether a border between micro-batches could show in the result.
+operators that treat each row by itself, so the same walk finds whether the border between two micro-batches could show in the result.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
 
 
 def _check_plan_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
-    """Raises DeclarationError for rows that no record is behind, as of `VALUES` or `range`: a delivery could not take them back."""
+    """Raises DeclarationError for rows that come from no record, as those of `VALUES` or `range`: no delivery could take them back."""
     missing = set(names) - {item.name() for item in plans.plan_output(plan)}
     if missing:
         raise DeclarationError(

@@ -1,6 +1,6 @@
 """Replay in silver: the keys that an interval's rows touch, before or after, are folded again from bronze with today's code.
 
-Beside the flow's checkpoint: what its stream brings later is equal to what is there, and changes nothing.
+It runs beside the flow's checkpoint: what the stream brings later equals what is there, and changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Completes = Callable[[Interval | None], bool]
 
 
 def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowReport, completes: Completes) -> None:
-    """Fold the interval's keys again. completes: tells whether after it no row of the table is by earlier code."""
+    """Fold the interval's keys again. completes: says whether afterwards no row of the table was made by earlier code."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -64,7 +64,7 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
 
 
 def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: FlowReport) -> None:
-    """Fold the keys again that rows of bronze had or have now. origin: _delivery and _row of each."""
+    """Fold again the keys that rows of bronze had or have now. origin: _delivery and _row of each."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -120,7 +120,7 @@ def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval
 
 
 def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None:
-    """The time that all records of the source lie in, where records have dates; None also where one has no date."""
+    """The span of time that all records of the source lie in, where records have dates; None too where one has no date."""
     if source.dated_by is None:
         return None
     at = F.expr(source.dated_by).cast("timestamp")
@@ -132,7 +132,7 @@ def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None
 
 
 def _interval_condition(source: Source, interval: Interval) -> Column | None:
-    """The condition that a record is of the interval, where records have dates of their own."""
+    """The condition that a record belongs to the interval, where records have dates of their own."""
     if source.dated_by is None:
         return None
     at = F.expr(source.dated_by).cast("timestamp")
@@ -147,9 +147,9 @@ def _find_replayed_keys(
     dated: Column | None = None,
     some: bool = False,
 ) -> DataFrame:
-    """The keys (`replayed_by`) that the rows had until now, in the table or in its quarantine, and those that they have by today's code.
+    """The keys (`replayed_by`) that the rows had until now, in the table or in its quarantine, and those that today's code gives them.
 
-    dated: the condition that picks them, where records have dates of their own. some: they are not whole deliveries.
+    dated: the condition that selects the rows, where records have dates of their own. some: they are not whole deliveries.
     """
     names = [F.col(f"`{key}`") for key in table.replayed_by]
     target = tables.read_table(workspace.session, workspace.path(table.name))

@@ -1,4 +1,4 @@
-"""What a batch of the silver flow is about: which deliveries of the files it names count now, and which do not."""
+"""The scope of a batch of the silver flow: which deliveries of the files that it names count now, and which do not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeliveryScope:
-    """What a batch is about. fresh: deliveries whose rows are new and count; dead: deliveries of the same files that do not count.
+    """What a batch folds. fresh: deliveries whose rows are new and count. dead: deliveries of the same files that do not count.
 
-    everything: fold all live deliveries, and take out every row that none of them gives.
+    everything: fold all live deliveries, and remove every row that none of them gives.
     """
 
     fresh: tuple[int, ...] = ()
@@ -27,9 +27,9 @@ class DeliveryScope:
 
 
 def find_batch_scope(workspace: Workspace, source: Source, rows: DataFrame) -> DeliveryScope:
-    """What the outcomes of a batch touch: of their files, which deliveries count now and which do not.
+    """What the outcomes of a batch touch: which deliveries of their files count now, and which do not.
 
-    source: the one that the bronze table is named after; the batch may be of any that feeds it.
+    source: the source that the bronze table is named after; the batch may be of any source that feeds it.
     """
     touched = rows.select("delivery", "source", "file", "state").collect()
     scopes = [
@@ -55,7 +55,7 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
 
 
 def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.DeliveryOutcome]:
-    """What became of each delivery that feeds a source's bronze table. Two sources may have files of one name; here they differ.
+    """The outcome of each delivery that feeds a source's bronze table. Two sources may have files of one name; here these differ.
 
     Read without Spark, whose jobs would take longer than the reading.
     """
@@ -67,7 +67,7 @@ def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.D
 
 
 def count_delivery_rows(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
-    """How many rows bronze has of these deliveries, as they were counted; None where one was not."""
+    """How many rows bronze has of these deliveries, by their outcomes; None where one was not counted."""
     numbers = set(deliveries)
     counts = {one.delivery: one.rows for one in read_feeding_outcomes(workspace, source) if one.delivery in numbers}
     known = [counts.get(number) for number in numbers]
@@ -80,7 +80,7 @@ def feeding_sources(workspace: Workspace, source: Source) -> tuple[Source, ...]:
 
 
 def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int] | None = None) -> list[int]:
-    """The deliveries that count now and have rows: of the files that these deliveries are of, or of all."""
+    """The deliveries that count now and have rows: of the files of the given deliveries, or of all files."""
     numbers = None if of_files_with is None else set(of_files_with)
     found: set[int] = set()
     for one in feeding_sources(workspace, source):

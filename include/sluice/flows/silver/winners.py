@@ -1,4 +1,4 @@
-"""Which row of a key stands: the highest sequence, then the content. Never arrival, so that any order of deliveries gives the same."""
+"""Which row of a key wins: the highest sequence, then the content. Never arrival, so any order of deliveries gives the same table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
-    """One row a key. Of equal rows, the provenance of the one that came first."""
+    """One row a key. Of equal rows, the one with the provenance that came first."""
     content = [name for name in rows.columns if name not in PROVENANCE]
     packed = rows.select(F.struct(*(F.col(f"`{name}`") for name in rows.columns)).alias("new"))
     keys = [F.col(f"new.`{key}`") for key in table.keys]
@@ -29,7 +29,7 @@ def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
 
 
 def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
-    """What decides among rows of one key, of the struct column `side`: the sequence, then the hash of the content.
+    """The order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
 
     NULL fields are left out of the content: a column that comes later must not change the order of older rows.
     """
@@ -39,6 +39,6 @@ def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Colu
 
 
 def replace_negative_zeros(frame: DataFrame) -> DataFrame:
-    """The frame with -0.0 as 0.0: Spark holds them equal, but their texts differ, and ties are decided by text."""
+    """The frame with 0.0 for -0.0: Spark holds them equal, but their texts differ, and ties are decided by text."""
     floating = [field.name for field in frame.schema if isinstance(field.dataType, DoubleType | FloatType)]
     return frame.withColumns({name: F.col(f"`{name}`") + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})
