@@ -1,4 +1,4 @@
-"""How every commit of Sluice is marked and made safe to repeat. The only place that sets the options of a commit."""
+"""How every commit of Sluice is marked and made safe to repeat. Only this module sets the options of a commit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True)
 class Transaction:
-    """Names an append, so that a repeated attempt commits nothing: one flow on one checkpoint into one target, and its batch.
+    """Names an append, so that a repeated attempt commits nothing: a flow on a checkpoint, its target and its batch.
 
-    Only appends carry it. A MERGE must not: such ids outlive RESTORE and a reset checkpoint and would then skip work in silence.
+    Only appends carry it. A MERGE must not: such ids survive RESTORE and a reset of the checkpoint, and would then skip work in silence.
     """
 
     flow: str
@@ -49,7 +49,7 @@ def mark_session_commits(
 
 
 def append_rows(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
-    """Append; new columns are added to the table. With a transaction once, whatever is retried."""
+    """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried."""
     writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
     if transaction:
         writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)
@@ -57,11 +57,11 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None) ->
 
 
 def overwrite_rows(frame: DataFrame, path: str) -> None:
-    """Let the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
+    """Make the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
     frame.write.format("delta").mode("overwrite").save(path)
 
 
 def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:
-    """Put the frame's rows in the place of whatever the table has of these deliveries: the same for a retry, a replay, a rebase."""
+    """Replace what the table has of these deliveries by the frame's rows: the same for a retry, a replay and a rebase."""
     within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"
     frame.write.format("delta").mode("overwrite").option("replaceWhere", within).save(path)

@@ -1,4 +1,4 @@
-"""What a table that is there already lacks of its declaration: NOT NULL, CHECK and comments, and the bad rows that stand in the way."""
+"""What an existing table lacks of its declaration: NOT NULL, CHECK and comments, and the bad rows that prevent adding them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PendingChanges:
-    """What is to be done to a table. added: conditions by name that it does not enforce yet; changes: all that is to be altered."""
+    """What is to be done to a table. added: by name, conditions that it does not enforce yet. changes: all alterations."""
 
     added: Mapping[str, str]
     changes: tuple[str, ...]
@@ -41,7 +41,7 @@ def find_pending_changes(session: SparkSession, path: str, shape: TableShape) ->
 
 
 def count_table_violations(session: SparkSession, path: str, shape: TableShape, conditions: Mapping[str, str]) -> dict[str, int]:
-    """By name of a condition, how many rows of the table do not meet it; those that no row fails are left out.
+    """By name of a condition, how many rows of the table do not meet it; conditions that every row meets are left out.
 
     Columns that the table is still to get are NULL in all of its rows.
     """
@@ -53,7 +53,7 @@ def count_table_violations(session: SparkSession, path: str, shape: TableShape, 
 
 
 def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[str, int]:
-    """By name of a condition, how many of the rows do not meet it; those that none fails are left out."""
+    """By name of a condition, how many of the rows do not meet it; conditions that every row meets are left out."""
     if not conditions:
         return {}
     row = rows.agg(*(F.count_if(~_is_condition_met(conditions[name])).alias(name) for name in conditions)).first()
@@ -61,7 +61,7 @@ def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[s
 
 
 def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, needed: PendingChanges) -> None:
-    """Do what is pending, one commit for each change, and let the table's comment be the shape's. No row may violate what is added."""
+    """Apply what is pending, one commit for each change, and set the table's comment to the shape's. No row may violate what is added."""
     for change in needed.changes:
         session.sql(f"ALTER TABLE delta.`{path}` {change}")
     if (log.read_table_comment(path) or "") != shape.comment:
@@ -69,20 +69,20 @@ def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, n
 
 
 def sql_literal(text: str) -> str:
-    """A text as it stands in SQL."""
+    """A text as a SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def _required_checks(present: StructType, shape: TableShape) -> dict[str, str]:
-    """The shape's checks. A column cannot become NOT NULL later; the condition that it is not NULL is then one of them."""
+    """The shape's checks. A column cannot become NOT NULL later, so a condition that it is not NULL takes the place of that."""
     strict = [field.name for field in shape.schema if not field.nullable]
     loose = [name for name in strict if name not in present.names or present[name].nullable]
     return {**shape.checks, **{not_null_rule_name(name): f"{quote_identifier(name)} IS NOT NULL" for name in loose}}
 
 
 def _column_changes(present: StructType, wanted: StructType) -> list[str]:
-    """Comments of columns, and NULL where the declaration does not forbid it any more."""
+    """Comments of columns, and NULL allowed where the declaration no longer forbids it."""
     changes = []
     for field in present:
         if field.name not in wanted.names:

@@ -1,4 +1,4 @@
-"""What was written, on the disk: Spark, delta-rs and Python leave it to the system when that happens."""
+"""Flushing to the disk: Spark, delta-rs and Python leave it to the operating system when their files get there."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sluice.settings import Settings
 
 
 def flush_run_output(settings: Settings) -> None:
-    """Have all that a run may have written on the disk, so that what is called done survives a loss of power. Raises OSError."""
+    """Flush all that a run may have written, so that what is called done survives a loss of power. Raises OSError."""
     places = (Path(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
     flush_file_systems(place for place in places if place.is_dir())
 
 
 def flush_file_systems(folders: Iterable[Path]) -> None:
-    """Have all that was written below the folders on the disk, once a file system. Raises OSError where that fails."""
+    """Flush the file systems of these folders, each once. Raises OSError where that fails."""
     one_of_each = {folder.stat().st_dev: folder for folder in folders}
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:  # only Linux can do it for one file system

@@ -1,8 +1,8 @@
-"""How Spark evaluates a batch: a small one is planned once, interpreted, and taken by one task, since all else takes longer than its work.
+"""How Spark evaluates a batch. A small one is planned once, interpreted, and run in one task: anything else takes longer than its work.
 
 A triggered job is a process of a minute, in which every query is new. Of gym's silver, eleven small tables, a third of the time went into
-generating Java and compiling it. Compiled code is several times faster a row, so large batches get it. Adaptive execution plans a query
-anew after every shuffle, each of which is a Spark job then: without it a small run has half the jobs.
+generating Java and compiling it. Compiled code is several times faster per row, so large batches get it. Adaptive execution plans a query
+again after every shuffle, each of which is then a Spark job: without it a small run has half the jobs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _OF_FEW = {"spark.sql.adaptive.enabled": "false", _PARTITIONS: "1"}
 def choose_evaluation_settings(
     session: SparkSession, tables: Iterable[str], rows: int | None = 0, *, keeps_state: bool = False
 ) -> None:
-    """Choose for the session's further queries. tables: paths of what is read and written; rows: what is read beside, None: unknown.
+    """Choose the settings for the session's next queries. tables: paths read and written. rows: rows read besides; None: unknown.
 
-    keeps_state: of a query whose state is in as many partitions for good as its first run has.
+    keeps_state: the query has state, which stays in as many partitions as its first run has.
     """
     known = [rows, *(state.rows if (state := log.read_table_state(path)) else 0 for path in tables)]
     small = None not in known and sum(count for count in known if count) <= SMALL
@@ -40,7 +40,7 @@ def choose_evaluation_settings(
 
 
 def _read_configured_value(session: SparkSession, name: str) -> str:
-    """What the session had before anything was chosen for it; sessions that are made of it know it, too."""
+    """What the session had before anything was chosen for it; sessions made from it know it too."""
     kept = f"sluice.configured.{name}"
     value = session.conf.get(kept, None)
     if value is None:

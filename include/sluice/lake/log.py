@@ -47,7 +47,7 @@ def read_table_id(path: str) -> str:
 
 
 def last_committed_transaction(path: str, application: str) -> int:
-    """The last transaction version that an application committed, -1 before its first."""
+    """The last transaction version that an application committed; -1 before its first."""
     found = open_checked_table(path).transaction_version(application)
     return -1 if found is None else found
 
@@ -73,7 +73,7 @@ def read_table_state(path: str) -> TableState | None:
 
 
 def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) -> set[int]:
-    """Which of the values may be in the table, by the statistics of its files: those that lie in a file's range."""
+    """Which of the values may be in the table: those that lie in the range of a file, by its statistics."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions) or f"min.{column}" not in actions.schema.names:
         return set(values) if len(actions) else set()
@@ -83,9 +83,9 @@ def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) ->
 
 
 def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
-    """How many rows the files have that can hold a row with each column in one of its ranges, lowest and highest value inclusive.
+    """How many rows are in files that can hold a row with each column in one of its ranges, both ends included.
 
-    By the files' statistics; None where a file's rows are not counted. A column that has no comparable statistics tells nothing.
+    By the files' statistics; None where a file's rows are not counted. A column without comparable statistics excludes no file.
     """
     actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions):
@@ -113,7 +113,7 @@ def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) 
 
 
 def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
-    """Whether the log tells a column's highest value, and that value; None where the table has none."""
+    """Whether the log knows a column's highest value, and that value; None where the table has none."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     names = actions.schema.names
     if not len(actions):
@@ -131,7 +131,7 @@ def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
 
 
 def table_change_mark(path: str) -> str | None:
-    """What changes with every commit, and when the table is made again: its identity and version. None where there is no table."""
+    """What changes with every commit and when the table is made again: its identity and version. None where there is no table."""
     try:
         table = open_checked_table(path)
     except TableNotFoundError:
@@ -187,7 +187,7 @@ def read_partition_columns(path: str) -> list[str]:
 
 
 def find_partitions_written_since(path: str, since: int) -> list[dict[str, Any]]:
-    """The partitions that got files after a version, each as its columns' values."""
+    """The partitions that got files after a version, each as the values of its columns."""
     before = set(open_checked_table(path, version=since).file_uris())
     table = open_checked_table(path)
     fresh = [uri not in before for uri in table.file_uris()]

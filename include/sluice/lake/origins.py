@@ -1,4 +1,4 @@
-"""From which deliveries a table's versions come: as their commits say, and of a view by the versions of its inputs, through views too."""
+"""Which deliveries a table's versions come from: by their commits, and for a view by the versions of its inputs, through views too."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class DeliveryOrigin:
 
 
 def merge_into_ranges(deliveries: Iterable[int]) -> Ranges:
-    """The numbers as ranges; where these are too many, those with the smallest gaps between them are made one."""
+    """The numbers as ranges. Where there are too many ranges, those with the smallest gaps between them are merged."""
     return _join_ranges(((number, number) for number in deliveries), MOST_RANGES)
 
 
 def find_version_origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, DeliveryOrigin]:
-    """By version of a table, which deliveries its commit brought; of those whose commits are still in the log.
+    """By version of a table, the deliveries that its commit brought, for the commits that are still in the log.
 
-    path_of: where a table lies, by its name; None of one that is not there.
+    path_of: gives where a table lies, by its name; None for one that is not there.
     """
     return _find_cached_origins(path, path_of, {})
 
@@ -77,7 +77,7 @@ def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
 def _origin_of_view_inputs(
     spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
 ) -> DeliveryOrigin:
-    """What brought the inputs from a version to a later one. spans: by input, the version that was known before, -1 for none, and the one now."""
+    """What brought the inputs from one version to a later one. spans: by input, the version known before, -1 for none, and the one now."""
     parts: list[DeliveryOrigin] = []
     for name, (before, now) in spans.items():
         path = path_of(name)

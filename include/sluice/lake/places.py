@@ -1,4 +1,4 @@
-"""Where everything lies that one pipeline reads and writes; or one call of autoload_to_table, which has places of its own."""
+"""Where everything lies that a pipeline, or a call of autoload_to_table, reads and writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.settings import Settings
 
 
 class Places(Protocol):
-    """What the flows ask for: paths of Delta tables as text, of other things as Path."""
+    """The places that flows ask for: paths of Delta tables as text, of other things as Path."""
 
     @property
     def landing(self) -> Path:

@@ -1,9 +1,8 @@
-"""Tables by the names they have in SQL, for reading only.
+"""Tables and computed views by the names they have in SQL, for reading only.
 
-They are registered as views in the session's in-memory catalog. Nothing can be written through a view, and a view can stand for
-an earlier version. Making one reads the table's log, so only those are made that a query names.
-
-Views that are computed when they are read: as frames, and by the names that they have in SQL.
+Tables are registered as views in the session's in-memory catalog. Nothing can be written through a view, and a view can stand for an
+earlier version. Registering one reads the table's log, so only those are registered that a query names. Computed views are registered as
+frames, by the same kind of name.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def register_tables(session: SparkSession, names: Mapping[str, str], as_of: str | None = None) -> None:
-    """Make the tables known to the session by name. names: paths by '<pipeline>.<table>'; as_of: a version, date or instant.
+    """Register tables by name in the session. names: paths by '<pipeline>.<table>'. as_of: a version, date or instant.
 
-    Raises UsageError where a table has no such version, or as_of is neither.
+    Raises UsageError where a table has no such version, or as_of is none of these.
     """
     for schema in sorted({name.split(".")[0] for name in names}):
         session.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema}`")
@@ -53,7 +52,7 @@ def _find_version_as_of(name: str, path: str, as_of: str) -> int:
 
 
 def find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
-    """A table that the view is made of and that has not been made yet; None where all are there."""
+    """A table that the view reads and that has not been made yet; None where all are there."""
     made_of = (
         read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
     )
@@ -63,9 +62,9 @@ def find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str
 def compute_view_frames(
     session: SparkSession, settings: Settings, graph: Graph, names: Iterable[str], as_of: str | None = None
 ) -> dict[str, DataFrame]:
-    """The views of these names, as their transforms make them of the tables as they are now, or of those of `as_of`.
+    """The views of these names, computed by their transforms from the tables as they are now, or as of `as_of`.
 
-    Raises SluiceError where a table that they are made of is not there yet, UsageError where it has no such version.
+    Raises SluiceError where a table that they read is not there yet, UsageError where it has no such version.
     """
     wanted = list(names)
     for name in wanted:
@@ -84,10 +83,10 @@ def compute_view_frames(
 
 
 def register_view_frames(session: SparkSession, pipeline: str, views: Mapping[str, DataFrame], readable: bool = True) -> None:
-    """Make frames known to the session as <pipeline>.<name>. readable: whether queries may read them, and not only list and describe them.
+    """Register frames as <pipeline>.<name> in the session. readable: whether queries may read them, or only list and describe them.
 
-    What a function makes has no SQL text. So the view in the catalog has one that reads a temporary view, which it names among those that
-    it may read; the statement that makes a view refuses to write this down, therefore it is added afterwards.
+    A function's result has no SQL text. So the view in the catalog has a text that reads a temporary view, which it names among those that
+    it may read. The statement that creates a view refuses to store this, so it is added afterwards.
     """
     session.sql(f"CREATE SCHEMA IF NOT EXISTS `{pipeline}`")
     for own, frame in views.items():
@@ -103,7 +102,7 @@ def register_view_frames(session: SparkSession, pipeline: str, views: Mapping[st
 
 
 def _typed_null_select_list(frame: DataFrame) -> str:
-    """A select list of the frame's columns without a value."""
+    """A select list with the frame's columns, each NULL of its type."""
     fields: Any = frame._jdf.schema().fields()
     return ", ".join(f"CAST(NULL AS {field.dataType().sql()}) AS `{field.name().replace('`', '``')}`" for field in fields)
 
@@ -118,7 +117,7 @@ def _read_table_without_provenance(
 def register_computed_views(
     session: SparkSession, settings: Settings, graph: Graph, reads: Collection[str], as_of: str | None = None, lists: bool = False
 ) -> None:
-    """Make those of a pipeline's computed views known that are in `reads`, by <pipeline>.<view>. lists: they are listed, and not read."""
+    """Register those of a pipeline's computed views that are in `reads`, as <pipeline>.<view>. lists: they are only listed, not read."""
     pipeline = graph.pipeline.name
     wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
     if lists:

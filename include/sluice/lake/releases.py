@@ -25,7 +25,11 @@ _OLD, _NEW = ".old", ".new"
 
 @dataclass(frozen=True)
 class Release:
-    """A release. said: of when it is, and by table which version it was made of, its columns, what was left out, and what was erased since."""
+    """A release. said: its manifest.
+
+    The manifest has the release's time, and by table the version it was made from, its columns, what was left out, and what was erased
+    since.
+    """
 
     pipeline: str
     number: int
@@ -50,7 +54,7 @@ def releases_folder(settings: Settings, pipeline: str) -> Path:
 
 
 def read_pipeline_releases(settings: Settings, pipeline: str) -> list[Release]:
-    """A pipeline's releases, oldest first; also one that was never finished, since people may be in it."""
+    """A pipeline's releases, oldest first. Unfinished ones are among them, since people may be in them."""
     found = [one for one in releases_folder(settings, pipeline).glob("*") if one.name.isdecimal() and one.is_dir()]
     return [
         Release(pipeline, int(one.name), one, _read_release_manifest(one)) for one in sorted(found, key=lambda one: int(one.name))
@@ -68,7 +72,7 @@ def find_release(settings: Settings, pipeline: str, number: int) -> Release:
 
 
 def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
-    """Make the folder of the next release, whose number no other ever had. It says what it is before there is a table in it."""
+    """Make the folder of the next release, with a number that no other ever had. Its manifest is there before any table."""
     root = releases_folder(settings, pipeline)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
@@ -87,7 +91,7 @@ def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Re
 
 
 def write_release_manifest(release: Release) -> None:
-    """Write what the release says of itself."""
+    """Write the manifest of the release."""
     write_json_durably(release.folder / MANIFEST, release.said, indent=1)
 
 
@@ -120,7 +124,7 @@ def new_release_table_path(release: Release, table: str) -> Path:
 
 
 def swap_release_table(release: Release, table: str) -> None:
-    """Put what was written in the table's place. Nothing of the former one stays: it has no versions."""
+    """Replace the table by what was written. Nothing of the former one stays: a release has no versions."""
     there, old = release.folder / table, release.folder / f"{table}{_OLD}"
     if there.exists():
         there.rename(old)

@@ -1,7 +1,7 @@
-"""What a query of `sluice sql` may be made of: nodes of plans, expressions and functions of Spark, all others being refused.
+"""What a query of `sluice sql` may consist of: nodes of plans, expressions and functions of Spark. All others are refused.
 
-They read the tables that are named and compute with their values. Nothing here runs code, reads a file, asks about the machine, or says
-something else when it is asked again, but for the clock.
+These read the tables that are named and compute with their values. None of them runs code, reads a file, asks about the machine, or gives
+another result when it is asked again, except the clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Whether a query of `sluice sql` may be asked: judged when it is parsed, before Spark looks anything up, and again when it is analysed.
+"""Whether a query of `sluice sql` is allowed: judged when it is parsed, before Spark looks anything up, and again when it is analysed.
 
-Analysis alone would be too late: it runs EXECUTE IMMEDIATE, and looks at paths. What was judged is what is asked: no text is parsed twice.
-Everything in a plan is looked at, in whatever field it stands; see sluice.lake.sql_allowed for what may be there.
+Judging after analysis alone would be too late: analysis runs EXECUTE IMMEDIATE, and opens paths. The plan that was judged is the plan that
+runs: no text is parsed twice. Every field of every node of a plan is inspected; sluice.lake.sql_allowed lists what may be there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ABOUT_QUERY = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query that may be asked as it is written. relations: the names it reads, as written; lists: whether it lists tables."""
+    """A query that is allowed as it is written. relations: the names it reads, as written. lists: whether it lists tables."""
 
     plan: Any
     relations: frozenset[str]
@@ -49,16 +49,16 @@ def parse_allowed_query(session: SparkSession, text: str) -> ParsedQuery:
 
 
 def judge_parsed_plan(session: SparkSession, plan: Any) -> ParsedQuery:
-    """What `parse_allowed_query` says of a plan that the parser gave."""
+    """Judges a plan that the parser gave, as `parse_allowed_query` does."""
     walk = _PlanWalk(session, NODES | ASKING | LISTING)
     walk.judge(plan)
     return ParsedQuery(plan, frozenset(walk.relations), plan.getClass().getName() in LISTING)
 
 
 def check_query_relations(query: ParsedQuery, known: Iterable[str], role: str | None = None) -> frozenset[str]:
-    """Those of the known names that the query reads; all for one that lists tables. Raises UsageError where it reads another.
+    """The known names that the query reads; all of them for one that lists tables. Raises UsageError where it reads any other.
 
-    role: for whom the names are known; a role lists nothing.
+    role: the role that the names are known to; a role may list nothing.
     """
     by_name = {name.lower(): name for name in known}
     if query.lists and role:
@@ -76,7 +76,7 @@ def check_query_relations(query: ParsedQuery, known: Iterable[str], role: str | 
 
 
 def analyse_query(session: SparkSession, query: ParsedQuery, known: Iterable[str]) -> DataFrame:
-    """The query as a frame. Raises UsageError where it does not fit the tables, and where analysis made more of it than it may be.
+    """The query as a frame. Raises UsageError where it does not fit the tables, and where analysis added what is not allowed.
 
     known: the names that may be read, which are views in the session's catalog.
     """
@@ -97,7 +97,7 @@ def analyse_query(session: SparkSession, query: ParsedQuery, known: Iterable[str
 
 
 class _PlanWalk:
-    """A walk through a plan. nodes: those that may be there; views: the names that an analysed plan may read, in lower case."""
+    """A walk through a plan. nodes: those that are allowed. views: the names that an analysed plan may read, in lower case."""
 
     def __init__(self, session: SparkSession, nodes: frozenset[str], views: frozenset[str] = frozenset()) -> None:
         self.relations: set[str] = set()
@@ -107,7 +107,7 @@ class _PlanWalk:
         self._kinds: dict[str, str] = {}
 
     def judge(self, plan: Any) -> None:
-        """Raises UsageError for the first part that may not be there."""
+        """Raises UsageError for the first part that is not allowed."""
         waiting: list[tuple[Any, frozenset[str]]] = [(plan, frozenset())]
         while waiting:
             part, ctes = waiting.pop()

@@ -1,4 +1,4 @@
-"""Making tables: ahead of their first write, with every property from version 0 on."""
+"""Making tables before their first write, with every property from version 0 on."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def parse_ddl_schema(ddl: str) -> StructType:
 class TableShape:
     """What a table is made with. statistics: columns with minima and maxima per file, none of them personal.
 
-    checks: conditions by name, without which Delta takes no row; columns that are not nullable, and comments, are in the schema.
+    checks: conditions by name that every row must meet for Delta to take it. Columns that are not nullable, and comments, are in the
+    schema.
     """
 
     schema: StructType
@@ -90,8 +91,8 @@ def choose_statistics_columns(schema: StructType, private: Iterable[str], first:
 def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
     """Make the table unless it is there. Returns whether it was made now.
 
-    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves. One that is there gets the
-    retention of the shape, and statistics of no column that is personal now.
+    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves. A table that is there gets
+    the shape's retention, and loses statistics of columns that have become personal.
     """
     if log.is_delta_table(path):
         _update_promised_properties(session, path, shape)
@@ -102,9 +103,9 @@ def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
 
 
 def remove_unfinished_table(path: str) -> None:
-    """Take away what a kill left of a table that was being made for the first time. To be called under the lease, where there is no table.
+    """Remove what a kill left of a table that was being made for the first time. Call it under the lease, where there is no table.
 
-    A log without a first commit is no table to Delta, and no place for a new one either.
+    Delta takes a log without a first commit for no table, and makes no new one in its place either.
     """
     folder = Path(path) / LOG
     commits, checkpoints = list_log_versions(folder)
@@ -113,7 +114,7 @@ def remove_unfinished_table(path: str) -> None:
 
 
 def _update_promised_properties(session: SparkSession, path: str, shape: TableShape) -> None:
-    """What the declaration says now of how long removed files stay and which columns are personal, said by the table, too."""
+    """Write into the table's properties what the declaration says now: how long removed files stay, and which columns are personal."""
     present, wanted = log.read_table_properties(path), _shape_properties(shape)
     if STATISTICS not in present:  # somebody else's: how it is kept is theirs to say
         return
@@ -143,7 +144,7 @@ def _build_table(builder: DeltaTableBuilder, shape: TableShape) -> None:
 
 
 def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
-    """Let the table be these rows, with this shape, in one commit: a reader sees the old table or the new one."""
+    """Make the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one."""
     columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
     # The columns of a table that is made of rows are nullable, whatever the rows say.
@@ -159,7 +160,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
 
 
 def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
-    """A few rows made here. By Arrow they stand in the plan; a list of rows would start Python workers, which takes seconds."""
+    """A frame of a few rows. Made by Arrow they stand in the plan; a list of rows would start Python workers, which takes seconds."""
     schema = to_arrow_schema(parse_ddl_schema(ddl), timezone="UTC")
     values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, schema, strict=True)]

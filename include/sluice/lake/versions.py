@@ -1,4 +1,4 @@
-"""Versions of a table: which one a text means, whether its files are still there, and what it was like. Read without a JVM."""
+"""Versions of a table: which version a text means, whether its files are still there, and its columns. Read without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LISTED = 50
 
 
 def resolve_version(name: str, path: str, text: str) -> int:
-    """The version of a table that a version's number, a date or an instant (UTC) means. Raises UsageError for what is none of it."""
+    """The version of a table that a version number, a date or an instant (UTC) means. Raises UsageError for any other text."""
     commits = log.read_commit_history(path)
     numbers = [int(commit["version"]) for commit in commits]
     if text.isdecimal():

@@ -1,4 +1,4 @@
-"""One run's view of one pipeline's lake: the session it works in, where each table lies, and how the run marks its commits."""
+"""One run's view of one pipeline's lake: its session, where each table lies, and how the run marks its commits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PROVENANCE = ("_delivery", "_row")
 
 @dataclass(frozen=True)
 class Workspace:
-    """session: the one to read and write with. Inside foreachBatch that is the batch's own: use `within`.
+    """session: the session to read and write with. Inside foreachBatch that is the batch's own: use `within`.
 
-    interval: what a run in mode replay takes again; None in every other mode. elsewhere: where things lie that are no pipeline's.
+    interval: what a run in mode replay takes again; None in every other mode. elsewhere: the places of what belongs to no pipeline.
     """
 
     settings: Settings
@@ -56,11 +56,11 @@ class Workspace:
         return replace(self, mode="increment", interval=None)
 
     def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
-        """Mark all further commits of this session as this run's. inputs: the versions of what a view is made of, by name."""
+        """Mark all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
         commits.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     def path(self, name: str) -> str:
-        """Where a declared table lies; of a source that goes into another's table, that one."""
+        """Where a declared table lies; for a source whose records go into another's table, that table."""
         return self.places.table(name)
 
     def quarantine(self, name: str) -> str:
@@ -100,7 +100,7 @@ class Workspace:
         return self.places.bookkeeping("suppression")
 
     def tables(self) -> dict[str, str]:
-        """Every table that may hold records, by the name it has in SQL: declared ones, quarantines, and what came too late for streams."""
+        """Every table that may hold records, by its name in SQL: declared tables, quarantines, and late tables of streams."""
         found: dict[str, str] = {}
         for declared in self.graph:
             found[self.graph.table_of(declared.name)] = self.path(declared.name)
@@ -112,7 +112,7 @@ class Workspace:
 
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:
-    """Whether a flow can set rows aside: all but views, whose rows depend on others."""
+    """Whether a flow can set rows aside: every flow but those of views, whose rows depend on others."""
     from sluice.declare.datasets.tables import MaterializedView
     from sluice.declare.datasets.windowed import Windowed
 

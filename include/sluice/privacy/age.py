@@ -17,14 +17,14 @@ INGESTED = "_ingested_at"
 
 
 def oldest_kept_instant(source: Source, now: datetime | None = None) -> datetime | None:
-    """The instant (UTC) before which nothing of a source's table is kept. None where everything is."""
+    """The instant (UTC) before which a source's table keeps nothing. None where it keeps everything."""
     return None if source.keep_for is None else (now or datetime.now(UTC)) - parse_duration(source.keep_for)
 
 
 def is_older_than_kept(source: Source, frame: DataFrame, before: datetime) -> Column:
-    """Whether a record tells of a time before that instant.
+    """Whether a record's time is before that instant.
 
-    One that tells of no time, or of a later one than it came, is as old as it is here: else it would stay for ever.
+    A record without a time, or with one later than its arrival, is as old as its arrival: otherwise it would stay for ever.
     """
     came = F.col(INGESTED)
     told = suppression.row_instant_column(frame, source.subject_at or source.dated_by)

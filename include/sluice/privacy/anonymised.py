@@ -1,7 +1,7 @@
-"""Facts without the person: rows of bronze whose link to an erased person was cut, and which tables are made of them.
+"""Facts without the person: rows of bronze that no longer say which erased person they are about, and the tables made of them.
 
-A table is the fold of bronze, always. So what a table is to keep, bronze keeps: the row, with NULL for its subject and its personal columns, and
-a mark. Tables that let rows be deleted do not see marked ones.
+A table is always the fold of bronze. So what a table is to keep, bronze keeps: the row, with NULL for its subject and its personal columns,
+and a mark. Tables whose rows an erasure deletes do not see marked rows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MARK = "_anonymised"
 
 
 def keeps_anonymised_facts(graph: Graph, source: Source) -> bool:
-    """Whether a table keeps what an erased person's records of the source tell."""
+    """Whether a table keeps the facts in an erased person's records of the source."""
     return any(table.on_erasure == "anonymise" and table.reads[0] == source.table for table in graph.tables.values())
 
 
 def anonymised_columns(graph: Graph, source: Source) -> frozenset[str]:
-    """The columns of a source's bronze table that become NULL: what did not fit into one may hold anything, and goes as well."""
+    """The columns of a source's bronze table that become NULL; rescued data is among them, since it may hold anything."""
     return frozenset().union(*(one.private for one in graph.feeding(source.table)), ("_rescued_data",))
 
 
 def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
-    """The deliveries of whose records a bronze table has some without the person. Read without a JVM."""
+    """The deliveries that have rows without their person in a bronze table. Read without a JVM."""
     if not log.is_delta_table(path) or mark not in log.read_column_names(path):
         return []
     text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{mark}"'
@@ -46,7 +46,7 @@ def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
 
 
 def count_marked_rows(path: str) -> int:
-    """How many rows of a bronze table are marked: those that only tables see which keep facts. Read without a JVM."""
+    """How many rows of a bronze table are marked; only tables that keep facts see them. Read without a JVM."""
     if not log.is_delta_table(path) or MARK not in log.read_column_names(path):
         return 0
     text = f'SELECT count("{MARK}") AS marked FROM t'

@@ -1,7 +1,7 @@
 """A person in another person's record: when that person is erased the cell becomes NULL, and the record stays (`Source(also_subjects=)`).
 
-The cell is told by the list of erased people, as a subject is, in the form of its domain and by the times of the record. Bronze marks
-the rows, so that tables are folded again from them, and landed files are written again.
+The list of erased people decides on a cell as it does on a subject: in the form of its domain, and by the time of the record. Bronze marks
+the rows, so that tables are folded again from them, and landed files are rewritten.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HELD = "_sluice_held_"
 
 
 def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
-    """Who stands in a cell, as text: in its column, or in what did not fit; of a text that could not be read, beside its name."""
+    """The person in a cell, as text: from its column, from rescued data, or from a text that could not be read, beside its name."""
     name = next((one for one in frame.columns if one.lower() == column.lower()), None)
     found = [F.col(f"`{name}`").cast("string")] if name else []
     found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
@@ -32,12 +32,12 @@ def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
 
 
 def erased_cell_flag(column: str) -> str:
-    """The column that says of a row whether that cell is an erased person's."""
+    """The column that says whether that cell of a row holds an erased person."""
     return f"{_HELD}{column}"
 
 
 def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
-    """A frame with flags, with NULL in the cells that are flagged, and without the flags. What did not fit goes with the cell that it is of."""
+    """The frame with NULL in flagged cells and without the flags. Rescued data of such a cell goes too."""
     made: dict[str, Column] = {}
     for field in frame.schema:
         of = [name for name in cells if name.lower() == field.name.lower()]
@@ -52,7 +52,7 @@ def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame
 
 
 def is_any_true(conditions: list[Column]) -> Column:
-    """Whether one of them holds; none is NULL."""
+    """Whether any of the columns is true; none of them is NULL."""
     found = F.lit(False)
     for one in conditions:
         found |= F.coalesce(one, F.lit(False))

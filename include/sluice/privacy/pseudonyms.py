@@ -29,7 +29,7 @@ _BLANKS = (
 
 @dataclass(frozen=True)
 class PseudonymSpec:
-    """A column that is to become a pseudonym. identifier: the column, of any type that has one text for each value."""
+    """A column that is to become a pseudonym. identifier: the column, of any type with one text for each value."""
 
     key: bytes
     domain: str
@@ -44,13 +44,13 @@ class PseudonymSpec:
 
 
 def compute_pseudonym(key: bytes, domain: str, identifier: str, canonical: Canonical = "text") -> str | None:
-    """The pseudonym of an identifier in a domain: 64 hex digits. None where nothing is left of it, such as of blanks."""
+    """The pseudonym of an identifier in a domain: 64 hex digits. None where its canonical text is empty, as for blanks."""
     text = canonical_text(identifier, canonical)
     return hmac.new(_domain_key(key, domain), text.encode(), hashlib.sha256).hexdigest() if text else None
 
 
 def canonical_text(identifier: str, canonical: Canonical) -> str:
-    """What is hashed of an identifier; see `sluice.declare.treat.Hmac`."""
+    """The text of an identifier that is hashed; see `sluice.declare.treat.Hmac`."""
     if canonical == "digits":
         return re.sub("[^0-9]", "", identifier)
     if canonical == "hex":
@@ -76,7 +76,7 @@ def add_pseudonym_column(frame: DataFrame, key: bytes, domain: str, identifier: 
 
 
 def add_pseudonym_columns(frame: DataFrame, wanted: Mapping[str, PseudonymSpec]) -> DataFrame:
-    """The frame with pseudonyms, by the name of their column; a column of that name is replaced."""
+    """The frame with pseudonyms, by the name of their column, which replaces a column of that name."""
     from sluice.lake import tables  # which loads Spark, and an erasure is asked for without it
 
     named = {name: (f"_inner_{number}", f"_outer_{number}") for number, name in enumerate(wanted)}
@@ -100,5 +100,5 @@ def _domain_key(key: bytes, domain: str) -> bytes:
 
 
 def key_check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
-    """By the name of a key, 8 hex digits that tell whether it is the same key again, and tell nothing else of it."""
+    """By the name of a key, 8 hex digits that show whether it is the same key again, and show nothing else of it."""
     return [f"{name}={_domain_key(key, 'sluice: the same key again?').hex()[:8]}" for name, key in sorted(keys.items())]

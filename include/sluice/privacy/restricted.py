@@ -1,4 +1,4 @@
-"""Restricted tables lie below a root of their own, SLUICE_RESTRICTED, into which nobody but its owner gets."""
+"""Restricted tables lie below a root of their own, SLUICE_RESTRICTED, which only its owner can enter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.settings import Settings
 
 
 def prepare_restricted_root(settings: Settings) -> None:
-    """Make the root, of mode 0700. Raises UsageError where it is there and others get in: no row may be written then."""
+    """Make the root, with mode 0700. Raises UsageError where it exists and others can enter it: no row may be written then."""
     root = settings.restricted
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.stat().st_mode & 0o077:
@@ -18,7 +18,7 @@ def prepare_restricted_root(settings: Settings) -> None:
 
 
 def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:
-    """Raises SluiceError where the table also lies below the other root: its declaration was another before."""
+    """Raises SluiceError where the table also lies below the other root, where an earlier declaration put it."""
     here, there = str(settings.restricted), settings.lake
     if not restricted:
         here, there = there, here

@@ -1,6 +1,6 @@
-"""Secret files: one a name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
+"""Secret files: one for each name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
 
-Where Airflow's secret back end has them, a job finds those that it needs in a folder of its own, SLUICE_SECRETS_GIVEN, of the same kind.
+Where Airflow's secret back end has them, a job finds those it needs in a folder of its own of the same kind, SLUICE_SECRETS_GIVEN.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _TO_MAKE_ONE = "To make one: openssl rand -hex 32"
 
 
 def find_secret(settings: Settings, name: str) -> Path | None:
-    """Where a secret is: among those that were given to this job, or below SLUICE_SECRETS. None where it is in neither."""
+    """Where a secret is: among those given to this job, or below SLUICE_SECRETS. None where it is in neither."""
     path = settings.secret(name)
     return path if path.is_file() else None
 
 
 def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
-    """The file of a secret of 32 bytes (hex); made by chance where there is none."""
+    """The file of a secret of 32 bytes (hex); it is generated where there is none."""
     present = find_secret(settings, name)
     if present:
         return present
@@ -58,9 +58,10 @@ def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
 
 
 def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
-    """A key's bytes. make: whether it is made where there is none.
+    """A key's bytes. make: whether to generate it where there is none.
 
-    Raises UsageError where others may read or replace the file, or it can be guessed, or is not there and must not be made.
+    Raises UsageError where others may read or replace the file, where the key can be guessed, or where it is missing and must not be
+    generated.
     """
     if not make and find_secret(settings, name) is None:
         raise UsageError(
@@ -76,7 +77,7 @@ def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool 
 
 
 def check_key_strength(name: str, value: bytes) -> None:
-    """Raises UsageError where a value is no key: too short, or not as manifold as what was made by chance."""
+    """Raises UsageError where a value is no key: too short, or less varied than a random one."""
     if len(value) < LEAST:
         raise UsageError(f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. {_TO_MAKE_ONE}")
     pairs = list(pairwise(value[:_LOOKED_AT]))
@@ -86,7 +87,7 @@ def check_key_strength(name: str, value: bytes) -> None:
 
 
 def store_secret(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
-    """Write a secret. Raises UsageError for a wrong name or an empty value, and where it is there and must not be replaced."""
+    """Write a secret. Raises UsageError for a wrong name or an empty value, and where one exists that must not be replaced."""
     check_secret_name(name)
     if not value.strip():
         raise UsageError(f"No value for the secret '{name}' came by standard input.")
@@ -104,7 +105,7 @@ def store_secret(settings: Settings, name: str, value: bytes, replace: bool = Fa
 
 
 def inspect_secret_files(settings: Settings) -> list[dict[str, Any]]:
-    """Name, time of the last change, and why it would be refused, if it would, of every secret file."""
+    """For every secret file its name, the time of its last change, and why it would be refused, if it would."""
     found = []
     for path in sorted(settings.secrets.glob("*")) if settings.secrets.is_dir() else []:
         if path.is_file() and not path.name.startswith("."):

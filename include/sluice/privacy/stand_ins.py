@@ -1,4 +1,4 @@
-"""Stand-ins for identifiers in a copy that is not to name anybody: of the same type, the same wherever a value is, by a key nobody keeps."""
+"""Stand-ins for identifiers in a copy that names nobody: of the same type, the same wherever a value occurs, by a key that nobody keeps."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _DIGITS = 15
 
 
 def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
-    """The frame with stand-ins in these columns. A text that is a whole number stays one, so that casts and joins work on.
+    """The frame with stand-ins in these columns. A text that is a whole number stays one, so that casts and joins go on working.
 
-    An INT has 31 bits: of a hundred thousand values some two will have one stand-in; see `collisions`.
+    An INT has 31 bits, so among a hundred thousand values some two get the same stand-in; see `collisions`.
     """
     if not columns:
         return frame
@@ -39,7 +39,7 @@ def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str])
 
 
 def _exact_text(name: str) -> Column:
-    """A text that is another one for every value, also for those that differ in blanks only."""
+    """A text that differs for every value, even for values that differ only in blanks."""
     return F.concat(F.lit("x"), F.hex(F.encode(F.col(f"`{name}`").cast("string"), "UTF-8")))
 
 

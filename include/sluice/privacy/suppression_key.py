@@ -1,6 +1,6 @@
 """The key of the suppression list: the one that a list was made with, and no other.
 
-A list keeps check digits of its key as a property. With another key it would recognise nobody, and whoever was erased would come back.
+A list keeps check digits of its key as a property. With another key it would recognise nobody, and erased people would come back.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PROPERTY = "sluice.suppressionKey"
 
 
 def read_suppression_key(settings: Settings, path: str) -> bytes:
-    """The key of the list at a path. Made by chance only as long as nobody is on a list of any pipeline of the lake.
+    """The key of the list at a path. It is generated only as long as no list in the lake, of any pipeline, has an entry.
 
-    Raises UsageError where it is lost, or another one than the list was made with.
+    Raises UsageError where it is lost, or is not the key that the list was made with.
     """
     found = secrets.read_secret_key(settings, make=not _is_anybody_suppressed(settings))
     said = log.read_table_properties(path).get(PROPERTY) if log.is_delta_table(path) else None
@@ -39,14 +39,14 @@ def read_suppression_key(settings: Settings, path: str) -> bytes:
 
 
 def record_key_check(session: SparkSession, settings: Settings, path: str) -> None:
-    """Let the list tell by which key it is made, unless it does. Raises as `read_suppression_key`."""
+    """Store on the list which key it is made with, unless it is there. Raises as `read_suppression_key` does."""
     check = _key_check_digits(read_suppression_key(settings, path))
     if PROPERTY not in log.read_table_properties(path):
         session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{PROPERTY}' = '{check}')")
 
 
 def _is_anybody_suppressed(settings: Settings) -> bool:
-    """Whether anybody is on a list. One that a kill left empty, or not made to its end, needs no key of before."""
+    """Whether a list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
     lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
     return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
 

@@ -1,4 +1,4 @@
-"""What becomes of personal columns before they are stored, as native expressions."""
+"""Treatments of personal columns before they are stored, as native expressions."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _WORDS = {Hmac: "hmac", Null: "null", Truncate: "truncate", Bin: "bin", Round: "
 def apply_treatments(
     settings: Settings | None, frame: DataFrame, treatments: Mapping[str, Treatment], owner: str = "A table"
 ) -> DataFrame:
-    """The frame with its personal columns treated, in the same order. owner: whose they are, for messages.
+    """The frame with its personal columns treated, in the same order. owner: what they belong to, for messages.
 
-    settings: None where only columns matter, or nobody's data is read: pseudonyms are then made with an empty key.
-    Raises DeclarationError where a column is not there, or is of a type that its treatment does not fit.
+    settings: None where only columns matter, or nobody's data is read; pseudonyms are then made with an empty key. Raises DeclarationError
+    where a column is not there, or has a type that its treatment does not fit.
     """
     check_treatments(frame.schema, treatments, owner)
     pseudonyms = {name: how for name, how in treatments.items() if isinstance(how, Hmac)}
@@ -55,7 +55,7 @@ def apply_treatments(
 
 
 def check_treatments(schema: StructType, treatments: Mapping[str, Treatment], owner: str) -> None:
-    """Raises DeclarationError where a treatment names no column of the rows, or one of a type that it does not fit."""
+    """Raises DeclarationError where a treatment names no column of the rows, or a column of a type that it does not fit."""
     for name, how in treatments.items():
         if name not in schema.names:
             raise DeclarationError(f"{owner}: personal names '{name}', no column of it.{nearest_name_hint(name, schema.names)}")
@@ -69,7 +69,7 @@ def check_treatments(schema: StructType, treatments: Mapping[str, Treatment], ow
 
 
 def treatment_key_marks(settings: Settings, dataset: Dataset[Any]) -> str:
-    """What tells whether a table's pseudonyms are made with the keys of before: "name=8 hex digits", by comma; "" without any."""
+    """What shows whether a table's pseudonyms are made with the same keys as before: "name=8 hex digits", with commas; "" without any."""
     names = {how.secret for how in dataset.treatments.values() if isinstance(how, Hmac)}
     return ",".join(key_check_values({name: secrets.read_secret_key(settings, name) for name in names}))
 
@@ -97,7 +97,7 @@ def _band_column(column: Column, kind: DataType, edges: tuple[int, ...]) -> Colu
 
 
 def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
-    """Of the same type; NULL where the rounded number is too large for it."""
+    """The rounded column, in its own type; NULL where the rounded number is too large for it."""
     if _type_name(kind) in ("float", "double"):
         return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.winners.replace_negative_zeros`
     exact = column.cast("decimal(20,0)") if _type_name(kind) in _WHOLE else column

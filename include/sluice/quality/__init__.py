@@ -1,1 +1,1 @@
-"""Expectations made into verdicts, and the rows that are set aside."""
+"""Expectations evaluated to verdicts, and the rows that are set aside."""

@@ -1,4 +1,4 @@
-"""Whether conditions can work on their table: found from its columns, before any data."""
+"""Whether expectations can work on their table: checked against its columns, before any data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_conditions(session: SparkSession, dataset: Dataset[Any], columns: Stru
 
 
 def find_condition_mistakes(session: SparkSession, dataset: Dataset[Any], columns: StructType) -> list[str]:
-    """What is wrong with a table's expectations on rows, one text for each that cannot work. columns: those of the transform."""
+    """What is wrong with a table's expectations on rows, one text for each that cannot work. columns: those that the transform gives."""
     if not dataset.expectations:
         return []
     rows = session.createDataFrame([], columns)
@@ -43,7 +43,7 @@ def find_condition_mistakes(session: SparkSession, dataset: Dataset[Any], column
 
 
 def _all_conditions_work(rows: DataFrame, expectations: Sequence[Expectation], clock: bool) -> bool:
-    """Whether all of them can work, by one analysis: the usual case."""
+    """Whether all of them can work, which is the usual case, by one analysis."""
     try:
         judged = rows.select(*(F.expr(one.condition) for one in expectations))
     except PySparkException:
@@ -71,7 +71,7 @@ def _are_all_boolean(judged: DataFrame) -> bool:
 
 
 def _find_forbidden_construct(judged: DataFrame, clock: bool) -> str | None:
-    """Why a condition is not about one row, whenever it is asked; None where it is."""
+    """Why a condition is not about one row alone, or changes with time; None where neither holds."""
     plan = judged._jdf.queryExecution().analyzed()
     below = _plan_node_names(plan)
     if len(below) > 2 or below[0] != "Project" or not plan.subqueries().isEmpty():
@@ -99,7 +99,7 @@ def _plan_node_names(plan: Any) -> list[str]:
 
 
 def _find_raising_text_cast(expression: Any) -> str | None:
-    """The type that a text of the row is cast to, written or by comparison, in a way that raises; None where there is no such cast."""
+    """The type that a text of the row is cast to, explicitly or by a comparison, in a way that can raise; None without such a cast."""
     if expression.nodeName() == "Cast" and str(expression.evalMode()) == "ANSI":
         text, kind = expression.child(), str(expression.dataType().sql())
         if text.dataType().typeName() == "string" and kind not in ("STRING", "BINARY") and not text.foldable():
@@ -110,7 +110,7 @@ def _find_raising_text_cast(expression: Any) -> str | None:
 
 
 def _explain_analysis_error(error: AnalysisException, columns: Sequence[str]) -> str:
-    """An analysis error in our words where it names a column, else Spark's first line, which names types and functions only."""
+    """An analysis error in our own words where it names a column; otherwise Spark's first line, which names only types and functions."""
     name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
     if str(error.getCondition()).startswith(_UNRESOLVED) and name:
         return f"its condition names '{name}', no column of it.{nearest_name_hint(name, columns)}"

@@ -1,4 +1,4 @@
-"""Quarantine: the rows and files that a flow did not accept, as they came, one table a flow, replaced by delivery."""
+"""Quarantine: the rows and files that a flow did not accept, as they came. One table for each flow, replaced by delivery."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_quarantine(session: SparkSession, path: str, table: str, retain: str)
 
 
 def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
-    """Rows of a frame with provenance as rows of a quarantine. more: others of its columns; what is not given is NULL."""
+    """Rows of a frame with provenance as rows of a quarantine. more: further columns of it; what is not given is NULL."""
     given: dict[str, Column] = {name: F.col(name) for name in ("_delivery", "_file", "_row") if name in frame.columns}
     given |= {"reasons": reasons, "record": record, "_subject": subject.cast("string"), "quarantined_at": F.current_timestamp()}
     given |= more
@@ -55,7 +55,7 @@ def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subj
 
 
 def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
-    """Let the quarantine hold exactly these rows of these deliveries. some: whether there are any rows; no change is no commit."""
+    """Make the quarantine hold exactly these rows of these deliveries. some: whether there are any rows. Commits only a change."""
     if not deliveries:
         return
     # By the log first, which takes no Spark job: most deliveries never had a row in quarantine.
@@ -67,7 +67,7 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
 
 
 def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
-    """Let the quarantine hold exactly these of the rows that were judged again; the others stay. No change is no commit.
+    """Make the quarantine hold exactly these of the rows that were judged again; the others stay. Commits only a change.
 
     judged_again: _delivery and _row of all of them, each once.
     """
@@ -83,13 +83,13 @@ def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: D
 
 
 def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
-    """Rows in quarantine: those that are named, or all."""
+    """Rows in quarantine: the named ones, or all."""
     rows = tables.read_table(session, path)
     return rows if entries is None else rows.where(_matches_any_entry(entries))
 
 
 def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
-    """Take entries out, one commit. What is not there any more is no commit."""
+    """Remove entries, in one commit. Without any of them there is no commit."""
     deliveries = sorted({delivery for delivery, _ in entries})
     if not deliveries:
         return

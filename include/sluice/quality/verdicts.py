@@ -1,4 +1,4 @@
-"""The verdict on a row: which of its table's expectations it does not meet. Never NULL: a condition that is NULL is not met."""
+"""The verdict on a row: which of its table's expectations it fails. Never NULL: a condition that is NULL is not met."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def add_verdict_column(frame: DataFrame, expectations: Sequence[Expectation]) ->
 
 
 def expectations_version(expectations: Iterable[Expectation]) -> str:
-    """12 hex digits of what decides on a row and on a batch: names, conditions, actions, null_ok and thresholds, in any order."""
+    """12 hex digits of all that decides on a row and on a batch: names, conditions, actions, null_ok and thresholds, in any order."""
     rules = sorted((one.name, one.condition.strip(), one.action.value, one.null_ok, one.at_most) for one in expectations)
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:12]
 
 
 def has_failed_expectation(expectations: Sequence[Expectation], action: Action) -> Column:
-    """Whether a row with a verdict does not meet an expectation of this action."""
+    """Whether a row with a verdict fails an expectation of this action."""
     names = [expectation.name for expectation in expectations if expectation.action is action]
     if not names:
         return F.lit(False)
@@ -51,9 +51,9 @@ def is_row_accepted(expectations: Sequence[Expectation]) -> Column:
 
 
 def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, Column]:
-    """Aggregates over rows with a verdict: `rows`, `quarantined`, `dropped`; and by rule.
+    """Aggregates over rows with a verdict: `rows`, `quarantined`, `dropped`, and two for each rule.
 
-    `rule:<name>` is how many rows do not meet it, `null:<name>` for how many of them its condition was NULL.
+    `rule:<name>` counts the rows that do not meet it, `null:<name>` those of them whose condition was NULL.
     """
     rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
     unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
@@ -64,9 +64,9 @@ def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, C
 
 
 def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
-    """Raises SluiceError, with rule and counts and no value, if a rule that must not fail did, or more rows fail one than may.
+    """Raises SluiceError, with rule and counts and no value, where rows fail a rule that must hold, or too many fail one.
 
-    counted: as `verdict_count_aggregates` names them. Of several rules the first is named.
+    counted: with the names of `verdict_count_aggregates`. Of several rules the first is named.
     """
     rows = counted.get("rows", 0)
     for one in expectations:

@@ -1,4 +1,4 @@
-"""Expectations on a whole table, looked at after its flow. They say how many rows are concerned and never which."""
+"""Evaluates expectations on a whole table, after its flow. They say how many rows fail, never which."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableRuleFinding:
-    """What was found of one rule. met: None where nothing can be said yet. count: how many rows are concerned, 1 where it is no rows.
+    """The result of one rule. met: None where nothing can be said yet. count: how many rows fail; 1 where the rule is not about rows.
 
     text: why, in words, without a value. rows: how many rows the table has, where that was asked.
     """
@@ -36,7 +36,7 @@ class TableRuleFinding:
 
 @dataclass(frozen=True)
 class WholeTable:
-    """A table as it is now. other: where the table lies that a rule refers to. earlier: the rows that it had after runs before."""
+    """A table as it is now. other: where the table lies that a rule refers to. earlier: its row counts after earlier runs."""
 
     session: SparkSession
     path: str
@@ -46,7 +46,7 @@ class WholeTable:
 
 
 def evaluate_table_rule(rule: TableExpectation, whole: WholeTable) -> TableRuleFinding:
-    """Look at a rule. Counts of rows and latest values come from the log where it knows them, else from one Spark job."""
+    """Evaluate a rule. Row counts and latest values come from the log where it has them, otherwise from one Spark job."""
     match rule:
         case Unique():
             return _evaluate_unique(rule, whole)
@@ -136,7 +136,7 @@ def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFindin
 
 
 def _rows_without_null(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """These columns of the rows that have no NULL among them."""
+    """These columns, of the rows that have no NULL in them."""
     return frame.select(*_quoted_columns(columns)).dropna("any")
 
 
@@ -165,7 +165,7 @@ def _find_incomparable_column(columns: Sequence[str], schema: StructType) -> str
 
 
 def _find_type_mismatch(rule: References, here: StructType, there: StructType) -> str | None:
-    """Types that are not the same would be cast to be compared, and fail on the first value that cannot be."""
+    """Types that differ: to be compared they would be cast, which fails on the first value that cannot be."""
     for one, other in zip(rule.columns, rule.of_columns, strict=True):
         kinds = here[one].dataType, there[other].dataType
         nested = isinstance(kinds[0], MapType | ArrayType | StructType)
