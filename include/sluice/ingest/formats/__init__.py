@@ -42,8 +42,8 @@ class ParsedBlock:
 def read_file_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """The records of a file, some 1 to 4 MB at a time.
 
-    schema: the bronze table's columns but for Sluice's own. path_values: of the path, such as {"date": "2026-11-20"}: like fields
-    of each record, as text; a field of the record's own goes first. Raises opening.Unreadable, also after some blocks, and OSError.
+    schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
+    fields of each record, as text, and a record's own field goes first. Raises opening.Unreadable, possibly after some blocks, and OSError.
     """
     name = "json_documents" if source.format == "json" and source.multi_line else _MODULES[source.format]
     module = importlib.import_module(f"{__name__}.{name}")

@@ -1,4 +1,4 @@
-"""Reading Parquet: each value as its column has it, exactly, or as JSON in what is rescued. Top-level names as in a CSV header."""
+"""Reading Parquet: each value is in its column exactly, or rescued as JSON. Top-level names are treated as in a CSV header."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str
 
 
 def cast_to_table_type(array: pa.Array) -> pa.Array:
-    """The same values in a type that a table can have. Times to the nanosecond become text where microseconds do not suffice."""
+    """The same values in a type that a table can have. Times with nanoseconds become text where microseconds are not enough."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     try:
@@ -136,7 +136,7 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
 
 
 def _cast_exactly(array: pa.Array, type: pa.DataType) -> pa.Array | None:
-    """All values in the wider type, where Arrow's cast is exact; None: a look at each is needed."""
+    """All values in the wider type, where Arrow's cast is exact; None where each value must be inspected."""
     is_, kind = pa.types, array.type
     exact = (
         is_.is_null(kind)

@@ -13,9 +13,9 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 
 
 def find_first_csv_row(source: Source, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
-    """The first row that is not blank, and how many characters it and what is before it have.
+    """The first row that is not blank, and how many characters it and what precedes it have.
 
-    None where there is none, or its quotes are wrong. complete: whether the text ends there; else a row at its end may go on.
+    None where there is none, or its quotes are wrong. complete: whether the text ends there; otherwise a row at its end may continue.
     """
     at = 0
     while at < len(start):
@@ -29,9 +29,9 @@ def find_first_csv_row(source: Source, start: str, complete: bool) -> tuple[list
 
 
 def parse_csv_row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
-    """The cells of the row that starts there, and where the next one starts. Cells None: its quotes are wrong, and it is one line.
+    """The cells of the row that starts there, and where the next one starts. Cells None: its quotes are wrong, and the row is one line.
 
-    End None: it may go on after the text.
+    End None: the row may continue after the text.
     """
     delimiter, quote = source.delimiter, source.quote
     line = _LINE.match(text, at)
@@ -61,11 +61,11 @@ def parse_csv_row(source: Source, text: str, at: int, last: bool) -> tuple[list[
 
 @cache
 def _csv_field_patterns(delimiter: str, quote: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What a quoted field looks like, and a bare one."""
+    """The patterns of a quoted field and of a bare one."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(f"{q}((?:[^{q}]++|{q}{q})*+){q}"), re.compile(f"[^{d}\r\n]*")
 
 
 def decode_whole_characters(data: bytes) -> str:
-    """The text without a character that is cut at its end."""
+    """The text without a character that is cut off at its end."""
     return codecs.getincrementaldecoder("utf-8")().decode(data)

@@ -1,10 +1,9 @@
-"""Reading CSV: the header's names, and every cell as its column has it or, as delivered, in what is rescued.
+"""Reading CSV: the names in the header, and every cell either in its column or, as delivered, rescued.
 
-From CSV text to cells: rows by their quotes, in any chunking the same; rows that are none set aside with their text.
-
-A row ends with its line, unless a quoted field goes on. A quote is doubled within quotes, and stands for itself in a field that does not start
-with one. An empty field is NULL, "" is an empty text. Blank lines are no rows. A row whose quotes are wrong (never closed, or text after the
-closing one) is its first line only, and reading goes on with the next: it costs no other row.
+Text becomes rows by their quotes, however it is cut into chunks. A row ends with its line, unless a quoted field continues. A quote is
+doubled within quotes, and stands for itself in a field that does not begin with one. An empty field is NULL, "" is an empty text. Blank
+lines are no rows. A row whose quotes are wrong (never closed, or text after the closing one) is its first line only: it is set aside with
+its text, reading continues with the next line, and no other row is lost.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str
 
 
 def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
-    """The names in the first row of a file, as delivered. start: of its text as UTF-8, all or at least `HEADER_LIMIT` bytes.
+    """The names in the first row of a file, as delivered. start: its text as UTF-8, all of it or at least `HEADER_LIMIT` bytes.
 
-    Raises Unreadable: it is no header, or of a file with another separator.
+    Raises Unreadable where it is no header, or belongs to a file with another separator.
     """
     names = tuple(name or "" for name in _read_first_row(source, start)[0])
     if any(len(name) > _LONGEST_NAME for name in names):
@@ -82,7 +81,7 @@ def _build_csv_block(
 
 
 def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found: ParsedBlock) -> ParsedBlock:
-    """A row that cannot stand in bronze still says whose it is, in _rescued_data, so that the quarantine knows whose it keeps."""
+    """Puts the subject of a row that cannot stand in bronze into _rescued_data, so that the quarantine knows whose row it keeps."""
     position = names.index(str(source.subject))
     rescued = found.rows.column(RESCUED).to_pylist()
     for place, (_, text) in rows.problems.items():
@@ -123,7 +122,7 @@ def _prepend_text(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
-    """The names of a file's fields that says none: those of the declared schema in order, else _c0, _c1, ..."""
+    """The names of fields in a file that names none: those of the declared schema in order, else _c0, _c1, ..."""
     if source.ddl:
         in_path = {name.lower() for name in path_values}
         return [name for name in schema.names if name.lower() not in in_path]
@@ -135,7 +134,7 @@ _CR, _LF = 13, 10
 
 @dataclass(frozen=True)
 class CsvRows:
-    """columns: of text, one a field. problems: by the row's place here, why it is none and its text; it is NULL in all columns."""
+    """columns: of text, one a field. problems: by the place of a row, why it cannot be read, and its text; all its columns are NULL."""
 
     columns: list[pa.Array]
     count: int
@@ -169,7 +168,7 @@ def parse_csv_rows(source: Source, texts: Iterator[bytes], width: int) -> Iterat
 
 
 def _find_clean_rows_end(data: bytes, delimiter: int, quote: int, last: bool) -> tuple[int, bool]:
-    """How many bytes are whole rows that are quoted as they should be; and whether the row after them is not."""
+    """How many bytes are whole rows with correct quotes, and whether the row after them has wrong ones."""
     if quote not in data:
         return (len(data) if last else data.rfind(b"\n") + 1), False
     byte = np.frombuffer(data, np.uint8)
@@ -241,7 +240,7 @@ def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[in
 
 
 def _parse_rows_singly(source: Source, text: str, width: int, last: bool, give_up: bool) -> tuple[CsvRows, int]:
-    """Rows one by one, whatever their quotes, and how many bytes they have. give_up: the first is too long to wait for its end."""
+    """Rows one by one, whatever their quotes, and how many bytes they have. give_up: whether the first is too long to wait for its end."""
     rows: list[list[str | None]] = []
     problems: dict[int, tuple[str, str]] = {}
     limit = len(text) if last else text.rfind("\n") + 1

@@ -1,4 +1,4 @@
-"""Records of JSON, one at a time: slow, and right for whatever comes. The quick ways hand on to here what they cannot take."""
+"""Records of JSON, one at a time: slow, and right for any input. The faster readers hand over to this one what they cannot read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sluice.ingest.values.json_values import RepeatedKeys
 
 
 class NewFields:
-    """What the columns have not, gathered over records."""
+    """The fields that are not among the columns, gathered over records."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._known: dict[str, pa.DataType] = {field.name: field.type for field in schema}
@@ -47,7 +47,7 @@ class NewFields:
 
 @dataclass
 class _Row:
-    """One record on its way: by name what its columns take, and what is left over, a list where a key came more than once."""
+    """One record while it is read: by name what its columns take, and what is left over, as a list where a key came more than once."""
 
     kept: dict[str, Any] = field(default_factory=dict)
     left: dict[str, list[Any]] = field(default_factory=dict)
@@ -181,5 +181,5 @@ class ExactJsonReader:
 
 
 def _replace_repeated_by_text(left: Any) -> Any:
-    """What is left over as it is to be rescued: objects with a key twice as their text."""
+    """What is left over as it is to be rescued: objects that have a key twice become their text."""
     return json_values.write_exact_json(left) if isinstance(left, (dict, list)) and json_values.has_repeated_key(left) else left

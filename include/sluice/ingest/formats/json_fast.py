@@ -1,4 +1,4 @@
-"""JSON lines by Arrow's own reader, which is quick and takes nothing that is not JSON; and where its rows are not exact."""
+"""JSON lines read by Arrow, which is fast and takes nothing that is not JSON; and the rows in which its result is not exact."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _build_parse_options(schema: pa.Schema, decimals_as_double: bool) -> arrow_j
 
 
 def _arrow_reading_type(type: pa.DataType, decimals_as_double: bool) -> pa.DataType:
-    """The type to read with: what Arrow's reader takes too much for is read as text or DOUBLE and converted here."""
+    """The type to read with: where Arrow's reader takes too much for a type, text or DOUBLE is read and converted here."""
     if pa.types.is_struct(type):
         return pa.struct([
             field.with_type(_arrow_reading_type(field.type, decimals_as_double)).with_nullable(True) for field in type
@@ -110,7 +110,7 @@ def _arrow_reading_type(type: pa.DataType, decimals_as_double: bool) -> pa.DataT
 
 
 def _convert_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
-    """An array as it was read in the type of its column, and which rows are to be looked at again; None: none of them."""
+    """An array as it was read, in the type of its column, and the rows to inspect again; None for no rows."""
     if pa.types.is_struct(type):
         return _convert_struct_exactly(array, type, verified)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
@@ -145,7 +145,7 @@ def _convert_list_exactly(array: pa.Array, type: pa.DataType, verified: bool) ->
 
 
 def _find_doubtful_decimals(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
-    """In which rows Arrow may read a DECIMAL wrong without a word: numbers near its limits, in either direction.
+    """The rows in which Arrow may read a DECIMAL wrong without a word: numbers near its limits, in either direction.
 
     array: read as DOUBLE. tiny: whether there may be a number so small that it is 0 as a DOUBLE.
     """

@@ -1,9 +1,8 @@
-"""Records of JSON into rows: each block by the quickest way that is right for it.
+"""Turns records of JSON into rows, each block by the fastest way that is right for it.
 
-Three ways that give the same: Arrow's reader for the whole block; where that finds something odd, a look at each record, and Arrow's
-reader for those that fit; and the exact one, record by record, for the rest.
-
-Which records fit their columns: a look that is quicker than an exact reading, for the many good records among some odd ones.
+There are three ways with the same result: Arrow's reader for the whole block; where that finds something odd, a check of each record, and
+Arrow's reader for those that fit; and the exact reader, record by record, for the rest. The check is faster than exact reading, which pays
+where a few odd records are among many good ones.
 """
 
 from __future__ import annotations
@@ -95,11 +94,11 @@ Check = Callable[[Any], bool]
 
 
 class _Odd(ValueError):
-    """What the quick ways do not take."""
+    """Raised for what the fast ways do not take."""
 
 
 class JsonVerifier:
-    """Tells the records that Arrow's reader takes and reads exactly, but for dates and times that are none."""
+    """Finds the records that Arrow's reader takes and reads exactly, apart from texts in date columns that are no dates or times."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._check = _build_struct_check(list(schema))

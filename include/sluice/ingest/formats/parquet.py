@@ -1,4 +1,4 @@
-"""From a Parquet file to its batches, a few MB each however well they were packed; and whether all of it can be read."""
+"""From a Parquet file to its batches, a few MB each however densely they were packed; and whether the whole file can be read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_parquet_file(source: Source, path: Path) -> Iterator[parquet.ParquetFil
 
 
 def read_parquet_batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """All rows in order, a few MB at a time. Text that stands in the file once for many rows does so here: it is a dictionary."""
+    """All rows in order, a few MB at a time. A text that the file holds once for many rows is held once here too, in a dictionary."""
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         rows = _ABOUT * group.num_rows // max(1, group.total_byte_size)
@@ -71,7 +71,7 @@ def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _open_seekable_file(source: Source, path: Path) -> Iterator[BinaryIO]:
-    """The file, or what is in it where it is compressed as a whole."""
+    """The file, or its content where it is compressed as a whole."""
     if path.suffix.lower() not in (".gz", ".zst", ".bz2"):
         with opening.open_regular_file(path) as file:
             yield file
@@ -113,7 +113,7 @@ def _find_dictionary_columns(file: BinaryIO) -> list[str]:
 
 
 def _split_large_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in parts that are not large when what is packed in them is unpacked."""
+    """The batch in parts that are not large once their dictionaries are unpacked."""
     if batch.num_rows <= 1 or _unpacked_batch_size(batch) <= _MOST:
         yield batch
         return

@@ -1,4 +1,4 @@
-"""From a block's fields to the known columns, what does not fit and what is new: of formats whose fields are arrays."""
+"""Places a block's fields into the known columns, and finds what does not fit and what is new. For formats whose fields are arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DeliveredField:
 
 @dataclass(frozen=True)
 class TextValues:
-    """Values that are text: cells, lines, values in a path. kind: what they are, where that is not to be inferred."""
+    """Values that are text: cells, lines, values in a path. kind: their type, where it is not to be inferred."""
 
     cells: pa.Array
     kind: pa.DataType | None = None

@@ -1,4 +1,4 @@
-"""Reading text, a record a line, and binary files, a record each. Empty files have no records; a blank line among others is one."""
+"""Reading text, one record a line, and binary files, one record a file. Empty files have no records; a blank line is one."""
 
 from __future__ import annotations
 

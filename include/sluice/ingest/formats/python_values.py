@@ -1,4 +1,4 @@
-"""One value of a typed format, as Python has it: exactly that value in another type or a misfit, and its JSON."""
+"""One value of a typed format, as Python has it: converted exactly to another type, or a misfit; and written as JSON."""
 
 from __future__ import annotations
 

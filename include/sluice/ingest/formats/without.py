@@ -1,9 +1,7 @@
-"""Writing a delivered file again without some of its records: as it was compressed and encoded, the others as they came.
+"""Rewrites a delivered file without some of its records, or with some of their fields emptied.
 
-Records are numbered from 0 as `formats.read_file_records` gives them. Memory: JSON lines and text go by blocks; CSV, JSON documents and Parquet files
-are held whole.
-
-Records of delivered files with some of their fields emptied: the rest of the text as it came.
+The file stays compressed and encoded as it was, and the rest of its text stays as it came. Records are numbered from 0 as
+`formats.read_file_records` gives them. JSON lines and text go by blocks; CSV, JSON documents and Parquet files are held in memory whole.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def empty_json_fields(record: str, fields: Collection[str]) -> str:
 def empty_csv_fields(
     cells: Sequence[str | None], header: Sequence[str], fields: Collection[str], delimiter: str, quote: str, ended: str
 ) -> str:
-    """A row of CSV with nothing in these columns. header: the names of its columns. ended: how its line ends."""
+    """A row of CSV with nothing in these columns. header: the names of its columns. ended: its line ending."""
     names = {name.lower() for name in fields}
     kept = [None if name.lower() in names else cell for name, cell in zip(header, cells, strict=True)]
     return delimiter.join(_quote_csv_cell(cell, delimiter, quote) for cell in kept) + ended
@@ -127,7 +125,7 @@ def write_without_records(
 
 
 def _open_compressed_output(file: IO[bytes], suffix: str) -> Any:
-    """What is written to it is compressed as files of this suffix are."""
+    """A file that compresses what is written to it as its suffix says."""
     if suffix == ".gz":
         return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
     if suffix == ".bz2":
@@ -151,7 +149,7 @@ def _iterate_remaining_text(
 def _filter_line_records(
     blocks: Iterable[bytes], gone: frozenset[int], blank: bool, emptied: Mapping[int, Collection[str]] = NOTHING
 ) -> Iterator[str]:
-    """blank: whether a line of blanks is a record, too."""
+    """The lines that stay. blank: whether a blank line is a record too."""
     number = 0
     for block in blocks:
         kept = []
@@ -228,7 +226,7 @@ def _filter_parquet_rows(
 
 
 def _drop_unused_dictionary_values(rows: pa.Table) -> pa.Table:
-    """The rows, and of dictionaries only what some row has: whose rows went are in them, too, and would be written with them."""
+    """The rows, with only those dictionary values that some row has: the others would be written too, those of removed rows among them."""
     columns = [
         pa.chunked_array([_keep_used_dictionary_values(part) for part in column.chunks], column.type)
         if _has_dictionary(column.type)

@@ -1,8 +1,6 @@
-"""Columns of text to exactly the values that they say; what fits what is said in `scalars`, whose names are here, too.
+"""Converts text to exactly the value that it says in a type, or to a misfit. For CSV cells, values in paths and JSON strings.
 
-Text to exactly the value that it says, in a type; or a misfit. The rule of CSV cells and of values in paths, and of JSON's strings.
-
-What fits what, `text` being the whole cell:
+What fits, where `text` is the whole cell:
 
     BOOLEAN            true, false
     TINYINT ... BIGINT digits, without a plus, leading zeros or "-0", in the type's range
@@ -52,10 +50,10 @@ _LEAST, _MOST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59
 
 
 def convert_text_cells(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Cells of text in a type, and where they do not fit.
+    """Cells of text converted to a type, and which of them do not fit.
 
-    cells: string; "" is NULL in every type but STRING, where it stays "".
-    Returns the converted array, NULL for a misfit, and booleans of the same length, true for a misfit, never NULL.
+    cells: strings; "" is NULL in every type but STRING, where it stays "". Returns the converted array, with NULL for a misfit, and
+    booleans of the same length, true for a misfit, never NULL.
     """
     if not is_string_type(type):
         cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, cells.type), cells)
@@ -63,7 +61,7 @@ def convert_text_cells(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa
 
 
 def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """As `convert_text_cells`, for the strings of JSON: "" is a text like others and fits STRING only."""
+    """As `convert_text_cells`, for strings of JSON: "" is a text like any other and fits STRING only."""
     if is_string_type(type):
         return cells.cast(type), pa.repeat(pa.scalar(False), len(cells))
     shape = text_pattern_of(type)
@@ -83,7 +81,7 @@ def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, 
 
 
 def _cast_shaped_cells(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
-    """Cells of the right shape in a type; None or ArrowInvalid where a look at each is needed."""
+    """Cells that look right, cast to a type; None or ArrowInvalid where each must be inspected."""
     if pa.types.is_float64(type):
         numbers = cells.cast(type)
         odd = pc.greater_equal(pc.abs(numbers), float(EXACT))
@@ -154,7 +152,7 @@ SOME = r"(?s:.+)"
 
 
 def parse_text_value(text: str | None, type: pa.DataType) -> Any:
-    """One cell in a type as Python's value of it, or MISFIT. What `conversion.convert_json_strings` does, by cells: this defines it."""
+    """One cell as Python's value of a type, or MISFIT. This defines what `convert_json_strings` does cell by cell."""
     return None if text is None else build_text_parser(type)(text)
 
 
@@ -170,7 +168,7 @@ def build_text_parser(type: pa.DataType) -> Callable[[str], Any]:
 
 
 def text_pattern_of(type: pa.DataType) -> str | None:
-    """How texts look that the type may hold; None: no text fits it."""
+    """The pattern of texts that the type may hold; None: no text fits it."""
     return next((shape for is_it, shape, _ in _RULES if is_it(type)), None)
 
 
@@ -185,7 +183,7 @@ def is_string_type(type: pa.DataType) -> bool:
 
 
 def reject_unencodable_text(text: str) -> Any:
-    """The text, or MISFIT: half of a surrogate pair, which JSON can say, and UTF-8 cannot."""
+    """The text, or MISFIT for half of a surrogate pair, which JSON can express and UTF-8 cannot."""
     if text.isascii():
         return text
     try:
@@ -235,7 +233,7 @@ def parse_decimal(text: str, type: pa.DataType) -> Any:
 
 
 def plain_decimal_pattern(type: pa.DataType) -> str:
-    """How numbers look that a DECIMAL holds digit by digit. Arrow reads these right, and others it may wrap around without a word."""
+    """The pattern of numbers that a DECIMAL holds digit by digit. Arrow reads these right; others may overflow without a word."""
     whole = type.precision - type.scale
     digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole > 0 else "0"
     return f"-?{digits}" + (f"(?:\\.[0-9]{{1,{type.scale}}})?" if type.scale > 0 else "")

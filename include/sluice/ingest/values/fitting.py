@@ -1,4 +1,4 @@
-"""A value of JSON into a type: what of it the type holds exactly, and what is left over."""
+"""Fits a value of JSON into a type: what the type holds exactly, and what is left over."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Fit = Callable[[Any], tuple[Any, Any]]
 
 
 def build_value_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
-    """The way into a type.
+    """A function that fits values into a type.
 
-    as_text: STRING takes whatever comes, as its JSON text (infer_types=False). drops_unknown: fields that a struct has not are
-    left out (schema_evolution="none"). Of a struct the members that fit stay; a list or map fits as a whole or not at all.
+    as_text: STRING takes any value, as its JSON text (infer_types=False). drops_unknown: fields that a struct lacks are left out
+    (schema_evolution="none"). Members of a struct that fit stay; a list or map fits as a whole or not at all.
     """
     if pa.types.is_struct(type):
         return _build_struct_fitter(type, as_text, drops_unknown)
@@ -130,7 +130,7 @@ def _write_as_text(value: Any) -> Any:
 
 
 def _build_scalar_converter(type: pa.DataType) -> Callable[[Any], Any]:
-    """From a value to that of a type without parts, or MISFIT. Numbers come from numbers, all else from strings."""
+    """A function from a value to that of a type without parts, or MISFIT. Numbers come from numbers, all else from strings."""
     if pa.types.is_boolean(type):
         return lambda value: value if isinstance(value, bool) else MISFIT
     if pa.types.is_signed_integer(type):

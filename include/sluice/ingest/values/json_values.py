@@ -1,7 +1,4 @@
-"""JSON text to values that keep what the text said: numbers as they are written, keys that come twice.
-
-The text of what did not fit: JSON that says exactly what was delivered.
-"""
+"""JSON text to values and back, without losing what the text said: numbers as they are written, keys that come twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of what is delivered, and how a schema grows with it. Types are Arrow's; their names in SQL are in capitals here."""
+"""Types of delivered values, and how a schema grows with them. Types are Arrow's; in capitals they are SQL's names for them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TEXTS = (_BIGINT, _LARGE, _DOUBLE, pa.bool_(), pa.date32(), _MOMENT)
 
 
 def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
-    """The type of a JSON value. NULL for null and for what no number is: NaN, infinities.
+    """The type of a JSON value. NULL for null and for what is no number: NaN, infinities.
 
-    value: of `json_values.parse_json_text` or of `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies deeper
-    than `DEEPEST` is STRING, which does not hold it. Members whose name cannot be a column's are left out.
+    value: from `json_values.parse_json_text` or `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies
+    deeper than `DEEPEST` is STRING, which does not hold it. Members whose name cannot be a column's are left out.
     """
     if type(value) is str:
         return _STRING
@@ -59,7 +59,7 @@ def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
 
 
 def infer_text_type(text: str) -> pa.DataType:
-    """The least type that holds a CSV cell or a value in a path exactly. NULL for "", STRING for what is nothing else."""
+    """The narrowest type that holds a CSV cell or a value in a path exactly. NULL for "", STRING where no other type fits."""
     if not text:
         return _NULL
     return next(
@@ -93,18 +93,18 @@ def grow_schema(schema: pa.Schema, news: pa.StructType, source: Source, hints: p
 
 
 def count_remaining_fields(schema: pa.Schema, source: Source) -> int:
-    """How many more fields the source lets its table have."""
+    """How many more fields the table of the source may get."""
     return source.most_columns - _count_nested_fields(pa.struct(list(schema)))
 
 
 def new_column_type(type: pa.DataType, source: Source) -> pa.DataType | None:
-    """The type of a column for such a field, where there is room; None: it was null so far."""
+    """The type of a column for such a field, where there is room; None where it was always null."""
     return _new_field_type(type, source, _Room(source.most_columns))
 
 
 @lru_cache(maxsize=4096)
 def is_column_name(name: str) -> bool:
-    """Whether a column can be called so, by its characters. Of those that begin with an underscore `becomes_column` says more."""
+    """Whether a name's characters are those of a column. `becomes_column` decides on names that begin with an underscore."""
     return 0 < len(name) <= _LONGEST and column_names([name]) == [name]
 
 
@@ -115,7 +115,7 @@ def _infer_integer_type(digits: str) -> pa.DataType:
 
 
 def _is_stated_type(text: str, type: pa.DataType) -> bool:
-    """Whether the text has that type and not only fits it: 1.0 is no integer, a date no time."""
+    """Whether the text states that type, and does not only fit it: 1.0 is no integer, a date no time."""
     if pa.types.is_decimal(type):
         return text.lstrip("-").isdigit()
     return not (pa.types.is_floating(type) and text.lstrip("-").isdigit() and text not in ("-0",))
@@ -151,13 +151,13 @@ def _merge_fields_by_name(fields: list[pa.Field]) -> list[pa.Field]:
 
 @dataclass
 class _Room:
-    """For how many more fields a table has room."""
+    """How many more fields a table may get."""
 
     left: int
 
 
 def _count_nested_fields(type: pa.DataType) -> int:
-    """How many fields there are in it, those within others too."""
+    """The number of fields in a type, nested ones included."""
     if pa.types.is_list(type):
         return _count_nested_fields(type.value_type)
     return sum(1 + _count_nested_fields(field.type) for field in type) if pa.types.is_struct(type) else 0
