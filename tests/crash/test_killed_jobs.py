@@ -47,7 +47,7 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.slow  # until it has been seen to pass by itself
+@pytest.mark.slow
 def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(settings: Settings, spark: SparkSession) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
     killed = submit(settings, "bronze")

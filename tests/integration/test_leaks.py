@@ -168,7 +168,6 @@ def found_in(text: bytes) -> list[str]:
     return [what for what, written in FORMS.items() if any(form in text for form in written)]
 
 
-@pytest.mark.slow  # until it has been seen to pass by itself
 def test_what_a_run_writes_and_prints_and_what_its_processes_show_holds_no_key(
     settings: Settings, spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:

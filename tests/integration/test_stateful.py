@@ -313,7 +313,6 @@ def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings:
         changed.run()
 
 
-@pytest.mark.slow  # until it has been seen to pass by itself
 def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark, counted)
     lake.pulses(5, device=1)
