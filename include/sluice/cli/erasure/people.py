@@ -24,7 +24,7 @@ from sluice.settings import Settings, require_known_pipeline
 if TYPE_CHECKING:
     from sluice.erasure.requests import ErasureRequest
 
-erase = typer.Typer(help="Erase people: requests, and what became of them.", no_args_is_help=True)
+erase = typer.Typer(help="Erase people: make requests, carry them out, see their state.", no_args_is_help=True)
 
 _STANDING = ("pipeline", "waiting", "done", "certified", "failed", "overdue", "next_due_at")
 _PIPELINE = "A folder of include/pipelines."
@@ -36,14 +36,14 @@ def request(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
     of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
     identifier: Annotated[
-        str | None, typer.Option(metavar="DOMAIN", help="Of identifiers that come one a line: which kind they are.")
+        str | None, typer.Option(metavar="DOMAIN", help="The kind of the identifiers, where they come one a line.")
     ] = None,
     subject_file: Annotated[Path | None, typer.Option(help=_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for the erasure of people, by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
+    """Ask for the erasure of people by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
 
-    An identifier that several people had in turn comes with an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
+    An identifier that several people had in turn needs an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
     """
     from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
@@ -72,9 +72,9 @@ def import_requests(
     file: Annotated[Path, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")],
     as_json: AsJson = False,
 ) -> None:
-    """Ask for the erasure of many people, a request each: one who cannot be told from others holds up nobody else.
+    """Ask for the erasure of many people, with one request each. A request whose person is ambiguous does not hold up the others.
 
-    They are carried out and scanned for together. Lines that are wrong are set aside, and told by their number; the exit code is 1 then.
+    All are carried out and scanned for together. Wrong lines are set aside and reported by their number; the exit code is then 1.
     """
     from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
@@ -123,11 +123,13 @@ def _print_requests(pipeline: str, rows: list[dict[str, Any]]) -> None:
 def status_of_requests(
     which: Annotated[
         str | None,
-        typer.Argument(metavar="[PIPELINE|REQUEST]", help="A pipeline: its requests. A request's id: its state and history."),
+        typer.Argument(
+            metavar="[PIPELINE|REQUEST]", help="A pipeline, for its requests; or a request's id, for its state and history."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many requests wait, are done, failed or overdue, per pipeline or of one; or what happened to one request."""
+    """Show how many requests wait, are done, failed or are overdue, for each pipeline or for one; or the history of one request."""
     settings = Settings.current()
     pipelines = select_pipelines(settings, None)
     if which in pipelines:
@@ -148,7 +150,7 @@ def lift(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let the people of a request come back, by new data only: what had come before stays out."""
+    """Let the people of a request come back by new data. What was delivered before stays out."""
     from sluice.erasure import lifting
 
     settings = Settings.current()
@@ -165,7 +167,7 @@ def withdraw(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Take back a request of which nothing is done yet: asked by mistake, or refused. Its identifiers leave the vault."""
+    """Take back a request that was not carried out yet, such as one made by mistake. Its identifiers leave the vault."""
     from sluice.erasure import withdrawal
 
     settings = Settings.current()

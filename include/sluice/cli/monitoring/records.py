@@ -103,7 +103,7 @@ def ledger(
 
 def runs(
     pipeline: PipelineName,
-    rules: Annotated[bool, typer.Option("--rules", help="By expectation, how many rows did not meet it.")] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="Show how many rows failed each expectation.")] = False,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.positions import FlowProgress
 from sluice.settings import Settings
 
-app = typer.Typer(help="How far each flow has come; making one start anew.", no_args_is_help=True)
+app = typer.Typer(help="Show how far each flow has come, or make one start anew.", no_args_is_help=True)
 
 
 @app.command()
@@ -33,7 +33,7 @@ def show(
     name: Annotated[str | None, typer.Argument(metavar="[PIPELINE[.TABLE]]", help="Otherwise all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the flows' checkpoints. Age, last batch, batches that were begun and not finished, positions in the inputs."""
+    """Show the flows' checkpoints: age, last batch, batches begun and not finished, positions in the inputs."""
     settings = Settings.current()
     pipeline, _, table = (name or "").partition(".")
     rows = [
@@ -54,7 +54,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let a flow start anew. Its table stays as it is until the next run, which takes everything again; no row comes twice."""
+    """Make a flow start anew. Its table stays as it is until the next run, which takes everything again; no row comes twice."""
     settings = Settings.current()
     pipeline, dot, table = name.partition(".")
     if not dot or not table:

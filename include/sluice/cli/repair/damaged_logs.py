@@ -18,7 +18,7 @@ from sluice.settings import Settings
 
 def repair(
     pipeline: PipelineName,
-    table: Annotated[str | None, typer.Option(metavar="TABLE", help="This table alone.")] = None,
+    table: Annotated[str | None, typer.Option(metavar="TABLE", help="Only this table.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -17,7 +17,7 @@ from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import Settings, require_known_pipeline
 
-app = typer.Typer(help="What was set aside, why, and what becomes of it.", no_args_is_help=True)
+app = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
 
 PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
 """The columns of a quarantine that hold nothing of a record."""
@@ -42,7 +42,7 @@ def list_reasons(
     ids: Annotated[bool, typer.Option("--ids", help="By delivery, with the id that replay and discard take.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say by table and reason how many rows were set aside. A row with several reasons counts for each."""
+    """Show how many rows were set aside, by table and reason. A row with several reasons counts for each."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     rows = _query_each_quarantine(settings, pipeline, _BY_DELIVERY) if ids else count_quarantined_by_reason(settings, pipeline)
@@ -103,7 +103,7 @@ def replay(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Judge rows and files again by today's declaration: what fits goes where it belongs, once; the rest stays in quarantine."""
+    """Judge rows and files again by today's declaration. What fits goes where it belongs, once; the rest stays in quarantine."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
     report = readmission.run_quarantine_replay(
@@ -120,7 +120,7 @@ def discard(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take rows and files out of quarantine for good. The ledger keeps how many, who and why."""
+    """Take rows and files out of quarantine for good. The ledger keeps how many, who did it, and why."""
     if not reason.strip():
         raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
     settings = Settings.current()

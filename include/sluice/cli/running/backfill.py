@@ -34,11 +34,11 @@ class _BackfillOptions:
 def backfill(
     pipeline: PipelineName,
     start: Annotated[str | None, typer.Option("--from", metavar="DAY", help="The first day (UTC).")] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day; it is taken too.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day, included.")] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
     per_interval: Annotated[bool, typer.Option("--per-interval", help="One run an interval, by Airflow's backfill.")] = False,
     local: Annotated[bool, typer.Option("--local", help="Without Airflow: spark-submit, stage by stage.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which runs it would make.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which runs would be made.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end of the runs.")] = True,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the pipeline's backfills instead.")] = False,
     as_json: AsJson = False,

@@ -19,10 +19,10 @@ from sluice.settings import Settings
 
 def check(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
-    plans: Annotated[bool, typer.Option("--plans", help="Also look into the query plans. Starts Spark, reads no data.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Also check the query plans. Starts Spark, reads no data.")] = False,
     tables: Annotated[
         bool,
-        typer.Option("--tables", help="Also read the logs of all tables: is anything of anybody where no erasure reaches it?"),
+        typer.Option("--tables", help="Also read the logs of all tables for personal data that no erasure reaches."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -18,10 +18,10 @@ from sluice.settings import Settings
 def land(
     pipeline: PipelineName,
     days: Annotated[int | None, typer.Option(help="How many days.", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option(help="Which deliveries are made up.", show_default=False)] = None,
-    scale: Annotated[float | None, typer.Option(help="How much is made up, 1 being usual.", show_default=False)] = None,
-    from_path: Annotated[Path | None, typer.Option("--from", help="Where real deliveries are taken from.")] = None,
-    until: Annotated[str | None, typer.Option(help="Up to which day or instant.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the made-up deliveries.", show_default=False)] = None,
+    scale: Annotated[float | None, typer.Option(help="How much to make up; 1 is usual.", show_default=False)] = None,
+    from_path: Annotated[Path | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")] = None,
+    until: Annotated[str | None, typer.Option(help="The day or instant to stop at.", show_default=False)] = None,
 ) -> None:
     """Put deliveries into the landing folder. Made up or real: which options count is the affair of the pipeline's maker."""
     settings = Settings.current()

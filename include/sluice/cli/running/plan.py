@@ -25,7 +25,7 @@ _LISTED = 20
 def plan(
     pipeline: PipelineName,
     start: Annotated[str | None, typer.Option("--from", metavar="DATE", help="A backfill's first day, or an instant.")] = None,
-    end: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Its last day, or an instant that is left out.")] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Its last day, or an instant (exclusive).")] = None,
     mode: Annotated[str | None, typer.Option(help="increment, replay or refresh.")] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
     as_json: AsJson = False,

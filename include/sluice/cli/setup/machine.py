@@ -30,7 +30,7 @@ new = typer.Typer(help="Write a new pipeline.", no_args_is_help=True)
 
 
 def doctor(
-    port: Annotated[bool, typer.Option("--port", help="Also whether Airflow gets its port.")] = False,
+    port: Annotated[bool, typer.Option("--port", help="Also check that Airflow can have its port.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what fails.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +44,9 @@ def doctor(
 
 @new.command("pipeline")
 def new_pipeline(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="In lower-case snake case.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The pipeline's name, in lower-case snake case.", show_default=False)
+    ],
     from_folder: Annotated[Path, typer.Option("--from", metavar="FOLDER", help="Files like those that will be delivered.")],
 ) -> None:
     """Write a first bronze, silver, gold and a DAG for the files of a folder, and copy them into the landing folder."""
@@ -61,7 +63,7 @@ def new_pipeline(
 
 def tour(
     pipeline: PipelineName,
-    from_path: Annotated[Path | None, typer.Option("--from", help="Where real deliveries are taken from.")] = None,
+    from_path: Annotated[Path | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")] = None,
 ) -> None:
     """Run the DAG through a real Airflow. Lands deliveries first, and says what each run did."""
     from sluice.cli.tour import command as touring

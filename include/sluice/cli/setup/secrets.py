@@ -15,13 +15,13 @@ from sluice.errors import SluiceError, UsageError
 from sluice.privacy import secrets as files
 from sluice.settings import Settings, list_pipeline_names
 
-app = typer.Typer(help="The secret files: keys of pseudonyms, passwords of brokers.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name, as declarations say it.")]
+app = typer.Typer(help="Secret files: keys of pseudonyms, passwords of brokers.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name, as declarations use it.")]
 
 
 @app.command()
 def init() -> None:
-    """Make the keys that every pipeline may need, by chance. Keep a copy of them elsewhere: what is lost with them does not come back."""
+    """Generate the keys that every pipeline may need. Keep a copy elsewhere: what is lost with them does not come back."""
     settings = Settings.current()
     for name in files.MADE:
         there = files.find_secret(settings, name) is not None
@@ -32,9 +32,9 @@ def init() -> None:
 @app.command("set")
 def set_secret(
     name: Name,
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of the one that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the existing secret.")] = False,
 ) -> None:
-    """Keep a secret, read from standard input: openssl rand -hex 32 | sluice secrets set research.key."""
+    """Store a secret, read from standard input: openssl rand -hex 32 | sluice secrets set research.key."""
     path = files.store_secret(Settings.current(), name, _read_secret_from_stdin(name), replace)
     escaping_console().print(f"Kept: {path}", soft_wrap=True)
 
@@ -68,7 +68,7 @@ def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="I know what is lost.")] = False,
 ) -> None:
-    """Remove a secret. It says what is lost, and does it with --yes only."""
+    """Remove a secret. Without --yes, only say what would be lost."""
     settings = Settings.current()
     path = files.require_known_secret(settings, name)
     used = _find_secret_uses(settings).get(name, [])

@@ -19,7 +19,7 @@ def clone(
     shallow: Annotated[
         bool, typer.Option("--shallow", help="Reference the files as they are: quick, and with all personal data.")
     ] = False,
-    table: Annotated[list[str] | None, typer.Option("--table", help="This table only; may be given again.")] = None,
+    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease of the clone.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:

@@ -40,7 +40,7 @@ def diff(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
     against: Annotated[str, typer.Option("--against", metavar="VERSION|LAKE", help=_AGAINST)],
     examples: Annotated[
-        int, typer.Option("--examples", min=0, help="Of so many rows the key, as far as it is not personal.")
+        int, typer.Option("--examples", min=0, help="Show the keys of so many rows, where they are not personal.")
     ] = 5,
     as_json: AsJson = False,
 ) -> None:

@@ -18,11 +18,11 @@ app = typer.Typer(help="De-identified copies of tables, with numbers, for those 
 @app.command()
 def make(
     pipeline: PipelineName,
-    table: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables and views that are stored.")],
+    table: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables and materialised views.")],
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the pipeline's lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Release tables as they are now: without personal columns, with pseudonyms of this release alone for whom the rows are about."""
+    """Release tables as they are now: without personal columns, and with pseudonyms that belong to this release alone."""
     from sluice.runs.copies import releasing
 
     settings = Settings.current()
@@ -51,8 +51,8 @@ def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
 @app.command()
 def remove(
     pipeline: PipelineName,
-    number: Annotated[int, typer.Argument(help="Of the release.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it, and do not only say what would go.")] = False,
+    number: Annotated[int, typer.Argument(help="The number of the release.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only say what would go.")] = False,
 ) -> None:
     """Remove a release. Its number is not given again."""
     settings = Settings.current()
