@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake import CommitProperties, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
-from sluice.delta_log import open_checked_table
-from sluice.lake import log
+from sluice.books.table_snapshots import find_table_snapshot
 from sluice.settings import Settings
 
 SCHEMA = pa.schema([
@@ -56,7 +55,6 @@ def record_erasure_step(
 def read_erasure_ledger(settings: Settings, pipeline: str) -> list[ErasureLedgerRow]:
     """What is noted, oldest first. Empty where nothing was erased yet."""
     where = erasure_ledger_path(settings, pipeline)
-    if not log.is_delta_table(where):
-        return []
-    table = pa.table(QueryBuilder().register("t", open_checked_table(where)).execute("SELECT * FROM t")).cast(SCHEMA)
-    return sorted((ErasureLedgerRow(**row) for row in table.to_pylist()), key=lambda one: one.at)
+    opened = find_table_snapshot(where)
+    rows = opened.read_columns(SCHEMA).to_pylist() if opened else []
+    return sorted((ErasureLedgerRow(**row) for row in rows), key=lambda one: one.at)

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Field, QueryBuilder, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 
 from sluice import entries
+from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
+from sluice.books.table_snapshots import find_table_snapshot
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.lake import log
@@ -94,7 +96,7 @@ def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
     """Make one of the two tables unless it is there; one of an older lake gets the columns that it lacks."""
     if log.is_delta_table(path):
         table = open_checked_table(path)
-        present = set(_ledger_column_names(table))
+        present = {field.name for field in table.schema().fields}
         lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
         if lacking:
             table.alter.add_columns(lacking)
@@ -143,32 +145,22 @@ def highest_delivery(outcomes: str) -> int:
 
 def read_delivery_ledger_columns(path: str, names: Sequence[str]) -> pa.Table:
     """Columns of a ledger table, without a JVM. A column that an older lake has not is all NULL. No rows where there is no table."""
-    if not log.is_delta_table(path):
-        return _ledger_schema(names).empty_table()
-    table = open_checked_table(path)
-    present = set(_ledger_column_names(table))
-    wanted = ", ".join(f'"{name}"' if name in present else f'NULL AS "{name}"' for name in names)
-    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT {wanted} FROM t")).cast(_ledger_schema(names))
+    opened = find_table_snapshot(path)
+    return opened.read_columns(_ledger_schema(names)) if opened else _ledger_schema(names).empty_table()
 
 
 def read_delivery_ledger_rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
     """A ledger table's rows, without a JVM; of all columns unless some are named. Empty where there is no table."""
-    if not log.is_delta_table(path):
+    opened = find_table_snapshot(path)
+    if opened is None:
         return []
-    found: list[dict[str, object]] = read_delivery_ledger_columns(
-        path, names or _ledger_column_names(open_checked_table(path))
-    ).to_pylist()
+    found: list[dict[str, object]] = opened.read_columns(_ledger_schema(names or opened.column_names)).to_pylist()
     return found
 
 
 def sort_deliveries_by_number(rows: Iterable[Found]) -> list[Found]:
     """Rows of the deliveries table in the order in which they got their numbers."""
     return sorted(rows, key=lambda row: int(str(row["delivery"])))
-
-
-def _ledger_column_names(table: DeltaTable) -> list[str]:
-    return [field.name for field in table.schema().fields]
 
 
 def _ledger_schema(names: Sequence[str]) -> pa.Schema:
@@ -236,16 +228,9 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
 def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:
     """The deliveries of one source whose rows count now.
 
-    Where redelivery replaces, of each file the accepted delivery with the latest modification time counts, then the one with the
-    greatest content hash, then the one that came first; arrival does not matter.
+    Where redelivery replaces, one delivery of each file counts: see `sluice.books.redelivery`.
     """
     accepted = [outcome for outcome in outcomes if outcome.state == INGESTED]
     if not replaces:
         return {outcome.delivery for outcome in accepted}
-    latest = {outcome.file: outcome for outcome in sorted(accepted, key=_redelivery_precedence)}
-    return {outcome.delivery for outcome in latest.values()}
-
-
-def _redelivery_precedence(outcome: DeliveryOutcome) -> tuple[Any, ...]:
-    at = outcome.modified_at
-    return (at is not None, at.timestamp() if at else 0, outcome.sha256 or "", -outcome.delivery)
+    return select_counting_deliveries(AcceptedDelivery(one.delivery, one.file, one.modified_at, one.sha256) for one in accepted)

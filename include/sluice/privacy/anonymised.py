@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
+from sluice.books.table_snapshots import find_table_snapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
-from sluice.delta_log import open_checked_table
-from sluice.lake import log
 from sluice.privacy import other_subjects
 
 if TYPE_CHECKING:
@@ -38,19 +34,19 @@ def anonymised_columns(graph: Graph, source: Source) -> frozenset[str]:
 
 def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
     """The deliveries that have rows without their person in a bronze table. Read without a JVM."""
-    if not log.is_delta_table(path) or mark not in log.read_column_names(path):
+    there = find_table_snapshot(path)
+    if there is None or mark not in there.column_names:
         return []
-    text = f'SELECT DISTINCT "_delivery" FROM t WHERE "{mark}"'
-    found = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text))
+    found = there.query_rows(f'SELECT DISTINCT "_delivery" FROM t WHERE "{mark}"')
     return [int(number) for number in found["_delivery"].to_pylist()]
 
 
 def count_marked_rows(path: str) -> int:
     """How many rows of a bronze table are marked; only tables that keep facts see them. Read without a JVM."""
-    if not log.is_delta_table(path) or MARK not in log.read_column_names(path):
+    there = find_table_snapshot(path)
+    if there is None or MARK not in there.column_names:
         return 0
-    text = f'SELECT count("{MARK}") AS marked FROM t'
-    return int(pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text))["marked"][0].as_py())
+    return int(there.query_rows(f'SELECT count("{MARK}") AS marked FROM t')["marked"][0].as_py())
 
 
 def anonymise_rows(frame: DataFrame, columns: frozenset[str]) -> DataFrame:

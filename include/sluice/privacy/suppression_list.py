@@ -11,10 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
-from sluice.delta_log import open_checked_table
+from sluice.books.table_snapshots import open_table_snapshot, read_snapshot_rows
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.tables import TableShape
@@ -154,18 +151,17 @@ Times = Mapping[tuple[str, str], Sequence[tuple[str, datetime | None, datetime |
 def read_suppression_times(path: str) -> Times:
     """By domain and pseudonym the entries that hold: request, and from when until when the identifier was that person's. Without a JVM."""
     found: dict[tuple[str, str], list[tuple[str, datetime | None, datetime | None]]] = {}
-    if log.is_delta_table(path):
-        # All of them: a value in a query's text would be one more place where it stands.
-        for row in pa.table(QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t")).to_pylist():
-            if row.get("lifted_at") is None:
-                entry = str(row["request"]), row.get("valid_from"), row.get("valid_to")
-                found.setdefault((row["domain"], row["pseudonym"]), []).append(entry)
+    # All of them: a value in a query's text would be one more place where it stands.
+    for row in read_snapshot_rows(path):
+        if row.get("lifted_at") is None:
+            entry = str(row["request"]), row.get("valid_from"), row.get("valid_to")
+            found.setdefault((row["domain"], row["pseudonym"]), []).append(entry)
     return found
 
 
 def read_listed_values(path: str, column: str) -> set[str]:
     """What stands in a column of the list, each value once. Without a JVM."""
-    found = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(f'SELECT DISTINCT "{column}" FROM t'))
+    found = open_table_snapshot(path).query_rows(f'SELECT DISTINCT "{column}" FROM t')
     return {str(value) for value in found[column].to_pylist()}
 
 

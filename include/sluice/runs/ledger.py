@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import write_deltalake
 
 from sluice import entries
+from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
+from sluice.books.table_snapshots import read_snapshot_rows
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.errors import UsageError, nearest_name_hint
@@ -116,7 +118,7 @@ def append_run_rows(settings: Settings, pipeline: str, rows: list[Row]) -> None:
 
 def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
     """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
-    found = _read_delta_rows(settings.bookkeeping(pipeline, "runs"))
+    found = read_snapshot_rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
         for name in OBJECTS:
             row[name] = json.loads(row.get(name) or "{}")
@@ -137,14 +139,14 @@ def read_delivery_ledger(
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
-    for row in entries.sort_by_entry(_read_delta_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
+    for row in entries.sort_by_entry(read_snapshot_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
         if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
     found: list[Row] = []
     last: dict[tuple[str, str], Row] = {}
-    for row in sorted(_read_delta_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
+    for row in sorted(read_snapshot_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"])
             if outcome is None or outcome["state"] == "lost":
@@ -183,19 +185,13 @@ def _state_without_outcome(row: Row) -> Row:
 
 
 def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
-    """Accepted deliveries that are not the one that counts of their file; the same order as `sluice.ingest.ledger.select_live_deliveries`."""
+    """Accepted deliveries that are not the one that counts of their file."""
     accepted = [row for row in outcomes if row["state"] == "ingested" and row["source"] in replacing]
 
-    def order(row: Row) -> tuple[Any, ...]:
-        # As in SQL, NULL comes first.
-        parts = [(value is not None, value or 0) for value in (row["modified_at"], row["sha256"])]
-        return (*parts, -row["delivery"])
-
-    latest: dict[tuple[str, str], Row] = {}
-    for row in sorted(accepted, key=order):
-        latest[row["source"], row["file"]] = row
-    counting = {row["delivery"] for row in latest.values()}
-    return {row["delivery"] for row in accepted if row["delivery"] not in counting}
+    counting = select_counting_deliveries(
+        AcceptedDelivery(row["delivery"], (row["source"], row["file"]), row["modified_at"], row["sha256"]) for row in accepted
+    )
+    return {row["delivery"] for row in accepted} - counting
 
 
 def list_pipeline_tables(settings: Settings, pipeline: str) -> list[Row]:
@@ -213,7 +209,7 @@ def list_pipeline_tables(settings: Settings, pipeline: str) -> list[Row]:
 
 def read_table_rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
     """A table's rows. Meant for small ones. Raises UsageError where there is no such table."""
-    return _read_delta_rows(find_table_path(settings, pipeline, table))
+    return read_snapshot_rows(find_table_path(settings, pipeline, table))
 
 
 def find_table_path(settings: Settings, pipeline: str, table: str) -> str:
@@ -230,14 +226,6 @@ def sql_name(row: Row) -> str:
 
 
 _LAYERS = {"bronze": 0, "silver": 1, "gold": 2, "quarantine": 3}
-
-
-def _read_delta_rows(path: str) -> list[Row]:
-    if not DeltaTable.is_deltatable(path):
-        return []
-    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    found: list[Row] = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t")).to_pylist()
-    return found
 
 
 def _measure_table(path: str) -> Row:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import pyarrow as pa
 import typer
-from deltalake import QueryBuilder
 
+from sluice.books.table_snapshots import open_table_snapshot
 from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.delta_log import open_checked_table
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names
@@ -82,7 +80,7 @@ def show(
         _print_view_rows(settings, name, found, limit, as_json)
         return
     _, wanted, path = resolve_table_name(settings, name)
-    columns = select_printable_columns([field.name for field in open_checked_table(path).schema().fields], wanted)
+    columns = select_printable_columns(open_table_snapshot(path).column_names, wanted)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     rows = query_delta_table(path, f"SELECT {quoted} FROM t LIMIT {limit}")
     _print_table_rows(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
@@ -114,8 +112,7 @@ def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
 
 def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
     """Rows of a query over one table, in the query called t, without a JVM."""
-    # Not to_pyarrow_table: see sluice.runs.ledger.
-    found: list[dict[str, Any]] = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text)).to_pylist()
+    found: list[dict[str, Any]] = open_table_snapshot(path).query_rows(text).to_pylist()
     return found
 
 

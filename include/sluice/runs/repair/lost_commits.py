@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
+from sluice.books.table_snapshots import TableSnapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
@@ -241,8 +241,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
     """The requests that were carried out and are not on the list of erased people as it was at a version."""
-    table = DeltaTable(path, version=version)
-    found = pa.table(QueryBuilder().register("t", table).execute("SELECT DISTINCT request FROM t"))["request"].to_pylist()
+    found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
     done = [
         one.request for one in requests.list_erasure_requests(settings, graph.pipeline.name) if one.state != requests.RECEIVED
     ]
@@ -251,6 +250,5 @@ def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version:
 
 def _read_deliveries_at_version(path: str, version: int) -> set[int]:
     """The deliveries of which a table had rows at a version."""
-    table = DeltaTable(path, version=version)
-    found = pa.table(QueryBuilder().register("t", table).execute("SELECT DISTINCT _delivery FROM t"))
+    found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT _delivery FROM t")
     return set(found["_delivery"].to_pylist())

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
+from sluice.books.table_snapshots import find_table_snapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import open_checked_table
 from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.privacy import anonymised
@@ -160,10 +157,10 @@ def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
 
 
 def _find_differing_deliveries(name: str, path: str, counted: dict[int, int]) -> list[dict[str, Any]]:
-    if not log.is_delta_table(path):
+    opened = find_table_snapshot(path)
+    if opened is None:
         return [{"table": name, "delivery": number, "counted": count, "there": 0} for number, count in counted.items() if count]
-    text = "SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery"
-    grouped = pa.table(QueryBuilder().register("t", open_checked_table(path)).execute(text)).to_pylist()
+    grouped = opened.query_rows("SELECT _delivery, count(*) AS rows FROM t GROUP BY _delivery").to_pylist()
     there = Counter({row["_delivery"]: row["rows"] for row in grouped})
     numbers = sorted(number for number in {*there, *counted} if there[number] != counted.get(number, 0))
     return [{"table": name, "delivery": n, "counted": counted.get(n, 0), "there": there[n]} for n in numbers]

@@ -1,0 +1,1 @@
+"""What is recorded about a pipeline, read without Spark: deliveries, outcomes, runs, erasures."""
