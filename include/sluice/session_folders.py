@@ -1,6 +1,6 @@
 """Folders of Spark sessions' local files: blocks, shuffled and spilt rows. Each session removes its own at its end, unless it is killed.
 
-Whose a folder is tells the environment of the processes that live. Folders of before each session had its own are told by their times.
+The environment of each live process names the folder that is its own.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.settings import OF_SESSION, Settings
 
-_SHARED = ("blockmgr-", "spark-")
-"""How Spark calls the folders that it makes."""
 _DAY = 86_400
 
 
 def session_folders_in_use(settings: Settings) -> list[Path]:
     """Those of sessions that go on, this process's own among them."""
     every = list(_list_processes())
-    return [path for path in _list_session_folders(settings) if _is_session_folder_in_use(path, every, settings)]
+    return [path for path in _list_session_folders(settings) if _is_session_folder_in_use(path, every)]
 
 
 def abandoned_session_folders(settings: Settings) -> list[Path]:
@@ -60,18 +58,14 @@ def _list_processes() -> Iterator[_Process]:
 
 
 def _list_session_folders(settings: Settings) -> list[Path]:
-    return [path for path in sorted(settings.spark_local.glob("*")) if path.name.startswith((*_SHARED, OF_SESSION))]
+    return sorted(settings.spark_local.glob(f"{OF_SESSION}*"))
 
 
-def _is_session_folder_in_use(path: Path, processes: Sequence[_Process], settings: Settings) -> bool:
+def _is_session_folder_in_use(path: Path, processes: Sequence[_Process]) -> bool:
     try:
         status = path.lstat()
     except FileNotFoundError:
         return False
-    if not path.name.startswith(OF_SESSION):
-        ours = os.path.realpath(settings.spark_local) + os.sep
-        others = (one for one in processes if one.is_spark and not os.path.realpath(one.local or "").startswith(ours))
-        return any(status.st_mtime >= one.started for one in others)
     real = os.path.realpath(path)  # the same folder may be called otherwise elsewhere
     if any(one.local and os.path.realpath(one.local) == real for one in processes):
         return True

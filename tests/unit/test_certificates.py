@@ -190,7 +190,7 @@ def test_a_certificate_that_is_forged_or_left_out_is_found_out(settings: Setting
 
 
 def _first_format(record: dict[str, Any], key: bytes | None) -> dict[str, Any]:
-    """A record as it was issued before there were signatures: sealed by an HMAC with a key, or not at all."""
+    """A record as it was issued before there were signatures: sealed by an HMAC with a key; without one, forged."""
     old = {name: value for name, value in record.items() if name not in ("page", "signature")} | {"format": 1}
     old["hash"] = chain.compute_record_hash(old)
     if key is not None:
@@ -238,17 +238,18 @@ def test_no_certificate_without_its_seal_holds_and_none_is_shown(
         # What a forged record tells of the control is not believed either.
         assert certificate._find_earlier_control_counts(settings, "house", request_of_her) is None
 
-    # Of before there were signatures: sealed with the key it holds, and without its key it was issued by nobody.
+    # Of before there were signatures: sealed with the key it holds, and without its seal it was issued by nobody.
     key = secrets.read_secret_key(settings, "certificate.key")
     made.path.write_text(json.dumps(_first_format(made.record, key)))
     made.path.with_suffix(".html").write_text(page)
     assert [checking.verify_certificate(settings, made.path)[part] for part in parts] == [True] * 5
     made.path.write_text(json.dumps(_first_format(made.record, None)))
-    secrets.find_secret(settings, "certificate.key").unlink()  # type: ignore[union-attr]
-    report = checking.verify_certificate(settings, made.path)
-    assert [report[part] for part in parts] == [True, None, None, True, True] and not checking.is_as_issued(report)
-    with pytest.raises(SluiceError, match="before certificates were sealed"):
+    assert [checking.verify_certificate(settings, made.path)[part] for part in parts] == [True, False, False, True, True]
+    with pytest.raises(SluiceError, match=r"is not shown.*\(seal, page\)"):
         checking.read_verified_certificate(settings, "house", request_of_her)
+    secrets.find_secret(settings, "certificate.key").unlink()  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match=r"The secret 'certificate\.key' is not in"):
+        checking.verify_certificate(settings, made.path)
 
 
 def test_an_auditor_checks_certificates_and_can_make_none(
@@ -528,7 +529,7 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
         "domain": ["who"],
         "pseudonym": [entry.pseudonym],
         "request": [request.request],
-        "valid_from": pa.nulls(1, pa.timestamp("us")),
+        **{name: pa.nulls(1, pa.timestamp("us")) for name in ("valid_from", "lifted_at")},
     }
     path = settings.bookkeeping("house", "suppression")
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))

@@ -109,7 +109,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
         _made(workspace.landing / "says/.f.jsonl.0a.rewritten.part"),
         _made(root / "events/local-0"),
     ]
-    folders = [lake / "_sluice/staging", lake / "bronze/says/_temporary", root / ".sluice/spark-local/blockmgr-1"]
+    folders = [lake / "_sluice/staging", lake / "bronze/says/_temporary", root / ".sluice/spark-local/session-0a"]
     for folder in folders:
         _made(folder / "0" / "inside")
         os.utime(folder, (LONG_AGO, LONG_AGO))
@@ -170,18 +170,6 @@ def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(works
         assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and running.exists() and not killed.exists()
         process.kill()
     assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and not running.exists()
-
-
-def test_folders_of_before_sessions_had_their_own_are_told_by_their_times(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = workspace.settings.spark_local / "spark-1"
-    folder.mkdir(parents=True)
-    other = session_folders._Process(True, str(workspace.settings.spark_local), time.time() - 60, os.getuid())
-    monkeypatch.setattr(session_folders, "_list_processes", lambda: [other])
-    assert sweep.remove_leftover_files(workspace, time.time() + 1) == 0 and folder.exists()
-    monkeypatch.setattr(session_folders, "_list_processes", lambda: [])
-    assert sweep.remove_leftover_files(workspace, time.time() + 1) == 1 and not folder.exists()
 
 
 def test_a_process_that_may_not_be_looked_at_has_a_folder_of_its_user_and_its_time(

@@ -38,6 +38,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
         pa.field("record", pa.string()),
         pa.field("content", pa.binary()),
         pa.field("quarantined_at", pa.timestamp("us", tz="UTC")),
+        *(pa.field(name, pa.string()) for name in ("made", "rules_version")),
     ])
     write_deltalake(settings.table_path("gym", "quarantine", "readings"), pa.Table.from_pylist(rows, schema=schema))
     events = [("a", "delivered"), ("b", "delivered"), ("c", "existing"), ("a", "cleaned"), ("d", "delivered")]

@@ -96,17 +96,6 @@ def test_an_unknown_request_is_told_without_guessing_people(settings: Settings, 
         requests.read_erasure_request(settings, "club", f"{made.request[:-1]}x")
 
 
-def test_a_request_of_the_first_form_is_read(settings: Settings) -> None:
-    folder = Path(settings.bookkeeping("club", "erasure_requests"))
-    folder.mkdir(parents=True)
-    old = {"request": "abc", "domain": "key", "pseudonyms": ["f00"], "received_at": "2026-11-01T00:00:00+00:00"}
-    (folder / "abc.json").write_text(json.dumps(old))
-    (folder / "abd.json").write_text(json.dumps({**old, "request": "abd", "done_at": "2026-11-02T00:00:00+00:00"}))
-    waiting, done = requests.list_erasure_requests(settings, "club")
-    assert (waiting.state, done.state, done.done_at) == ("received", "logically erased", "2026-11-02T00:00:00+00:00")
-    assert waiting.subjects == (requests.SuppressedIdentifier("key", "f00"),) and waiting.due_at.startswith("2026-12-01")
-
-
 def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings, club: Graph) -> None:
     os.umask(0o022)
     made = _receive(settings, club)
@@ -326,10 +315,9 @@ def test_by_command(call: Call, settings: Settings, tmp_path: Path) -> None:
 def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settings, club: Graph) -> None:
     made, other = _receive(settings, club), _receive(settings, club)
     path = settings.bookkeeping("club", "suppression")
-    # A list of before, which has not the columns that lifting needs.
-    write_deltalake(
-        path, pa.table({"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]})
-    )
+    listed = {"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]}
+    lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
+    write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
         lifting.lift_suppression(settings, "club", made.request)
     requests.advance_request_state(settings, "club", made, requests.LOGICALLY)

@@ -1,4 +1,4 @@
-"""What the run ledger keeps of rules, in a lake of before as well, and what is told of them: by `sluice runs --rules` and by alerts."""
+"""What the run ledger keeps of rules, and what is told of them: by `sluice runs --rules` and by alerts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from deltalake import write_deltalake
 
 from orchestration import alerts
 from sluice.cli import main
+from sluice.entries import ENTRY
 from sluice.lake.report import FlowReport
 from sluice.runs import ledger, summary
 from sluice.settings import Settings
 
 OF_GOLD = ("recomputed", "late", "unfollowed", "state_rows", "state_bytes")
-BEFORE = ("interval_start", "interval_end", "fingerprint", "null_rules", "rules_version", "table_rules", *OF_GOLD)
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 FOUND = {"one_session": {"met": False, "count": 4, "text": "4 rows share their session with another", "at": ["x:1"], "rule": "f"}}
 
@@ -46,23 +46,23 @@ def row(run: str, flow: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def recorded(settings: Settings) -> list[dict[str, Any]]:
-    """A ledger that an earlier Sluice began."""
+    """A ledger that was begun before rows had entries."""
     flow = summary.summarize_flow(report())
-    old = pa.schema([field for field in ledger.RUNS if field.name not in BEFORE])
-    earlier = {**row("old", flow), "started_at": AT.replace(day=1)}
+    old = pa.schema([field for field in ledger.RUNS if field.name != ENTRY])
+    earlier = {**row("old", {**flow, "null_rules": {}, "table_rules": {}}), "started_at": AT.replace(day=1)}
     write_deltalake(settings.bookkeeping("gym", "runs"), pa.Table.from_pylist([earlier], schema=old))
-    assert [one["table_rules"] for one in ledger.read_run_ledger(settings, "gym")] == [{}]
+    assert [one[ENTRY] for one in ledger.read_run_ledger(settings, "gym")] == [None]
     ledger.append_run_rows(settings, "gym", [row("new", flow)])
     return ledger.read_run_ledger(settings, "gym")
 
 
-def test_a_ledger_of_before_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:
+def test_a_ledger_of_before_there_were_entries_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:
     old, new = recorded
-    assert (old["rules"], old["null_rules"], old["rules_version"], old["table_rules"]) == ({"positive": 3}, {}, None, {})
+    assert (old["rules"], old["null_rules"], old["table_rules"]) == ({"positive": 3}, {}, {})
     assert (new["rules"], new["null_rules"], new["rules_version"]) == ({"positive": 3}, {"positive": 1}, "0123456789ab")
     assert new["table_rules"] == FOUND
-    assert [old[name] for name in OF_GOLD] == [None] * 5
     assert [new[name] for name in OF_GOLD] == ["keys: 12 of 80 rows", 7, 0, 0, 0]
+    assert (old[ENTRY], new[ENTRY]) == (None, 1)
 
 
 def test_runs_lists_what_rules_found(

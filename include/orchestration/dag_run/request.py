@@ -91,7 +91,7 @@ def _read_data_interval(context: Context) -> Interval:
 
 
 def _asks_to_verify_all(form: Any) -> bool:
-    return bool(form.get("verify") == VERIFY_ALL)  # runs of before the field have none
+    return bool(form["verify"] == VERIFY_ALL)
 
 
 def _read_trigger_form(form: Any) -> RunRequest:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,8 +126,8 @@ def _is_made_of_source(workspace: Workspace, table: str, source: Source) -> bool
     return workspace.graph.tables[table].reads[0] == source.name and log.is_delta_table(workspace.path(table))
 
 
-def _select_expired_rows(workspace: Workspace, source: Source, before: datetime, version: int | None = None) -> DataFrame:
-    bronze = tables.read_table(workspace.session, workspace.path(source.name), version)
+def _select_expired_rows(workspace: Workspace, source: Source, before: datetime) -> DataFrame:
+    bronze = tables.read_table(workspace.session, workspace.path(source.name))
     return bronze.where(age.is_older_than_kept(source, bronze, before)).select(*PROVENANCE)
 
 
@@ -173,10 +173,7 @@ def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime
 def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
     """The rows that are to go, of this run or of one that did not come to its end."""
     remedy = "Remove it: the stage propagate_deletions then begins anew with what is too old."
-    said = load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
-    if "version" in said:  # a journal of before there were lists: the rows are those of a version, which VACUUM may have removed
-        before = datetime.fromisoformat(said["before"]).astimezone(UTC)
-        return _select_expired_rows(workspace, source, before, int(said["version"]))
+    load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
     return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))
 
 

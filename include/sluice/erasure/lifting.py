@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake import CommitProperties, Field
+from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from sluice.delta_log import open_checked_table
@@ -42,10 +42,6 @@ def _lift_suppression_entries(settings: Settings, pipeline: str, request: str) -
     if not log.is_delta_table(path):
         return 0
     table = open_checked_table(path)
-    present = {field.name for field in table.schema().fields}
-    lacking = [Field.from_arrow(pa.field(name, kind)) for name, kind in _COLUMNS.items() if name not in present]
-    if lacking:
-        table.alter.add_columns(lacking)
     numbers = ledger.read_delivery_ledger_columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])[
         "delivery"
     ].to_pylist()

@@ -17,7 +17,7 @@ State = dict[str, str]
 
 
 def read_request_table_states(settings: Settings, pipeline: str) -> dict[str, Any]:
-    """What each declaration had looked at, by its name; of a lake of before, what is no State."""
+    """What each declaration had looked at, by its name."""
     path = _request_table_states_path(settings, pipeline)
     try:
         return load_kept_object(path, "where requests were looked for", "")
@@ -36,9 +36,7 @@ def reset_request_table_states(settings: Settings, pipeline: str) -> None:
     """Let all rows be looked at anew: one of them may have been passed over for a request that is no more."""
     before = read_request_table_states(settings, pipeline)
     if before:
-        write_request_table_states(
-            settings, pipeline, {name: one | {"mark": ""} for name, one in before.items() if isinstance(one, dict)}
-        )
+        write_request_table_states(settings, pipeline, {name: one | {"mark": ""} for name, one in before.items()})
 
 
 def _request_table_states_path(settings: Settings, pipeline: str) -> Path:

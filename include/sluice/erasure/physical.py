@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
@@ -63,7 +63,7 @@ def find_physically_due_requests(workspace: Workspace, now: datetime, only: Coll
     found = [
         one for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline) if not only or one.request in only
     ]
-    return [one for one in found if one.state == requests.LOGICALLY and _parse_physical_due_time(one.physical_due_at) <= now]
+    return [one for one in found if _is_physically_due(one, now)]
 
 
 def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
@@ -78,6 +78,6 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
     return reports
 
 
-def _parse_physical_due_time(text: str | None) -> datetime:
-    """A request of an earlier form does not say when: at once, since VACUUM heeds the retention by itself."""
-    return datetime.fromisoformat(text) if text else datetime.now(UTC) - timedelta(days=1)
+def _is_physically_due(request: ErasureRequest, now: datetime) -> bool:
+    due = request.physical_due_at
+    return request.state == requests.LOGICALLY and (due is None or datetime.fromisoformat(due) <= now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -93,7 +93,7 @@ class ErasureRequest:
 
     @property
     def control(self) -> str:
-        """The name of its canary. Each request of before had one of its own."""
+        """The name of its canary; its own, which no canary has, while there is none."""
         return self.planted or self.request
 
     @property
@@ -234,32 +234,12 @@ def _read_request_file(path: Path) -> ErasureRequest:
 
 
 def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
-    if "state" not in stored:
-        stored = _convert_first_form_request(stored)
     return ErasureRequest(**{
         **stored,
         "pseudonyms": tuple(stored["pseudonyms"]),
         "subjects": tuple(SuppressedIdentifier(**one) for one in stored["subjects"]),
         "history": tuple(RequestEvent(**one) for one in stored["history"]),
     })
-
-
-def _convert_first_form_request(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """A request of the first form, which had no closure: its subjects are what it was asked by."""
-    received, done = stored["received_at"], stored.get("done_at")
-    history = [{"at": received, "state": RECEIVED, "note": ""}]
-    history += [{"at": done, "state": LOGICALLY, "note": ""}] if done else []
-    return {
-        "request": stored["request"],
-        "received_at": received,
-        "due_at": format_request_time(datetime.fromisoformat(received) + RESCANNED),
-        "state": LOGICALLY if done else RECEIVED,
-        "domain": stored["domain"],
-        "pseudonyms": stored["pseudonyms"],
-        "subjects": [asdict(SuppressedIdentifier(stored["domain"], one)) for one in stored["pseudonyms"]],
-        "history": history,
-        "physical_due_at": None,
-    }
 
 
 def write_erasure_request(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:

@@ -98,9 +98,8 @@ def _write_vault_identifiers(
 
 
 def _select_asked_identifiers(stored: dict[str, Any]) -> list[Identifier]:
-    """The first ones; of an entry of before it was noted how many, those that are of no time."""
-    found, number = _parse_vault_identifiers(stored), stored.get("asked")
-    return [one for one in found if one.since is None and one.until is None] if number is None else found[:number]
+    """The first ones: those that were found follow."""
+    return _parse_vault_identifiers(stored)[: stored["asked"]]
 
 
 def _serialize_identifiers(identifiers: list[Identifier]) -> dict[str, Any]:
@@ -112,9 +111,8 @@ def _serialize_identifiers(identifiers: list[Identifier]) -> dict[str, Any]:
 
 
 def _parse_vault_identifiers(stored: dict[str, Any]) -> list[Identifier]:
-    pairs = stored["identifiers"]
-    times = stored.get("times") or [[]] * len(pairs)
-    return [Identifier(domain, value, *time) for (domain, value), time in zip(pairs, times, strict=True)]
+    pairs = zip(stored["identifiers"], stored["times"], strict=True)
+    return [Identifier(domain, value, *time) for (domain, value), time in pairs]
 
 
 def _read_vault_entry(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:

@@ -72,8 +72,8 @@ OUTCOMES = pa.schema([
 """state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
 
 read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON, the fields that this delivery was
-the first of its source to have and that became no column, with their types. entry: as `sluice.entries` says. The last four columns an older
-lake has not, until something is appended to it.
+the first of its source to have and that became no column, with their types. entry: as `sluice.entries` says. An older lake
+lacks the last two columns until something is appended to it.
 """
 RECORDED = "recorded_at"
 """The column by which outcomes without an entry are in order."""

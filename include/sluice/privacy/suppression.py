@@ -22,7 +22,7 @@ from sluice.lake import log, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import other_subjects, suppression_key
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns
-from sluice.privacy.suppression_list import SCHEMA, is_suppression_list_empty, read_listed_values
+from sluice.privacy.suppression_list import is_suppression_list_empty, read_listed_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -176,6 +176,4 @@ def _is_before_lifting(frame: DataFrame, timed: bool, then: datetime | None) -> 
 
 def _read_domain_entries(session: SparkSession, path: str, domain: str) -> DataFrame:
     listed = tables.read_table(session, path).where(F.col("domain") == domain)
-    kinds = {field.name: field.dataType for field in tables.parse_ddl_schema(SCHEMA)}
-    columns = {name: F.col(name) if name in listed.columns else F.lit(None).cast(kinds[name]) for name in _ENTRY}
-    return listed.select(*(column.alias(_ENTRY[name]) for name, column in columns.items()))
+    return listed.select(*(F.col(name).alias(made) for name, made in _ENTRY.items()))

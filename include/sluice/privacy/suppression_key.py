@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "sluice.suppressionKey"
-"""The list's table property that tells whether a key is the one that it was made with. A list of before has none until `record_key_check`."""
+"""The list's table property that tells whether a key is the one that it was made with.
+
+A list that a kill left half made has none until `record_key_check`.
+"""
 
 
 def read_suppression_key(settings: Settings, path: str) -> bytes:

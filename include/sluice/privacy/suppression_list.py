@@ -29,14 +29,14 @@ SCHEMA = (
 """since: when it was listed. valid_from, valid_to: from when until when the identifier was the person's, NULL where that is open.
 
 known_until: where valid_to is open, the last instant at which the person was said to have it. lifted_delivery: the last delivery that had
-come when the entry was lifted. The last five columns a lake of before has not until `create_suppression_list`.
+come when the entry was lifted.
 """
 FORMS = "sluice.canonicalForms"
 """The list's table property that tells in which forms its entries are, by domain; what it does not name is as text."""
 
 
 def create_suppression_list(workspace: Workspace) -> None:
-    """Make the list unless it is there, and give it the columns that it lacks. Raises UsageError where its key is not there."""
+    """Make the list unless it is there. Raises UsageError where its key is not there."""
     shape = TableShape(
         schema=tables.parse_ddl_schema(SCHEMA),
         comment="Who was erased, as keyed hashes.",
@@ -46,11 +46,6 @@ def create_suppression_list(workspace: Workspace) -> None:
     path = workspace.suppression
     if tables.create_table(workspace.session, path, shape):
         record_canonical_forms(workspace)
-    else:
-        present = log.read_column_names(path)
-        added = [f"{field.name} {field.dataType.simpleString()}" for field in shape.schema if field.name not in present]
-        if added:
-            workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(added)})")
     suppression_key.record_key_check(workspace.session, workspace.settings, path)
 
 
@@ -153,8 +148,8 @@ def read_suppression_times(path: str) -> Times:
     found: dict[tuple[str, str], list[tuple[str, datetime | None, datetime | None]]] = {}
     # All of them: a value in a query's text would be one more place where it stands.
     for row in read_snapshot_rows(path):
-        if row.get("lifted_at") is None:
-            entry = str(row["request"]), row.get("valid_from"), row.get("valid_to")
+        if row["lifted_at"] is None:
+            entry = str(row["request"]), row["valid_from"], row["valid_to"]
             found.setdefault((row["domain"], row["pseudonym"]), []).append(entry)
     return found
 

@@ -20,7 +20,7 @@ SCHEMA = (
 """record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known.
 
 made: what a table's transform made of it, as it would have been stored; rules_version: of the rules that it did not meet. Both of
-tables only; lakes of before have what was made under `record`.
+tables only.
 """
 
 Entry = tuple[int, int | None]
@@ -28,21 +28,14 @@ Entry = tuple[int, int | None]
 
 
 def create_quarantine(session: SparkSession, path: str, table: str, retain: str) -> None:
-    """Make a flow's quarantine unless it is there, and give it the columns that it lacks. Nothing of a row gets into statistics."""
+    """Make a flow's quarantine unless it is there. Nothing of a row gets into statistics."""
     shape = TableShape(
         schema=tables.parse_ddl_schema(SCHEMA),
         comment=f"What {table} did not accept.",
         statistics=("_delivery", "quarantined_at"),
         retain=retain,
     )
-    if not tables.create_table(session, path, shape):
-        added = [
-            f"{field.name} {field.dataType.simpleString()}"
-            for field in shape.schema
-            if field.name not in log.read_column_names(path)
-        ]
-        if added:
-            session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({', '.join(added)})")
+    tables.create_table(session, path, shape)
 
 
 def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:

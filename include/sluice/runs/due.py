@@ -148,8 +148,7 @@ def may_hold_unseen_requests(settings: Settings, pipeline: str) -> bool:
         seen = load_kept_json(path, "where requests were looked for", "", lambda said: list(said.values()))
     except KeptFileDamaged:
         return True  # the next run looks everywhere again, and writes it anew
-    # What is no state is of a lake of before: the pipeline's next run writes it anew.
-    return any(isinstance(one, dict) and log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
+    return any(log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
 
 
 def summarize_erasure_requests(
@@ -200,10 +199,8 @@ def _find_due_action(one: RequestStanding, now: datetime) -> str | None:
 
 
 def _parse_request_standing(told: dict[str, Any], approval: bool) -> RequestStanding:
-    history = told.get("history") or []
-    # A request of before there were states.
-    state = told.get("state") or (LOGICALLY if told.get("done_at") else RECEIVED)
-    state = WITHDRAWN if any(event["state"] == WITHDRAWN for event in history) else state
+    history = told["history"]
+    state = WITHDRAWN if any(event["state"] == WITHDRAWN for event in history) else told["state"]
     return RequestStanding(
         told["request"],
         state,

@@ -74,18 +74,6 @@ WITHOUT_DATA = frozenset({
 })
 """Commits that leave every row as it is."""
 
-_LATER = (
-    "interval_start",
-    "interval_end",
-    "fingerprint",
-    "rules_version",
-    "recomputed",
-    "late",
-    "unfollowed",
-    "state_rows",
-    "state_bytes",
-    ENTRY,
-)
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
 _TAKEN = ("delivered", "vanished")
@@ -106,7 +94,7 @@ _OF_OUTCOME = (
     "recorded_at",
     ENTRY,
 )
-"""What the delivery ledger says of the last outcome; in an older lake some of it is not known."""
+"""What the delivery ledger says of the last outcome, None where it does not."""
 
 
 def append_run_rows(settings: Settings, pipeline: str, rows: list[Row]) -> None:
@@ -121,9 +109,8 @@ def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
     found = read_snapshot_rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
         for name in OBJECTS:
-            row[name] = json.loads(row.get(name) or "{}")
-        for name in _LATER:  # a lake of before has no such columns
-            row.setdefault(name, None)
+            row[name] = json.loads(row[name] or "{}")
+        row.setdefault(ENTRY, None)  # a ledger that got its last row before there were entries has no such column
     return entries.sort_by_entry(found, STARTED)
 
 

@@ -12,7 +12,6 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, p
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import Settings, require_known_pipeline
@@ -78,9 +77,7 @@ def show(
     named, (delivery, row) = readmission.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
     named = named.removesuffix("_quarantine")
     _, _, path = resolve_table_name(settings, f"{pipeline}.{named}_quarantine")
-    # Quarantines of before lack some, until their flow runs again.
-    present = log.read_column_names(path)
-    columns = [column for column in ((*PLAIN, *RAW) if raw else PLAIN) if column in present]
+    columns = (*PLAIN, *RAW) if raw else PLAIN
     limits = {"_delivery": delivery, "_row": row}
     where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
     rows = query_delta_table(

@@ -86,7 +86,7 @@ def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[
     unplanted = (
         one.request for one in asked if one.control in erased or read_planted_counts(settings, pipeline, one.control) is None
     )
-    # One of before there was a vault can be carried out, and never proved.
+    # One whose identifiers the vault has no more can be carried out, and never proved.
     without = [request for request in unplanted if vault.has_vault_entry(settings, pipeline, request)]
     if without:
         remove_stale_canaries(settings, pipeline)

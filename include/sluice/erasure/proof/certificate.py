@@ -113,7 +113,9 @@ def _judge_control(settings: Settings, pipeline: str, request: ErasureRequest, f
 def _find_earlier_control_counts(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
     """What an earlier certificate of the request, as it was issued, knows of the control: it is gone since."""
     every = [one.record for one in read_certificates(settings, pipeline, request)]
-    seals = signatures.load_seal_check(settings, every)
+    if not every:
+        return None
+    seals = signatures.load_seal_check(settings)
     issued = (one for one in every if has_matching_hash(one) and seals.holds(one))
     return next((before for one in issued if (before := one["control"]["before"])), None)
 

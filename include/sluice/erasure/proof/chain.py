@@ -82,8 +82,7 @@ def write_certificate(
     shown = page.render_certificate_page(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
     # Made by chance, the key is, only as long as nothing was sealed with it.
-    sealed = last is not None and any(signatures.is_sealed_record(one.record) for one in read_certificates(settings, pipeline))
-    record["signature"] = signatures.sign_certificate_record(settings, record, make=not sealed)
+    record["signature"] = signatures.sign_certificate_record(settings, record, make=last is None)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         write_text_durably(target, text, PRIVATE)
     return Certificate(path, record)

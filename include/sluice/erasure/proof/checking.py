@@ -44,12 +44,12 @@ def verify_certificate(
     every = (
         chain.read_certificates(settings, record["pipeline"]) if public is None else chain.read_certificate_folder(path.parent)
     )
-    seals = signatures.load_seal_check(settings, (record, *(one.record for one in every)), public)
+    seals = signatures.load_seal_check(settings, public)
     report: Report = {
         "certificate": path.name,
         "hash": chain.has_matching_hash(record),
         "seal": seals.holds(record),
-        "page": chain.is_page_of_record(record, path.with_suffix(".html")) if "page" in record or seals.public else None,
+        "page": chain.is_page_of_record(record, path.with_suffix(".html")),
         "chain": chain.is_chained_to_first(record, chain.index_records_by_hash(every)),
         "head": _is_complete_to_head(
             record, every, seals, None if public else _read_certificate_notes(settings, record["pipeline"])
@@ -78,7 +78,7 @@ def read_verified_certificate(settings: Settings, pipeline: str, request: str) -
         return None
     report = verify_certificate(settings, found[-1].path)
     if not is_as_issued(report):
-        wrong = ", ".join(part for part in _PARTS if report[part] is False) or "it was issued before certificates were sealed"
+        wrong = ", ".join(part for part in _PARTS if report[part] is False)
         raise SluiceError(
             f"Certificate {found[-1].path.stem} is not shown, since nothing shows that it is the one that was issued ({wrong}). More of it: "
             f"sluice erase verify {found[-1].path} --no-scan. A new one: sluice erase certificate {request} --new"

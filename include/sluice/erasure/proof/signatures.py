@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,41 +30,32 @@ _SEED = b"sluice: Ed25519 of certificates"
 class SealCheck:
     """What seals are checked with. public: of signatures. secret: of the HMAC of the first format; None where it is not here."""
 
-    public: Ed25519PublicKey | None
+    public: Ed25519PublicKey
     secret: bytes | None
 
     def holds(self, record: Mapping[str, Any]) -> bool | None:
         """Whether the holder of the key issued this record and its page.
 
-        None where that cannot be known: the record is of before there were seals and there is no key, or an HMAC that needs the secret.
+        None where that cannot be known: its seal is an HMAC, which needs the secret.
         """
         if _is_signed_format(record):
-            return self.public is not None and _is_valid_signature(self.public, record.get("signature"), _signed_text(record))
+            return _is_valid_signature(self.public, record.get("signature"), _signed_text(record))
         if self.secret is None:
-            return None if self.public is None or "seal" in record else False
+            return None if "seal" in record else False
         return "seal" in record and hmac.compare_digest(
             str(record["seal"]).encode(), _compute_record_hmac(self.secret, record).encode()
         )
 
 
-def load_seal_check(
-    settings: Settings, records: Iterable[Mapping[str, Any]], public: Ed25519PublicKey | None = None
-) -> SealCheck:
-    """What the seals of these records are checked with: a public key that somebody was given, else the secret of this machine.
+def load_seal_check(settings: Settings, public: Ed25519PublicKey | None = None) -> SealCheck:
+    """What seals are checked with: a public key that somebody was given, else the secret of this machine.
 
-    Raises UsageError where the secret is not here and one of the records was sealed with it.
+    Raises UsageError where the secret is not here.
     """
     if public is not None:
         return SealCheck(public, None)
-    if secrets.find_secret(settings, CERTIFICATE_KEY) is None and not any(is_sealed_record(record) for record in records):
-        return SealCheck(None, None)
     secret = secrets.read_secret_key(settings, CERTIFICATE_KEY, make=False)
     return SealCheck(_private_key(secret).public_key(), secret)
-
-
-def is_sealed_record(record: Mapping[str, Any]) -> bool:
-    """Whether a record was issued with a key, as far as it says itself."""
-    return _is_signed_format(record) or "seal" in record
 
 
 def sign_certificate_record(settings: Settings, record: Mapping[str, Any], make: bool) -> str:

@@ -195,11 +195,8 @@ def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) ->
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
     if place.others:
         wanted = wanted.partition(" WHERE ")[0]
-    table = open_checked_table(place.path)
-    if {"made", "content"} - {field.name for field in table.schema().fields}:
-        wanted = wanted.replace(', "made"', ', NULL AS "made"')
     found = []
-    for batch in QueryBuilder().register("t", table).execute(wanted):
+    for batch in QueryBuilder().register("t", open_checked_table(place.path)).execute(wanted):
         rows: list[dict[str, Any]] = pa.record_batch(batch).to_pylist()
         found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.delimiter)]
     return sorted(set(found), key=repr)

@@ -60,7 +60,7 @@ def _erase_from_release_table(erasing: Erasing, release: Release, name: str) -> 
         if gone:
             told["erased"].append({"at": now, "rows": gone})
             told["rows"] -= gone
-    elif told.get("of_people", True):
+    elif told["of_people"]:
         releases.remove_release_table(release, name)
         told["withdrawn"] = now
     releases.write_release_manifest(release)

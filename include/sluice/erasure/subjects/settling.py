@@ -22,7 +22,6 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
     is; for any other what an attempt before has found is found anew, since more was delivered. rows: see `close`. Raises vault.Missing and Ambiguous.
     """
     settings, pipeline = workspace.settings, workspace.pipeline
-    # One of the first form has its subjects, and nothing in the vault.
     if _is_request_settled(
         workspace, request, suppression_list.list_suppressed_requests(workspace) if rows is None else rows.listed
     ):

@@ -159,9 +159,7 @@ def _find_replayed_keys(
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
     aside = tables.read_table(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
     schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.replayed_by)
-    # Lakes of before have what the transform made under `record`.
-    text = F.coalesce("made", "record")
-    refused = aside.select(F.from_json(text, schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
+    refused = aside.select(F.from_json("made", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
     return today.unionByName(present).unionByName(refused).distinct()
 
 

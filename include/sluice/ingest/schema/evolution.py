@@ -25,6 +25,7 @@ SAMPLE_FILES = 100
 SAMPLE_BYTES = 16_000_000
 """Of how much, at most, the types of a source's first columns are inferred: so many files, so many bytes of text."""
 _AS_IT_WAS = "as the table was before there was a schema log: all text"
+"""The reason of the first version of a table that has columns and no log, as of a source whose schema is declared no more."""
 
 
 class NewColumns(SluiceError):
