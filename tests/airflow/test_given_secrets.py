@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 VALUE = hashlib.sha256(b"a key of tests").hexdigest()
 CONTEXT: dict[str, Any] = {
-    "params": {"mode": "increment", "from_date": None, "to_date": None, "tables": [], "upkeep_from": None},
+    "params": {"mode": "increment", "from_date": None, "to_date": None, "tables": [], "upkeep_from": None, "verify": None},
     "dag_run": SimpleNamespace(dag_id="gym", run_id="manual__1", run_type="manual"),
     "ti": SimpleNamespace(try_number=1),
 }

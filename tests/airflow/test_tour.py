@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from sluice.cli.tour.command import clear_tour_folders, run_tour, write_tour_marker
-from sluice.cli.tour.report import (
+from demonstrations.tour import clear_tour_folders, run_tour, write_tour_marker
+from demonstrations.tour_report import (
     TourRun,
     print_quarantine_reasons,
     print_recompute_verdicts,
     print_rule_failures,
     print_sample_rows,
 )
-from sluice.cli.tour.truth import compare_with_truth
+from demonstrations.truth import compare_with_truth
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 

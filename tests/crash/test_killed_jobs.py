@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import ROOT, Lakehouse
 
+from demonstrations.truth import compare_with_truth
 from pipelines.gym import maker
-from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.runs import ledger
 from sluice.settings import Settings

@@ -12,9 +12,9 @@ import polars
 import pytest
 from tests.conftest import Lakehouse, gym_at
 
+from demonstrations.truth import compare_with_truth
 from pipelines.gym import maker
 from pipelines.gym.members import FIRST_MEMBER
-from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.lake import log

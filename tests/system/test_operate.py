@@ -22,10 +22,10 @@ from tests.system.browser import missing
 from tests.system.pictures import Picture, taken
 from tests.system.running import ROOT, place, until
 
+from demonstrations.truth import compare_with_truth
 from orchestration.line import airflow_line
 from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES
-from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare.assembly import loading
 from sluice.settings import Settings
 

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
 
+from demonstrations.truth import compare_with_truth
 from orchestration.backfill.through_airflow import (
     BackfillRequest,
     BackfillRun,
@@ -35,7 +36,6 @@ from orchestration.server.home import local_airflow_process_environment
 from pipelines.gym import maker
 from pipelines.gym.pipeline import PIPELINE
 from pipelines.gym.truth import member_bins
-from sluice.cli.tour.truth import compare_with_truth
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import receiving

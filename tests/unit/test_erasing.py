@@ -257,7 +257,7 @@ def test_the_command_line_has_run_and_approve() -> None:
 
 
 def test_the_demonstration_touches_nothing_outside_of_its_folder(settings: Settings, tmp_path: Path) -> None:
-    from sluice.cli.erasure import demo
+    from demonstrations import erasure as demo
 
     given = replace(settings, secrets_given=tmp_path)
     given.__dict__["state"] = tmp_path / ".sluice"

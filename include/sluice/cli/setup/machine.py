@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -66,29 +67,21 @@ def tour(
     from_path: Annotated[Path | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")] = None,
 ) -> None:
     """Run the DAG through a real Airflow. Lands deliveries first, and says what each run did."""
-    from sluice.cli.tour import command as touring
-
-    touring.run_tour(Settings.current(), escaping_console(), pipeline, from_path)
+    import_module("demonstrations.tour").run_tour(Settings.current(), escaping_console(), pipeline, from_path)
 
 
 def demo_erasure() -> None:
     """Erase one member of a made-up gym, within minutes, and show the proof. In a lake of its own, without Airflow."""
-    from sluice.cli.erasure import demo
-
-    demo.demonstrate_erasure(Settings.current(), escaping_console())
+    import_module("demonstrations.erasure").demonstrate_erasure(Settings.current(), escaping_console())
 
 
 def up() -> None:
     """Start Airflow with its UI on 127.0.0.1. It is left running."""
-    pass
-
     start_local_airflow(Settings.current(), escaping_console())
 
 
 def down() -> None:
     """Stop what `up` started."""
-    pass
-
     stop_local_airflow(Settings.current(), escaping_console())
 
 

@@ -16,10 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
-from sluice.cli.repair.quarantine import count_quarantined_by_reason
-from sluice.cli.tables.read import query_delta_table
-from sluice.cli.tour.report import (
+from demonstrations.tour_report import (
     TourRun,
     print_quarantine_reasons,
     print_recompute_verdicts,
@@ -29,7 +26,11 @@ from sluice.cli.tour.report import (
     print_tour_runs,
     print_truth_verdicts,
 )
-from sluice.cli.tour.truth import compare_with_truth
+from demonstrations.truth import compare_with_truth
+from orchestration.dag_run.stages import VERIFY_ALL
+from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
+from sluice.cli.repair.quarantine import count_quarantined_by_reason
+from sluice.cli.tables.read import query_delta_table
 from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.durable_files import write_json_durably
@@ -49,8 +50,6 @@ LEGS_WITHOUT_DAYS: tuple[Leg, ...] = (("all there is", {}), ("nothing new", None
 START_SECONDS = 15
 TASK_SECONDS = 18
 LOG_LINES = 15
-VERIFY_ALL = "all tables"
-"""What the trigger form is told for the last run."""
 
 
 def run_tour(settings: Settings, console: Console, name: str, from_path: Path | None) -> None:

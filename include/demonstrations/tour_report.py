@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.cli.tour.truth import TruthVerdict
+from demonstrations.truth import TruthVerdict
 from sluice.runs.modes import AFTER_LAYERS
 
 
