@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.erasure import scan
+import residue
+from residue import needles
 from sluice.erasure.control import containers
-from sluice.erasure.scan import needles
 
 FIRST = 7_000_000_001
 
@@ -47,13 +47,13 @@ def _measure(folder: Path, people: int) -> None:
     wanted = needles.build_needles(identifiers)
     print(f"\n{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
     for kind in KINDS:
-        _scan(kind, [scan.ScanRoot(kind, str(folder / kind))], wanted, processes=1)
-    _scan("all, two processes", [scan.ScanRoot("all", str(folder))], wanted, processes=2)
+        _scan(kind, [residue.ScanRoot(kind, str(folder / kind))], wanted, processes=1)
+    _scan("all, two processes", [residue.ScanRoot("all", str(folder))], wanted, processes=2)
 
 
-def _scan(name: str, roots: list[scan.ScanRoot], wanted: list[scan.Needle], processes: int) -> None:
+def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle], processes: int) -> None:
     cpu = time.process_time()
-    result = scan.scan_roots(roots, wanted, processes=processes)
+    result = residue.scan_roots(roots, wanted, processes=processes)
     # Of one process its own time counts, whatever else the machine does meanwhile.
     seconds = time.process_time() - cpu if processes == 1 else result.seconds * processes
     if result.hits or result.unread:

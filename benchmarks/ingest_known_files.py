@@ -99,7 +99,8 @@ def checkout(root: Path) -> Path:
     (root / "include").mkdir(parents=True)
     for name in ("spark_jobs", "environments", ".sluice", "airflow"):
         (root / name).symlink_to(real / name)
-    (root / "include" / "sluice").symlink_to(real / "include" / "sluice")
+    for package in ("sluice", "residue"):
+        (root / "include" / package).symlink_to(real / "include" / package)
     (root / "include" / "pipelines").mkdir()
     (root / "include" / "pipelines" / "__init__.py").touch()
     return root

@@ -27,7 +27,7 @@ from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
-    from sluice.erasure.scan import Hit
+    from residue import Hit
 
 
 RETAIN = "1 minute"

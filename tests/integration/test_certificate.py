@@ -20,12 +20,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from tests.conftest import Lakehouse
 
+import residue
+from residue import needles
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import physical, propagation, receiving, requests, scan
+from sluice.erasure import physical, propagation, receiving, requests
 from sluice.erasure.control import canary, stores
 from sluice.erasure.proof import certificate, checking, scope
-from sluice.erasure.scan import needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.runs.execution import stages
 
@@ -104,7 +105,7 @@ def _leave(lake: Lakehouse) -> None:
 def _places(lake: Lakehouse) -> set[str]:
     """The steps that have something left to do, by where the scan finds her."""
     wanted = needles.build_needles([("who", HER)], {"who": ["who"]})
-    hits = scan.scan_roots(scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
+    hits = residue.scan_roots(scope.list_scan_roots(lake.settings, lake.graph), wanted, processes=1).hits
     begins = {begin: step for step, some in STEPS.items() for begin in some}
     seen = {begin for begin in begins if any(hit.path.startswith(begin) and "canary" not in hit.path for hit in hits)}
     return {step for step, some in STEPS.items() if seen.issuperset(some)}

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+import residue
+from residue import needles
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving, scan
-from sluice.erasure.scan import needles
+from sluice.erasure import receiving
 from sluice.errors import SluiceError, StopRequested
 
 if TYPE_CHECKING:
@@ -318,13 +319,13 @@ def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: Sp
     lake.pulses(5, device=1)
     lake.pulses(6, 32, device=7_700_000_077)
     lake.run()
-    state = [scan.ScanRoot("state", settings.bookkeeping("ward", "checkpoints"))]
+    state = [residue.ScanRoot("state", settings.bookkeeping("ward", "checkpoints"))]
     wanted = needles.build_needles([("device", "7700000077")])
-    assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and scan.scan_roots(state, wanted, processes=1).hits
+    assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and residue.scan_roots(state, wanted, processes=1).hits
     receiving.receive_erasure_request(settings, lake.graph, ["7700000077"], "device")
     lake.run("propagate_deletions")
-    assert lake.minutes("counted") == [(1, 1)] and scan.scan_roots(state, wanted, processes=1).hits == []
-    assert scan.scan_roots(state, wanted, processes=1).unread == []
+    assert lake.minutes("counted") == [(1, 1)] and residue.scan_roots(state, wanted, processes=1).hits == []
+    assert residue.scan_roots(state, wanted, processes=1).unread == []
 
 
 @pytest.mark.slow

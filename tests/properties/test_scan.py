@@ -18,9 +18,9 @@ from deltalake import write_deltalake
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sluice.erasure import scan
+import residue
+from residue import needles
 from sluice.erasure.control import containers
-from sluice.erasure.scan import needles
 
 COLUMNS = {"user_id": ["user_id", "person"], "email": ["email"]}
 PEOPLE: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -114,7 +114,7 @@ def _write(folder: Path, made: list[tuple[str, list[str], set[int]]]) -> dict[in
     return there
 
 
-def _sought(person: int) -> list[scan.Needle]:
+def _sought(person: int) -> list[residue.Needle]:
     return [replace(one, of=str(person)) for one in needles.build_needles(PEOPLE[person], COLUMNS)]
 
 
@@ -123,10 +123,10 @@ def _sought(person: int) -> list[scan.Needle]:
 def test_it_finds_whoever_is_there_and_nobody_else(made: list[tuple[str, list[str], set[int]]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         there = _write(Path(folder), made)
-        roots = [scan.ScanRoot("lake", folder)]
-        together = scan.scan_roots(roots, [one for person in range(4) for one in _sought(person)], processes=1)
+        roots = [residue.ScanRoot("lake", folder)]
+        together = residue.scan_roots(roots, [one for person in range(4) for one in _sought(person)], processes=1)
         for person in range(4):
-            alone = scan.scan_roots(roots, _sought(person), processes=1)
+            alone = residue.scan_roots(roots, _sought(person), processes=1)
             mine = together.about(str(person))
             assert mine.hits == alone.hits and mine.kinds == alone.kinds and mine.unread == alone.unread
             if person not in there:
@@ -148,8 +148,8 @@ def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: li
             rows = [dict(PEOPLE[person]) for person in sorted(people)] + [dict(NOBODY)]
             write_deltalake(f"{folder}/t", pa.Table.from_pylist(rows), mode="overwrite" if over else "append")
             ever |= people
-        result = scan.scan_roots(
-            [scan.ScanRoot("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1
+        result = residue.scan_roots(
+            [residue.ScanRoot("lake", folder)], [one for person in range(4) for one in _sought(person)], processes=1
         )
         assert {person for person in range(4) if result.about(str(person)).of_person()} == ever
 
@@ -183,7 +183,7 @@ def test_whichever_letters_are_escaped_it_is_found(person: int, letters: set[int
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / form).write_bytes(content)
         wanted = [one for number in range(4) for one in _sought(number)]
-        found = scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1)
+        found = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
         # At the third depth a short number has more than bytes of backslashes between it and its name.
         assert {hit.of for hit in found.of_person()} == {str(person)}, (text[-200:], found.hits)
 
@@ -209,7 +209,7 @@ def test_base64_is_found_however_its_lines_are_broken(
     with tempfile.TemporaryDirectory() as folder:
         content = containers.encode_parquet(pa.table({"record": [text]})) if in_a_cell else text.encode()
         (Path(folder) / ("a.parquet" if in_a_cell else "a.txt")).write_bytes(content)
-        found = scan.scan_roots([scan.ScanRoot("lake", folder)], [*_sought(0), *_sought(1)], processes=1)
+        found = residue.scan_roots([residue.ScanRoot("lake", folder)], [*_sought(0), *_sought(1)], processes=1)
         assert {hit.of for hit in found.of_person()} == {str(person)}
 
 
@@ -221,7 +221,7 @@ def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:
         for before in ("", "x", "xy"):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "a.txt").write_bytes(base64.b64encode(f'{before}"{text}"}}'.encode()))
-                assert scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1).of_person(), (text, before)
+                assert residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1).of_person(), (text, before)
 
 
 def test_large_numbers_are_found_among_many_whatever_type_they_are_stored_in() -> None:
@@ -232,5 +232,5 @@ def test_large_numbers_are_found_among_many_whatever_type_they_are_stored_in() -
     for name, column in {**columns, "other": pa.array([2**64 - 1], pa.uint64())}.items():
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "a.parquet").write_bytes(containers.encode_parquet(pa.table({"user_id": column})))
-            result = scan.scan_roots([scan.ScanRoot("lake", folder)], wanted, processes=1)
+            result = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
             assert bool(result.of_person()) == (name != "other") and not result.unread, name

@@ -23,14 +23,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+import residue
+from residue import needles, opening
 from sluice.cli.erasure import certificates
 from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving, requests, scan, vault
+from sluice.erasure import receiving, requests, vault
 from sluice.erasure.control import canary, planting, stores
 from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
-from sluice.erasure.scan import needles, opening
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import ledger
@@ -342,8 +343,8 @@ def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(set
 
 
 def test_no_path_that_is_a_hit_is_printed() -> None:
-    hit = scan.Hit("lake", f"of/{HER}", "names", "", "who", "raw", False, 1)
-    result = scan.ScanResult([hit], [scan.Unread("lake", f"of/{HER}/a.bin", "why"), scan.Unread("lake", "b.bin", "why")])
+    hit = residue.Hit("lake", f"of/{HER}", "names", "", "who", "raw", False, 1)
+    result = residue.ScanResult([hit], [residue.Unread("lake", f"of/{HER}/a.bin", "why"), residue.Unread("lake", "b.bin", "why")])
     told = certificates._scan_as_json(result, 1, [])
     assert HER not in repr(told) and [one["file"] for one in told["unread"]] == ["(its name is a hit)", "b.bin"]
 
@@ -595,8 +596,8 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
     asked = [requests.read_erasure_request(settings, "house", one.request) for one in theirs]
     scans = []
-    run = scan.scan_roots
-    monkeypatch.setattr(scan, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
+    run = residue.scan_roots
+    monkeypatch.setattr(residue, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
     hers, his = certificate.issue_certificates(settings, house, asked).values()
     assert [name for name in scans if name != "canary"] == ["lake"]
     assert (hers.verdict, his.verdict, his.logical) == ("PASS", "FAIL", "FAIL")

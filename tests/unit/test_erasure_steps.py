@@ -20,13 +20,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
 
+import residue
+from residue import needles
 from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, scan, vault
+from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import scope
-from sluice.erasure.scan import needles
 from sluice.erasure.steps import landing, naming, orphans, places, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import holders, settling
@@ -138,7 +139,7 @@ def test_all_of_the_local_airflow_is_scanned(workspace: Workspace) -> None:
     for name in ("airflow.cfg", "airflow.db-wal", "logs/a.log", "plugins/notes.txt", "of/somebody.txt"):
         _made(home / name, content="anna-schmidt-4711")
     roots = [root for root in scope.list_scan_roots(workspace.settings, workspace.graph) if root.name.startswith("airflow")]
-    found = scan.scan_roots(roots, needles.build_needles([("who", "anna-schmidt-4711")]), processes=1)
+    found = residue.scan_roots(roots, needles.build_needles([("who", "anna-schmidt-4711")]), processes=1)
     assert {hit.path for hit in found.hits} == {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()}
 
 

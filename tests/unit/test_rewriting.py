@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import residue
+from residue import needles
 from sluice.declare import Source
-from sluice.erasure import scan
-from sluice.erasure.scan import needles
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import absence, discovery, known, listing
 from sluice.ingest.formats import without
@@ -200,8 +200,8 @@ def test_who_goes_out_of_a_parquet_file_of_categories_goes_out_of_its_dictionary
         assert after["who"].chunk(0).dictionary.to_pylist() == ["low", "high"], "in their order"
     path.unlink()
     assert (
-        scan.scan_roots(
-            [scan.ScanRoot("r", str(tmp_path))], needles.build_needles([("who", "anna-schmidt-4711")]), processes=1
+        residue.scan_roots(
+            [residue.ScanRoot("r", str(tmp_path))], needles.build_needles([("who", "anna-schmidt-4711")]), processes=1
         ).hits
         == []
     )

@@ -185,16 +185,27 @@ def test_job_code_is_shipped_to_a_cluster_only(root: Path) -> None:
     assert shipped_to.is_relative_to(root / ".sluice")
 
 
+def test_the_code_that_is_shipped_needs_no_other_package_of_include(root: Path) -> None:
+    code = (
+        f"import sys; sys.path.insert(0, {str(write_job_code_zip(Settings.current()))!r}); "
+        "import sluice.runs.job, sluice.runs.erasing, sluice.erasure.proof.certificate; "
+        "ours = [one for one in sys.modules.values() if hasattr(one, '__path__') and '/include/' in str(one.__file__)]; "
+        "sys.exit(str(ours) if ours else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_zip_is_named_after_its_content_and_holds_code_alone(root: Path) -> None:
     (root / "include").unlink()
-    for package in ("sluice", "pipelines"):
+    for package in ("sluice", "residue", "pipelines"):
         shutil.copytree(ROOT / "include" / package, root / "include" / package)
     (root / "include" / "sluice" / "notes.txt").write_text("no code")
     settings = Settings.current()
     first = write_job_code_zip(settings)
     content = first.read_bytes()
     names = zipfile.ZipFile(first).namelist()
-    assert {"sluice/settings.py", "sluice/runs/job.py", "pipelines/gym/pipeline.py"} <= set(names)
+    assert {"sluice/settings.py", "sluice/runs/job.py", "residue/walk.py", "pipelines/gym/pipeline.py"} <= set(names)
     assert [name for name in names if not name.endswith(".py") or name.startswith("orchestration")] == []
     for file in (root / "include").rglob("*.py"):
         os.utime(file, (1, 1))

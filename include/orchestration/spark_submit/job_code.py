@@ -10,7 +10,7 @@ from pathlib import Path
 from sluice.durable_files import write_file_durably
 from sluice.settings import Settings
 
-PACKAGES = ("sluice", "pipelines")
+PACKAGES = ("sluice", "residue", "pipelines")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 

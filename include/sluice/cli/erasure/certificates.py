@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +14,8 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 if TYPE_CHECKING:
+    from residue import ScanResult
     from sluice.erasure.proof.certificate import Certificate
-    from sluice.erasure.scan import ScanResult
 
 _PUBLIC = "Check with this public key; the certificates beside this one are its chain."
 _HEAD = "A head of the chain that was printed before, and kept elsewhere."
@@ -130,6 +129,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
+    from residue import report as scan_report
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import sought, undeclared
 
@@ -142,7 +142,8 @@ def scan(
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
     others = [
-        f"{one.root}/{_printable_path(result, one.root, one.path)}" for one in undeclared.find_undeclared_paths(settings, graph)
+        f"{one.root}/{scan_report.hide_path_of_hit(result, one.root, one.path)}"
+        for one in undeclared.find_undeclared_paths(settings, graph)
     ]
     if as_json:
         print_json(_scan_as_json(result, len(there), others))
@@ -177,36 +178,13 @@ def _print_chain_head(record: dict[str, Any]) -> None:
     )
 
 
-def _count_hits_by_place(result: ScanResult) -> list[dict[str, Any]]:
-    """Hits by place."""
-    counted: Counter[tuple[str, str, str, str]] = Counter()
-    for hit in result.of_person():
-        counted[hit.root, _printable_path(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
-    return [
-        dict(zip(("root", "file", "decoder", "column", "times"), (*key, times), strict=True))
-        for key, times in sorted(counted.items())
-    ]
-
-
-def _list_unread_files(result: ScanResult) -> list[dict[str, Any]]:
-    """What no decoder opens."""
-    return [
-        {"root": one.root, "file": _printable_path(result, one.root, one.path), "reason": one.reason}
-        for one in sorted(result.unread, key=lambda one: (one.root, one.reason))
-    ]
-
-
-def _printable_path(result: ScanResult, root: str, path: str) -> str:
-    """A path, to be printed. A name that is itself a hit is not."""
-    named = (hit.path for hit in result.hits if hit.decoder == "names" and hit.root == root)
-    return "(its name is a hit)" if any(path == one or path.startswith(f"{one}/") for one in named) else path
-
-
 def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str, Any]:
+    from residue import report as scan_report
+
     return {
         "requests": people,
-        "found": _count_hits_by_place(result),
-        "unread": _list_unread_files(result),
+        "found": scan_report.count_hits_by_place(result),
+        "unread": scan_report.list_unread_files(result),
         "undeclared": undeclared,
         "files": result.files,
         "bytes": result.bytes,
@@ -215,16 +193,18 @@ def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dic
 
 
 def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
-    printed, rows = escaping_console(), _count_hits_by_place(result)
+    from residue import report as scan_report
+
+    printed, rows = escaping_console(), scan_report.count_hits_by_place(result)
     printed.print(
         f"{result.files} files, {format_size(result.bytes)}, in {result.seconds:.1f} s, for the people of {people} requests."
     )
     if rows:
-        print_rows(rows, ("root", "file", "decoder", "column", "times"), "Found")
+        print_rows(rows, scan_report.FOUND_COLUMNS, "Found")
     else:
         printed.print("Nothing of them was found.")
     if result.unread:
-        print_rows(_list_unread_files(result), ("root", "file", "reason"), "No decoder opens")
+        print_rows(scan_report.list_unread_files(result), scan_report.UNREAD_COLUMNS, "No decoder opens")
     if undeclared:
         print_rows([{"file or folder": one} for one in undeclared], ("file or folder",), "Nobody has declared")
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import residue
+from residue import needles
 from sluice.durable_files import write_json_durably
-from sluice.erasure import requests, scan, vault
+from sluice.erasure import requests, vault
 from sluice.erasure.control import planting, stores
 from sluice.erasure.control.planting import CanaryMarks
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import needles
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.kept_json import load_kept_object
 from sluice.lake.workspace import Workspace
@@ -155,7 +156,7 @@ def read_canary_identifiers(settings: Settings, pipeline: str, request: str) -> 
     return [Identifier(one.domain.removeprefix(PREFIX), one.value) for one in found if one.domain.startswith(PREFIX)]
 
 
-def build_canary_needles(settings: Settings, pipeline: str, request: ErasureRequest) -> list[scan.Needle]:
+def build_canary_needles(settings: Settings, pipeline: str, request: ErasureRequest) -> list[residue.Needle]:
     """What the scan looks for of the canary of a request."""
     made_up = read_canary_identifiers(settings, pipeline, request.request)
     return needles.build_needles(((one.domain, one.value) for one in made_up), _COLUMNS)
@@ -183,11 +184,11 @@ def _list_marked_values(marks: CanaryMarks) -> list[tuple[str, str]]:
     return [(stores.TEXT, marks.text), (stores.SHORT, str(marks.short)), (stores.LONG, str(marks.long))]
 
 
-def _scan_canary_folder(folder: Path, wanted: list[scan.Needle]) -> dict[str, int]:
-    return count_hits_by_store(scan.scan_roots([scan.ScanRoot("canary", str(folder))], [], wanted, processes=1).hits, "")
+def _scan_canary_folder(folder: Path, wanted: list[residue.Needle]) -> dict[str, int]:
+    return count_hits_by_store(residue.scan_roots([residue.ScanRoot("canary", str(folder))], [], wanted, processes=1).hits, "")
 
 
-def count_hits_by_store(hits: list[scan.Hit], below: str) -> dict[str, int]:
+def count_hits_by_store(hits: list[residue.Hit], below: str) -> dict[str, int]:
     """Hits of the control by kind of store. below: the canary's folder, relative to the root that was scanned."""
     found = dict.fromkeys(stores.STORES, 0)
     for hit in hits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sluice.erasure.scan import Hit
+from residue import Hit
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
 """Domains of the canary's identifiers: a text and a number of many digits, which are looked for everywhere, and a short number, in columns alone."""

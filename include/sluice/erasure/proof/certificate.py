@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import requests, vault
@@ -30,7 +31,6 @@ from sluice.erasure.proof.chain import (
 from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict, is_physical_removal_pending
 from sluice.erasure.proof.undeclared import UndeclaredPath
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import ScanResult, opening
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
 from sluice.lake import log

@@ -7,12 +7,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import residue
+from residue import ScanResult
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure import requests, scan
+from sluice.erasure import requests
 from sluice.erasure.proof import chain, signatures, sought, stamps, undeclared
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
-from sluice.erasure.scan import ScanResult
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -100,7 +101,7 @@ def _compare_with_rescan(settings: Settings, graph: Graph, record: dict[str, Any
 
 def hash_scanner_source() -> str:
     """What tells one scanner's code from another's: a hash of its source."""
-    folder = Path(scan.__file__).parent
+    folder = Path(residue.__file__).parent
     made = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         made.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())

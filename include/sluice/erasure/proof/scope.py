@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from residue import ScanRoot, TableClock, TextFileFormat
 from sluice import session_folders
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
-from sluice.erasure.scan import ScanRoot, TableClock, TextFileFormat
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import QueryBuilder
 
+import residue
+from residue import Needle, ScanResult, TableClock, Unread, needles
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.delta_log import open_checked_table
-from sluice.erasure import scan, vault
+from sluice.erasure import vault
 from sluice.erasure.control import canary
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Needle, ScanResult, ScanRoot, TableClock, Unread, needles
-from sluice.erasure.scan.compiled import CompiledNeedles
-from sluice.erasure.scan.decoders import columnar
-from sluice.erasure.scan.inspection import Inspection
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
@@ -82,7 +80,7 @@ def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -
 def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Scan all roots. Raises SluiceError where the lake is not on this machine."""
     try:
-        found = scan.scan_roots(scope.list_scan_roots(settings, graph), sought.person, sought.control)
+        found = residue.scan_roots(scope.list_scan_roots(settings, graph), sought.person, sought.control)
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
@@ -194,14 +192,9 @@ def search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], cl
 
     A hit's path is the table's name.
     """
-    compiled, result = CompiledNeedles(needles, []), ScanResult()
-    for name, path in sorted(tables.items()):
-        clock = (replace(clocks[name], below=""),) if name in clocks else ()
-        inspection = Inspection(compiled, ScanRoot(name, path, clocks=clock), name)
-        try:
-            for batch in QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t"):
-                columnar.search_record_batch(pa.record_batch(batch), inspection, "rows")
-        except Exception as error:  # of any engine's making: a table that cannot be read is not known to be clean
-            inspection.unread(f"the table cannot be read: {type(error).__name__}")
-        inspection.add_to(result)
-    return result
+    return residue.scan_tables(tables, _read_current_rows, needles, clocks)
+
+
+def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
+    for batch in QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t"):
+        yield pa.record_batch(batch)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from residue import Hit, ScanResult, needles
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.scan import Hit, ScanResult, needles
 from sluice.privacy import suppression_key
 from sluice.settings import Settings
 

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import scan
+import residue
+from residue import needles
 from sluice.erasure.control import containers
-from sluice.erasure.proof import scope
-from sluice.erasure.scan import needles
 
 MAIL = "Inés.Østergård@example.org"
 DRESSES = {
@@ -46,8 +45,8 @@ DRESSES = {
 }
 
 
-def hits(folder: Path, *identifiers: tuple[str, str], columns: dict[str, set[str]] | None = None) -> list[scan.Hit]:
-    return scan.scan_roots([scan.ScanRoot("r", str(folder))], needles.build_needles(identifiers, columns), processes=1).hits
+def hits(folder: Path, *identifiers: tuple[str, str], columns: dict[str, set[str]] | None = None) -> list[residue.Hit]:
+    return residue.scan_roots([residue.ScanRoot("r", str(folder))], needles.build_needles(identifiers, columns), processes=1).hits
 
 
 @pytest.mark.parametrize("dress", DRESSES)
@@ -118,38 +117,40 @@ def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: by
 @pytest.mark.parametrize(
     ("written", "content"),
     [
-        (scan.TextFileFormat("in", delimiter=";"), b"user_id;x\n12140;1\n"),
-        (scan.TextFileFormat("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
-        (scan.TextFileFormat("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
-        (scan.TextFileFormat("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
-        (scan.TextFileFormat("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
-        (scan.TextFileFormat("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
+        (residue.TextFileFormat("in", delimiter=";"), b"user_id;x\n12140;1\n"),
+        (residue.TextFileFormat("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
+        (residue.TextFileFormat("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
+        (residue.TextFileFormat("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
+        (residue.TextFileFormat("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
+        (residue.TextFileFormat("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
     ],
 )
 def test_files_are_read_as_their_source_says_whatever_they_are_called(
-    written: scan.TextFileFormat, content: bytes, tmp_path: Path
+    written: residue.TextFileFormat, content: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "part-0").write_bytes(content)
     wanted = needles.build_needles([("member", "12140")], {"member": {"user_id"}})
-    root = scan.ScanRoot("r", str(tmp_path), written=(scan.TextFileFormat("in", "*.json"), scan.TextFileFormat(""), written))
-    found = scan.scan_roots([root], wanted, processes=1)
+    root = residue.ScanRoot(
+        "r", str(tmp_path), written=(residue.TextFileFormat("in", "*.json"), residue.TextFileFormat(""), written)
+    )
+    found = residue.scan_roots([root], wanted, processes=1)
     assert found.hits and not found.unread
-    assert not scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
+    assert not residue.scan_roots([residue.ScanRoot("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
 
 
 @pytest.mark.parametrize(("line", "wanted"), [("7,12140", False), ("12140,7", True), ("7;12140;x;y", True), ("7,12140,x", False)])
 def test_a_row_that_lacks_fields_has_the_others_in_their_columns(line: str, wanted: bool, tmp_path: Path) -> None:
     (tmp_path / "part-0").write_text(f"user_id,steps,x\n{line}\n")
-    root = scan.ScanRoot("r", str(tmp_path), written=(scan.TextFileFormat("", delimiter=","),))
-    found = scan.scan_roots([root], needles.build_needles([("member", "12140")], {"member": {"user_id"}}), processes=1)
+    root = residue.ScanRoot("r", str(tmp_path), written=(residue.TextFileFormat("", delimiter=","),))
+    found = residue.scan_roots([root], needles.build_needles([("member", "12140")], {"member": {"user_id"}}), processes=1)
     assert bool(found.hits) is wanted
 
 
 def test_an_identifier_in_the_encoding_of_a_source_is_found_without_it(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes("x Łukasz-Żak x".encode("iso8859-2"))
     wanted = needles.build_needles([("who", "Łukasz-Żak")], encodings=["iso8859-2"])
-    assert scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted).hits
+    assert residue.scan_roots([residue.ScanRoot("r", str(tmp_path))], wanted).hits
     assert hits(tmp_path, ("who", "Łukasz-Żak")) == []
 
 
@@ -163,24 +164,6 @@ def test_digits_beside_a_number_are_another_value_s_in_binary_files_alone(tmp_pa
 
 def test_needles_do_not_show_themselves() -> None:
     assert "4711" not in repr(needles.build_needles([("who", "anna-schmidt-4711")]))
-
-
-@pytest.mark.parametrize(
-    ("text", "column", "per_second"),
-    [
-        ("time", "time", 1),
-        ("CAST(`at` AS TIMESTAMP)", "at", 1),
-        ("timestamp_seconds(time)", "time", 1),
-        ("timestamp_millis(CAST(t AS BIGINT))", "t", 1000),
-        ("timestamp_micros(try_cast(time * 1e6 AS BIGINT))", "time", 1),
-        ("timestamp_micros(try_cast(try_cast(first_timestamp AS DOUBLE) * 1e6 AS BIGINT))", "first_timestamp", 1),
-        ("coalesce(a, b)", None, 1),
-        ("timestamp_seconds(a + b)", None, 1),
-        ("", None, 1),
-    ],
-)
-def test_of_what_time_a_row_is_can_be_told_by_a_column(text: str, column: str | None, per_second: float) -> None:
-    assert scope.parse_instant_expression(text) == (column, per_second)
 
 
 @pytest.mark.parametrize("column", ["at", "seconds", "text"])
@@ -205,17 +188,19 @@ def test_an_identifier_that_changed_hands_is_found_in_rows_of_its_time(column: s
             }),
             path,
         )
-        root = scan.ScanRoot(
-            "lake", str(tmp_path / f"{number}"), clocks=(scan.TableClock("t", "device_id", "device_id", column),)
+        root = residue.ScanRoot(
+            "lake", str(tmp_path / f"{number}"), clocks=(residue.TableClock("t", "device_id", "device_id", column),)
         )
-        found = scan.scan_roots([root], wanted, processes=1)
+        found = residue.scan_roots([root], wanted, processes=1)
         assert (sum(hit.times for hit in found.of_person()), found.unread) == (hits, [])
-        blind = scan.scan_roots(
-            [replace(root, clocks=(scan.TableClock("t", "device_id", "device_id", None),))], wanted, processes=1
+        blind = residue.scan_roots(
+            [replace(root, clocks=(residue.TableClock("t", "device_id", "device_id", None),))], wanted, processes=1
         )
         assert [one.reason for one in blind.unread] == ["rows of an identifier that changed hands, whose times cannot be read"]
     assert (
-        scan.scan_roots([replace(root, clocks=(scan.TableClock("t", "mac", "device_id", None),))], wanted, processes=1).unread
+        residue.scan_roots(
+            [replace(root, clocks=(residue.TableClock("t", "mac", "device_id", None),))], wanted, processes=1
+        ).unread
         == []
     )
 
@@ -234,5 +219,5 @@ def test_base64_shows_one_person_and_no_neighbour_wherever_it_is_broken(broken: 
             parts = (letters[:first], letters[first:end], letters[end:])
             text = broken.join(part.translate(str.maketrans(escapes)) for part in parts)
             (tmp_path / "a.txt").write_text(f'"{text}"')
-            found = scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], wanted, processes=1)
+            found = residue.scan_roots([residue.ScanRoot("r", str(tmp_path))], wanted, processes=1)
             assert {hit.of for hit in found.of_person()} == {who}, (text, before)

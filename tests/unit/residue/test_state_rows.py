@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sluice.erasure.scan.decoders import state_rows
+from residue.decoders import state_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

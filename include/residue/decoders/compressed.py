@@ -12,12 +12,10 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from sluice.erasure.scan.decoders.damage import LIMIT, DamagedContent, read_exactly
+from residue.damage import LIMIT, DamagedContent, read_exactly
+from residue.kinds import LZ4_BLOCK, XERIAL
 
 CHUNK = 1 << 20
-LZ4_BLOCK = b"LZ4Block"
-XERIAL = b"\x82SNAPPY\0"
-SNAPPY_FRAMED = b"\xff\x06\x00\x00sNaPpY"
 
 
 def decompress_gzip(stream: IO[bytes]) -> Iterator[bytes]:

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.result import Needle, TableClock
+from residue.inspection import Inspection
+from residue.result import Needle, TableClock
 
 _MICROS = 1_000_000
 _INT64 = range(-(2**63), 2**63)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.needles import JAVA_DOUBLE
-from sluice.erasure.scan.result import Needle
-from sluice.erasure.scan.search import BytePattern, PatternSearch
+from residue.needles import JAVA_DOUBLE
+from residue.result import Needle
+from residue.search import BytePattern, PatternSearch
 
 Offsets = npt.NDArray[np.int64]
 Values: TypeAlias = npt.NDArray[Any]

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan.compiled import FEW, CompiledNeedles, innermost_field_name
-from sluice.erasure.scan.needles import ENCODED
-from sluice.erasure.scan.result import DecoderTotals, Hit, ScanResult, ScanRoot, TextFileFormat, Unread
-from sluice.erasure.scan.search import REACH
-from sluice.erasure.scan.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_places
+from residue.compiled import FEW, CompiledNeedles, innermost_field_name
+from residue.needles import ENCODED
+from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, TextFileFormat, Unread
+from residue.search import REACH
+from residue.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_places
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

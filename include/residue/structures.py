@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sluice.erasure.scan.decoders.damage import LIMIT
+from residue.damage import LIMIT
 
 _BITMAP = struct.pack("<I", 1681511377)
 """What a bitmap of deleted rows begins with."""

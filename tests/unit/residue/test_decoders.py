@@ -14,7 +14,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,19 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.erasure import scan
-from sluice.erasure.control import canary, containers, planting
-from sluice.erasure.scan import inspection, needles, opening, spellings, texts
-from sluice.erasure.scan.decoders import columnar, rocksdb, sqlite, state_rows
+import residue
+from residue import needles
+from sluice.erasure.control import containers
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
 NO_SCHEMA = "nothing tells the columns of a state store, and a short identifier is looked for"
 
 
-def scanned(*paths: Path, processes: int = 1) -> scan.ScanResult:
+def scanned(*paths: Path, processes: int = 1) -> residue.ScanResult:
     wanted = needles.build_needles([("who", WHO), ("user_id", str(NUMBER)), ("member", "12140")], {"member": {"member"}})
     wanted += needles.build_needles([("card", "12345678901234567890")])
-    return scan.scan_roots([scan.ScanRoot("r", str(path)) for path in paths], wanted, processes=processes)
+    return residue.scan_roots([residue.ScanRoot("r", str(path)) for path in paths], wanted, processes=processes)
 
 
 def parquet(rows: dict[str, object], **options: object) -> bytes:
@@ -330,8 +329,8 @@ def test_what_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.M
         return look(path)
 
     monkeypatch.setattr(os, "lstat", lstat)
-    found = scan.scan_roots(
-        [scan.ScanRoot("r", str(tmp_path)), scan.ScanRoot("s", str(tmp_path / "shut" / "x"))],
+    found = residue.scan_roots(
+        [residue.ScanRoot("r", str(tmp_path)), residue.ScanRoot("s", str(tmp_path / "shut" / "x"))],
         needles.build_needles([("who", WHO)]),
     )
     assert [(one.root, one.reason) for one in found.unread] == [
@@ -349,81 +348,16 @@ def test_what_lies_too_deep_is_told(tmp_path: Path) -> None:
     assert [one.reason for one in scanned(tmp_path).unread] == ["deeper than 4 within other files"]
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, planting.CanaryMarks]:
-    folder, marks = tmp_path_factory.mktemp("canary"), planting.CanaryMarks.by_chance()
-    planting.plant_all_stores(folder, "canary_id", marks, "7 days")
-    return folder, marks
-
-
-def _blind(planted: tuple[Path, planting.CanaryMarks]) -> list[str]:
-    """The stores of the canary in which it is not found."""
-    folder, marks = planted
-    found = scan.scan_roots(
-        [scan.ScanRoot("canary", str(folder))],
-        [],
-        needles.build_needles(canary._list_marked_values(marks), canary._COLUMNS),
-        processes=1,
-    )
-    assert not found.of_person()
-    return [store for store, times in canary.count_hits_by_store(found.hits, "").items() if not times]
-
-
-def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(
-    planted: tuple[Path, planting.CanaryMarks],
-) -> None:
-    assert _blind(planted) == []
-    assert not scanned(planted[0]).unread
-
-
-def _nothing(*given: object, **named: object) -> Iterator[bytes]:
-    return iter(())
-
-
-WHAT_FINDS = {
-    **{f"stream {name}": (opening._STREAMS, name) for name in opening._STREAMS if name != "hadoop lz4"},
-    **{f"columns {name}": (opening._COLUMNAR, name) for name in opening._COLUMNAR},
-    "rocksdb table": (rocksdb, "read_rocksdb_table"),
-    "rocksdb log": (rocksdb, "read_rocksdb_log"),
-    "state rows": (state_rows, "search_state_rows"),
-    "sqlite": (sqlite, "search_sqlite_database"),
-    "tar": (opening, "_search_tar_archive"),
-    "zip": (opening, "_search_zip_archive"),
-    "numbers": (inspection.Inspection, "numbers"),
-    "cells": (columnar, "open_column_cells"),
-    "short values in cells": (inspection.Inspection, "_bound_cells"),
-    "short values beside a name": (inspection.Inspection, "_named"),
-    "short values in rows": (inspection.DelimitedRows, "holds"),
-    "wide text": (texts, "_search_transcoded_text"),
-    "dictionaries": (columnar, "search_parquet_dictionary"),
-    "escapes": (spellings, "resolve_escape_levels"),
-    "base64 in lines": (spellings, "join_base64_lines"),
-}
-
-
-@pytest.mark.parametrize("what", WHAT_FINDS)
-def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_found(
-    what: str, planted: tuple[Path, planting.CanaryMarks], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where, name = WHAT_FINDS[what]
-    if isinstance(where, dict):
-        monkeypatch.setitem(where, name, _nothing)
-    else:
-        nothing = _nothing if where is rocksdb or name == "resolve_escape_levels" else lambda *given, **named: None
-        monkeypatch.setattr(where, name, nothing)
-    assert _blind(planted)
-
-
 def test_names_links_and_roots(tmp_path: Path) -> None:
     (tmp_path / "in" / f"of-{WHO}").mkdir(parents=True)
     (tmp_path / "in" / "link").symlink_to("/etc/hostname")
     (tmp_path / "in" / "kept").mkdir()
     (tmp_path / "in" / "kept" / "f").write_text(WHO)
     roots = [
-        scan.ScanRoot("r", str(tmp_path / "in"), (str(tmp_path / "in" / "kept"),)),
-        scan.ScanRoot("gone", str(tmp_path / "out")),
+        residue.ScanRoot("r", str(tmp_path / "in"), (str(tmp_path / "in" / "kept"),)),
+        residue.ScanRoot("gone", str(tmp_path / "out")),
     ]
-    found = scan.scan_roots(roots, needles.build_needles([("who", WHO)]))
+    found = residue.scan_roots(roots, needles.build_needles([("who", WHO)]))
     assert {(hit.decoder, hit.path) for hit in found.hits} == {("names", f"of-{WHO}")}
     assert [one.reason for one in found.unread] == ["a link that leads out of the roots"] and found.missing == ("gone",)
 
@@ -431,12 +365,12 @@ def test_names_links_and_roots(tmp_path: Path) -> None:
 def test_a_root_that_is_a_link_is_scanned_where_it_leads(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "f.txt").write_text(WHO)
-    roots = [scan.ScanRoot(name, str(tmp_path / name)) for name in ("folder", "file", "nowhere")]
+    roots = [residue.ScanRoot(name, str(tmp_path / name)) for name in ("folder", "file", "nowhere")]
     (tmp_path / "folder").symlink_to(tmp_path / "disk")
     (tmp_path / "file").symlink_to(tmp_path / "disk" / "f.txt")
     (tmp_path / "nowhere").symlink_to(tmp_path / "not_mounted")
-    roots.append(scan.ScanRoot("below", str(tmp_path / "nowhere" / "gym")))
-    found = scan.scan_roots(roots, needles.build_needles([("who", WHO)]))
+    roots.append(residue.ScanRoot("below", str(tmp_path / "nowhere" / "gym")))
+    found = residue.scan_roots(roots, needles.build_needles([("who", WHO)]))
     assert {(hit.root, hit.path, hit.decoder) for hit in found.hits} == {(root, "f.txt", "text") for root in ("folder", "file")}
     assert found.roots == tuple(roots) and found.missing == ("nowhere", "below")
     assert [(one.root, one.reason) for one in found.unread] == [
@@ -495,8 +429,8 @@ def test_short_values_in_rows_of_a_state_store_are_found_in_their_columns(tmp_pa
     def found(value: bytes) -> set[tuple[str, str]]:
         entry = (row(1, 2, b"x") + bytes(8), value)
         (store / "SSTs" / "000008-a.sst").write_bytes(containers.build_rocksdb_table([entry]))
-        result = scan.scan_roots(
-            [scan.ScanRoot("r", str(tmp_path))],
+        result = residue.scan_roots(
+            [residue.ScanRoot("r", str(tmp_path))],
             needles.build_needles([("member", "12140"), ("who", "anna")], {"who": {"who"}}),
             processes=1,
         )
@@ -510,7 +444,7 @@ def test_short_values_in_rows_of_a_state_store_are_found_in_their_columns(tmp_pa
     (store / "_metadata" / "schema").write_bytes(b"\0\2v3")
     assert [
         one.reason
-        for one in scan.scan_roots([scan.ScanRoot("r", str(tmp_path))], needles.build_needles([("member", "12140")])).unread
+        for one in residue.scan_roots([residue.ScanRoot("r", str(tmp_path))], needles.build_needles([("member", "12140")])).unread
     ] == ["the schema of a state store is of another form"]
 
 
@@ -524,8 +458,8 @@ def test_the_schema_of_a_state_store_is_beside_its_first_partition(name: str, tm
     )
 
     def found(*people: tuple[str, str]) -> tuple[list[str], list[str]]:
-        result = scan.scan_roots(
-            [scan.ScanRoot("r", str(tmp_path))],
+        result = residue.scan_roots(
+            [residue.ScanRoot("r", str(tmp_path))],
             needles.build_needles(people),
             needles.build_needles([("canary", "12140")]),
             processes=1,

@@ -7,10 +7,12 @@ import zlib
 
 import numpy as np
 
-from sluice.erasure.scan.decoders.compressed import LZ4_BLOCK, SNAPPY_FRAMED, XERIAL
-
 HEAD = 512
 """Bytes from which a kind is told."""
+LZ4_BLOCK = b"LZ4Block"
+"""What a block of lz4-java begins with."""
+XERIAL = b"\x82SNAPPY\0"
+"""What snappy begins with as snappy-java writes it."""
 
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b\x08", "gzip"),
@@ -20,7 +22,7 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x04\x22\x4d\x18", "lz4"),
     (LZ4_BLOCK, "lz4-java"),
     (XERIAL, "xerial"),
-    (SNAPPY_FRAMED, "snappy framed"),
+    (b"\xff\x06\x00\x00sNaPpY", "snappy framed"),
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
     (b"PAR1", "parquet"),

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sluice.erasure.scan.cells import open_cells
-from sluice.erasure.scan.decoders.damage import DamagedContent
-from sluice.erasure.scan.inspection import Inspection
+from residue.cells import open_cells
+from residue.damage import DamagedContent
+from residue.inspection import Inspection
 
 _ROWS = 1000
 

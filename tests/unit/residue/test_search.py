@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.erasure.scan.search import BytePattern, PatternOccurrence, PatternSearch
+from residue.search import BytePattern, PatternOccurrence, PatternSearch
 
 WORDS = (b"7000000001", b"0000000", b"ab:cd:ef", b"anna-schmidt-4711", b"\x01\x92<\xa1\x01\x00\x00\x00", b"aaaaaaaaaaaa")
 # Identifiers that are counted up differ in a few places only.

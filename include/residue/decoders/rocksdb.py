@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
-from sluice.erasure.scan.decoders.compressed import decompress_rocksdb_block, read_varint
-from sluice.erasure.scan.decoders.damage import DamagedContent, read_exactly
+from residue.damage import DamagedContent, read_exactly
+from residue.decoders.compressed import decompress_rocksdb_block, read_varint
 
 MAGIC = (0x88E241B785F4CFF7).to_bytes(8, "little")
 _FOOTER = 53

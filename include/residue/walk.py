@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sluice.erasure.scan.compiled import CompiledNeedles
-from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.opening import search_file
-from sluice.erasure.scan.result import Needle, ScanResult, ScanRoot, Unread
+from residue.compiled import CompiledNeedles
+from residue.inspection import Inspection
+from residue.opening import search_file
+from residue.result import Needle, ScanResult, ScanRoot, Unread
 
 _SMALL = 64 << 20
 """Bytes below all roots up to which one process scans them: others would take longer to start."""

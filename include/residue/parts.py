@@ -6,8 +6,8 @@ import io
 from collections.abc import Iterator
 from typing import IO
 
-from sluice.erasure.scan.decoders.damage import DamagedContent
-from sluice.erasure.scan.inspection import Inspection
+from residue.damage import DamagedContent
+from residue.inspection import Inspection
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""

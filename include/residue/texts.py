@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 from typing import IO
 
-from sluice.erasure.scan import kinds
-from sluice.erasure.scan.inspection import Inspection, SearchFeed
-from sluice.erasure.scan.parts import CHUNK
-from sluice.erasure.scan.result import TextFileFormat
+from residue import kinds
+from residue.inspection import Inspection, SearchFeed
+from residue.parts import CHUNK
+from residue.result import TextFileFormat
 
 WIDE = ("utf-16", "utf-32")
 """Kinds of text that is told by its byte order mark."""

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from sluice.erasure.scan import kinds, structures, texts
-from sluice.erasure.scan.cells import open_cells
-from sluice.erasure.scan.decoders import columnar, compressed, rocksdb, sqlite, state_rows
-from sluice.erasure.scan.decoders.damage import LIMIT, DamagedContent
-from sluice.erasure.scan.inspection import Inspection
-from sluice.erasure.scan.parts import CHUNK, PartedStream, SearchedStream
+from residue import kinds, structures, texts
+from residue.cells import open_cells
+from residue.damage import LIMIT, DamagedContent
+from residue.decoders import columnar, compressed, rocksdb, sqlite, state_rows
+from residue.inspection import Inspection
+from residue.parts import CHUNK, PartedStream, SearchedStream
 
 _TEXT = (None, *texts.WIDE)
 DEPTH = 4

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from sluice.erasure.scan import timed
-from sluice.erasure.scan.cells import open_column_cells
-from sluice.erasure.scan.decoders.compressed import read_varint
-from sluice.erasure.scan.decoders.damage import LIMIT, DamagedContent, read_exactly
-from sluice.erasure.scan.inspection import Inspection
+from residue import timed
+from residue.cells import open_column_cells
+from residue.damage import LIMIT, DamagedContent, read_exactly
+from residue.decoders.compressed import read_varint
+from residue.inspection import Inspection
 
 _BATCH = 1 << 25
 """Bytes of rows that are held at once, about."""

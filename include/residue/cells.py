@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from sluice.erasure.scan import kinds, structures
-from sluice.erasure.scan.inspection import Bytes, Inspection, Offsets
-from sluice.erasure.scan.texts import WIDE
+from residue import kinds, structures
+from residue.inspection import Bytes, Inspection, Offsets
+from residue.texts import WIDE
 
 DIGESTS = (16, 20, 32, 64)
 """How many bytes keys and digests have, which the search over bytes sees as they are. Any other cell that is no text has to be known."""
@@ -51,7 +51,7 @@ def _find_maybe_packed_cells(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool
 
 def open_cell(content: bytes, inspection: Inspection) -> None:
     """Open one cell."""
-    from sluice.erasure.scan.opening import is_container_kind, search_contained_bytes
+    from residue.opening import is_container_kind, search_contained_bytes
 
     head = content[: kinds.HEAD]
     kind = kinds.detect_file_kind(head, "")

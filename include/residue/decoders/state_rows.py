@@ -17,9 +17,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from sluice.erasure.scan import kinds
-from sluice.erasure.scan.decoders.damage import DamagedContent, read_exactly
-from sluice.erasure.scan.inspection import Inspection
+from residue import kinds
+from residue.damage import DamagedContent, read_exactly
+from residue.inspection import Inspection
 
 _WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
 

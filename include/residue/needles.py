@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-from sluice.erasure.scan.result import Needle
+from residue.result import Needle
 
 LEAST = 8
 """Characters, or bytes of an encoding, from which on a form is looked for everywhere."""

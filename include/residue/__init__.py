@@ -1,0 +1,10 @@
+"""Searches every byte below some roots for a person. Knows nothing of Sluice, Spark or Delta: see README.md.
+
+residue.scan_roots([residue.ScanRoot("lake", "/data/lake/gym")], needles.build_needles([("user_id", "7000000001")]))
+"""
+
+from residue.result import Hit, Needle, ScanResult, ScanRoot, TableClock, TextFileFormat, Unread
+from residue.rows import scan_tables
+from residue.walk import scan_roots
+
+__all__ = ["Hit", "Needle", "ScanResult", "ScanRoot", "TableClock", "TextFileFormat", "Unread", "scan_roots", "scan_tables"]

@@ -1,0 +1,152 @@
+"""`residue`: searches files and folders for people, without Sluice. Identifiers come by a file or standard input; none is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from residue.identifiers import parse_identifiers
+from residue.needles import build_needles
+from residue.report import FOUND_COLUMNS, UNREAD_COLUMNS, count_hits_by_place, list_unread_files
+from residue.result import Needle, ScanResult, ScanRoot, Unread
+from residue.walk import scan_roots
+
+CLEAN, FOUND, MISUSED, INCONCLUSIVE = 0, 1, 2, 3
+"""Exit codes. INCONCLUSIVE: nothing was found, and something could not be read, or an identifier was not looked for everywhere."""
+_EPILOG = """\
+Exit codes: 0 nothing of them is there, and everything was read; 1 something was found; 2 wrong use; 3 nothing was found, but something
+could not be read, or an identifier is so short that it was only looked for in the columns of its kind."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Scan, print what was found and what could not be read, and return the exit code."""
+    parser = _build_parser()
+    given = parser.parse_args(arguments)
+    try:
+        roots = [_check_root(path) for path in given.root]
+        identifiers = parse_identifiers(_read_identifiers(given.identifiers), given.domain)
+        needles = build_needles(identifiers, _parse_columns(given.column), given.encoding)
+        result = scan_roots(roots, needles, processes=given.processes)
+    except (ValueError, LookupError) as error:  # LookupError: of an encoding that Python does not know
+        print(f"residue: {error}", file=sys.stderr)
+        return MISUSED
+    result.unread += [Unread(name, ".", "it is gone since the scan began") for name in result.missing]
+    bounded = _list_bounded_columns(needles)
+    if given.json:
+        print(json.dumps(_describe_result(result, bounded)))
+    else:
+        _print_result(result, bounded)
+    if result.of_person():
+        return FOUND
+    return INCONCLUSIVE if result.unread or bounded else CLEAN
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="residue",
+        description="Search every byte of files and folders for people. Writes nothing.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("root", nargs="+", help="a file or a folder; all of it is searched")
+    parser.add_argument(
+        "--identifiers", type=Path, metavar="FILE", help="identifiers, one a line or as JSON; otherwise standard input"
+    )
+    parser.add_argument("--domain", help="of identifiers that come one a line: which kind they are, such as user_id")
+    parser.add_argument(
+        "--column",
+        action="append",
+        default=[],
+        metavar="DOMAIN=NAME",
+        help="a column that holds identifiers of a kind under another name; may be given again",
+    )
+    parser.add_argument(
+        "--encoding",
+        action="append",
+        default=[],
+        help="an encoding of text beside UTF-8, UTF-16, Latin-1 and CP1252; may be given again",
+    )
+    parser.add_argument(
+        "--processes", type=int, choices=range(1, 65), metavar="NUMBER", help="by itself as many as there are cores"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _check_root(path: str) -> ScanRoot:
+    """A root that was named. One that is not there is a slip of the pen: it would pass for clean."""
+    if not os.path.lexists(path):
+        raise ValueError(f"there is no file or folder {_escape_unprintable(path)}")
+    return ScanRoot(path, path)
+
+
+def _read_identifiers(path: Path | None) -> str:
+    try:
+        if path is not None:
+            return path.expanduser().read_bytes().decode()
+        if sys.stdin.isatty():
+            print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise ValueError("the identifiers are not UTF-8 text") from None
+    except OSError as error:
+        raise ValueError(f"the identifiers cannot be read: {error.strerror}") from None
+
+
+def _parse_columns(given: Iterable[str]) -> dict[str, set[str]]:
+    """The columns of each domain that has some: those that were named, and the one of the domain's own name."""
+    found: dict[str, set[str]] = {}
+    for one in given:
+        domain, _, column = one.partition("=")
+        if not domain or not column:
+            raise ValueError(f"--column {_escape_unprintable(one)}: expected DOMAIN=NAME, such as user_id=member_id")
+        found.setdefault(domain, {domain}).add(column)
+    return found
+
+
+def _list_bounded_columns(needles: Iterable[Needle]) -> list[str]:
+    """The columns where alone some identifier, as it stands, was looked for: it is too short to be nobody else's by chance."""
+    return sorted({name for one in needles if one.kind == "raw" for name in one.columns or ()})
+
+
+def _describe_result(result: ScanResult, bounded: Sequence[str]) -> dict[str, Any]:
+    return {
+        "found": count_hits_by_place(result),
+        "unread": list_unread_files(result),
+        "only_in_columns": list(bounded),
+        "files": result.files,
+        "bytes": result.bytes,
+        "seconds": round(result.seconds, 2),
+    }
+
+
+def _print_result(result: ScanResult, bounded: Sequence[str]) -> None:
+    found, unread = count_hits_by_place(result), list_unread_files(result)
+    print(f"{result.files} files, {result.bytes} bytes, in {result.seconds:.1f} s.")
+    if found:
+        _print_table("Found", FOUND_COLUMNS, found)
+    else:
+        print("Nothing of them was found.")
+    if unread:
+        _print_table("Not read", UNREAD_COLUMNS, unread)
+    if bounded:
+        columns = ", ".join(map(_escape_unprintable, bounded))
+        print(f"Some identifiers are short: as they stand they were looked for in these columns alone: {columns}.")
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
+    cells = [list(columns), *([_escape_unprintable(str(row[name])) for name in columns] for row in rows)]
+    widths = [max(len(line[number]) for line in cells) for number in range(len(columns))]
+    print(f"\n{title}")
+    for line in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _escape_unprintable(text: str) -> str:
+    """The text in one line: a file's name may hold what a terminal obeys."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text)
