@@ -38,7 +38,7 @@ CHECKS = "sluice.checks"
 """The table property that says which of its constraints come from the declaration, by comma."""
 
 INSTANTS = "sluice.instants"
-"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep.instants."""
+"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep.optimize."""
 
 MICROSECONDS = "microseconds"
 

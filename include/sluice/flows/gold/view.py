@@ -1,29 +1,47 @@
 """The gold flow: a materialised view, kept equal to its full recompute by affected keys.
 
 It streams the changes of its inputs, both images, and takes only names from them: the values of view columns and the times that a change
-can touch. `batch` then recomputes and writes these rows.
+can touch. A batch recomputes what its changes touch from the inputs as they are now, and merges the difference.
+
+The inputs are read at versions that are pinned for the run. The whole view is recomputed where that is cheaper; then too, only the
+difference is merged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.flows.gold import batch, choice, touched
-from sluice.flows.gold.batch import RecomputeReport, ViewBatch
+from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
+from sluice.flows.gold.touched import ViewScope
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint
-from sluice.flows.progress.pins import PinnedVersions
+from sluice.flows.progress.pins import PinnedVersions, Versions
 from sluice.flows.writing import enforced, targets
-from sluice.lake import evaluation, log
+from sluice.flows.writing.difference import (
+    DISTINCT,
+    MergeCounts,
+    RepeatedPrimaryKeys,
+    apply_merge_operations,
+    distinct_key_count,
+    persist_frame,
+    plan_merge_operations,
+    refuse_repeated_keys,
+)
+from sluice.flows.writing.judgement import count_verdicts_with_aggregates
+from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
-from sluice.lake.workspace import Workspace
+from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
-from sluice.quality import conditions
+from sluice.quality import conditions, verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +59,7 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
     view = present
-    inputs = {name: batch.read_view_input(workspace, name) for name in view.reads}
+    inputs = {name: read_view_input(workspace, name) for name in view.reads}
     given = view(*(inputs[name] for name in view.reads))
     enforced.check_declared_schema(view, given.schema)
     conditions.check_conditions(workspace.session, view, given.schema)
@@ -90,3 +108,160 @@ def _stream_view_changes(
     limit = _ALL_FILES if checkpoint.rebased else 1000
     paths = {name: workspace.path(name) for name in view.reads}
     streams.run_stream(workspace, touched.stream_touched_names(workspace.session, paths, reach, limit), checkpoint, on_batch)
+
+
+_ELSEWHERE = "a key that was made has another row where no change was"
+
+
+def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
+    """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
+    return tables.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
+
+
+@dataclass
+class RecomputeReport:
+    """What a run's report says about how much of a view was recomputed."""
+
+    report: FlowReport
+    keys: int = 0
+
+    def full(self, why: str) -> None:
+        """The whole view was recomputed."""
+        self.report.recomputed = f"full: {why}"
+
+    def some(self, rows: int, of: int | None) -> None:
+        """So many rows were recomputed, in addition to those of earlier batches."""
+        self.keys += rows
+        if not (self.report.recomputed or "").startswith("full"):
+            self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
+
+
+@dataclass(frozen=True)
+class ViewBatch:
+    """One batch of a view's flow. versions: at which to read its inputs. known: what the logs say about the view and its inputs."""
+
+    workspace: Workspace
+    view: MaterializedView[Any]
+    reach: Mapping[str, InputReach]
+    versions: Versions
+    known: choice.States
+    told: RecomputeReport
+
+    def follow(self, rows: DataFrame, changed: int | None) -> None:
+        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many rows at most."""
+        why = choice.reason_for_full_recompute(self.view, self.known)
+        if why is not None:
+            if changed or not rows.isEmpty():
+                self._full(why)
+            return
+        with ExitStack() as stack:
+            scopes, why = self._scopes(stack, rows, changed)
+            if why is not None:
+                self._full(why)
+            for scope in scopes:
+                made, changes = self._merged(scope)
+                self.told.some(made, self.known[self.view.name].rows)
+                if changes.unplaced:
+                    self._full(_ELSEWHERE)
+                    break
+
+    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
+        """What a batch of changed names touches, or the reason to recompute the whole view."""
+        session = self.workspace.session
+        evaluation.choose_evaluation_settings(session, (), rows=changed)
+        changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
+        found = touched.read_change_summary(changes, self.reach)
+        anywhere = touched.find_unbounded_inputs(found, self.reach)
+        if anywhere:
+            return (), f"a change of '{anywhere[0]}' can touch any row"
+        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach))
+        if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
+            return (), "most rows touched"
+        return scopes, None
+
+    def recompute(self) -> None:
+        """Recompute the whole view and merge what differs."""
+        made, changes = self._merged(None)
+        if changes.unplaced or self._holds_more_than(made):
+            self._anew()
+
+    def replace(self, shape: TableShape) -> None:
+        """Make the view anew with other columns."""
+        with persist_frame(self._stored(self.view(*self._inputs().values()))) as judged:
+            self._judged(judged)
+            self.told.report.replaced(targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape))
+
+    def _merged(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
+        """Recompute the view, or the part in scope, and merge the difference. Returns the number of rows computed, and what was merged."""
+        view, session = self.view, self.workspace.session
+        inputs, old = self._inputs(), tables.read_table(session, self._path)
+        if scope is not None:
+            inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
+        new = view(*(inputs[name] for name in view.reads))
+        bounding = targets.choose_bounding_columns(view, old.schema)
+        if scope is not None:
+            new, old = scope.of_view(new, made=True), scope.of_view(old)
+        evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+        with persist_frame(self._stored(new)) as judged:
+            made = self._judged(judged)
+            there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
+            evaluation.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
+            rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
+            differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
+            try:
+                # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
+                changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
+            except RepeatedPrimaryKeys:
+                return made, MergeCounts(unplaced=1)  # or more: none of them was placed
+        self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
+        return made, changes
+
+    def _holds_more_than(self, made: int) -> bool:
+        """Whether the table has another number of rows than the view: then a key is in it twice, which no merge puts right."""
+        state = log.read_table_state(self._path)
+        if state is not None and state.rows == made:
+            return False
+        return tables.read_table(self.workspace.session, self._path).count() != made
+
+    def _anew(self) -> None:
+        """Write all rows of the table anew."""
+        columns = tables.read_table(self.workspace.session, self._path).schema
+        with persist_frame(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
+            given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
+            named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
+            rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
+            self.told.report.changed(rows.count(), 0, 0)
+        self.told.report.notes.append("its table had a key twice, and was written anew")
+
+    def _judged(self, rows: DataFrame) -> int:
+        """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.
+
+        All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
+        """
+        _, found = count_verdicts_with_aggregates(self.view, rows, self.told.report, [distinct_key_count(self.view.keys)])
+        refuse_repeated_keys(found["rows"], found[DISTINCT], self.view.keys)
+        return int(found["rows"])
+
+    def _full(self, why: str) -> None:
+        self.recompute()
+        # By today's transform all of it, and by its inputs: what was restored is so no more.
+        targets.record_transform_fingerprint(self.workspace, self.view)
+        self.told.full(why)
+
+    @property
+    def _path(self) -> str:
+        return self.workspace.path(self.view.name)
+
+    def _inputs(self) -> dict[str, DataFrame]:
+        """The inputs at their versions, in order."""
+        return {name: read_view_input(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
+
+    def _stored(self, rows: DataFrame) -> DataFrame:
+        """The transform's rows with verdicts, personal columns treated."""
+        judged = verdicts.add_verdict_column(rows, self.view.expectations)
+        return treatments.apply_treatments(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
+
+
+def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
+    """Puts few rows into one partition, so that nothing done to them needs a shuffle, each stage of which would be a job of its own."""
+    return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows

@@ -35,7 +35,7 @@ from sluice.lake.workspace import Workspace
 from sluice.runs.execution import clones, deletions, in_clone, table_rules, vacuuming, verifying
 from sluice.runs.modes import find_concerned_tables, list_stage_names
 from sluice.runs.status import stale
-from sluice.upkeep import instants, optimize
+from sluice.upkeep import optimize
 
 Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
@@ -118,7 +118,7 @@ def run_pipeline_stage(
 def _optimize_tables(workspace: Workspace) -> list[FlowReport]:
     rewritten: dict[str, FlowReport] = {}
     for name, path in workspace.tables().items():
-        if log.is_delta_table(path) and (report := instants.rewrite_int96_files(workspace, name, path)) is not None:
+        if log.is_delta_table(path) and (report := optimize.rewrite_int96_files(workspace, name, path)) is not None:
             streams.stop_if_requested(workspace)
             rewritten[name] = report
     reports = []
