@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 import residue
 from residue import needles
-from sluice.erasure.control import containers
+from sluice.erasure.personal_places import containers
 
 FIRST = 7_000_000_001
 

@@ -24,8 +24,8 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import physical, propagation, receiving, requests
-from sluice.erasure.control import canary, stores
+from sluice.erasure import canary, physical, propagation, receiving, requests
+from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, scope
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.runs.execution import stages
@@ -142,7 +142,8 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     left = canary.scan_request_canary(lake.settings, "house", requests.read_erasure_request(lake.settings, "house", request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)
     assert list(_by_other_means(lake)) == [] and list(_by_history(lake)) == []
-    assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
+    stores = {one.title for store in registry.list_control_stores() for one in store.findings}
+    assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
     assert requests.read_erasure_request(lake.settings, "house", request).state == requests.CERTIFIED
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request in page

@@ -29,6 +29,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import ledger, physical, propagation, receiving, requests
+from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
 from sluice.erasure.subjects.identifiers import Identifier
@@ -358,7 +359,7 @@ def daily(calls: DataFrame) -> DataFrame:
 
 
 SEEDED = (notes, calls, note, profile, by_person, daily)
-LEFT_OUT = dict.fromkeys([*propagation.STEPS, *physical.STEPS])
+LEFT_OUT = dict.fromkeys([*(place.name for place in PERSONAL_PLACES if place.erase), *physical.STEPS])
 """What is swept twice is left out twice: either sweep does what the other left."""
 NEEDS_NO_HISTORY = frozenset({"anonymise", "other_cells"})
 """Of tables that keep the facts: their tests are beside them."""

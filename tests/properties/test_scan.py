@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import residue
 from residue import needles
-from sluice.erasure.control import containers
+from sluice.erasure.personal_places import containers
 
 COLUMNS = {"user_id": ["user_id", "person"], "email": ["email"]}
 PEOPLE: tuple[tuple[tuple[str, str], ...], ...] = (

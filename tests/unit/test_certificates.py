@@ -29,8 +29,8 @@ from sluice.cli.erasure import certificates
 from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving, requests, vault
-from sluice.erasure.control import canary, planting, stores
+from sluice.erasure import canary, receiving, requests, vault
+from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
@@ -67,12 +67,15 @@ def house(settings: Settings, tmp_path: Path) -> Graph:
     return made
 
 
+NO_SPARK = SimpleNamespace(sql=lambda text: None)
+"""Turns no deletion vectors on: nothing here erases by Spark."""
+
+
 @pytest.fixture
-def request_of_her(settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch) -> str:
+def request_of_her(settings: Settings, house: Graph) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
-    monkeypatch.setattr(planting, "enable_deletion_vectors", lambda workspace, path: None)
     made = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     canary.plant_canary(workspace, [made])
     requests.advance_request_state(settings, "house", made, requests.PHYSICALLY)
     return made.request
@@ -97,7 +100,8 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     _erase(settings, request_of_her)
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
-    assert set(made.record["control"]["before"]) == set(stores.STORES) == set(made.record["control"]["now"])
+    stores = {one.title for store in registry.list_control_stores() for one in store.findings}
+    assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
     assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.CERTIFIED
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
@@ -586,7 +590,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     both = [requests.read_erasure_request(settings, "house", one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
     assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
@@ -606,11 +610,8 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     assert not _canary(settings, request_of_her).exists() and _canary(settings, bert.request).exists()
 
 
-def test_requests_that_are_carried_out_together_have_one_canary(
-    settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(planting, "enable_deletion_vectors", lambda workspace, path: None)
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house)
+def test_requests_that_are_carried_out_together_have_one_canary(settings: Settings, house: Graph) -> None:
+    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     asked = [receiving.receive_erasure_request(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant_canary(workspace, asked)
     assert (

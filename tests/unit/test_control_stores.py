@@ -10,17 +10,18 @@ import pytest
 import residue
 from residue import inspection, needles, opening, spellings, texts
 from residue.decoders import columnar, rocksdb, sqlite, state_rows
-from sluice.erasure.control import canary, planting
+from sluice.erasure import canary
+from sluice.erasure.personal_places.place import CanaryMarks
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, planting.CanaryMarks]:
-    folder, marks = tmp_path_factory.mktemp("canary"), planting.CanaryMarks.by_chance()
-    planting.plant_all_stores(folder, "canary_id", marks, "7 days")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CanaryMarks]:
+    folder, marks = tmp_path_factory.mktemp("canary"), CanaryMarks.by_chance()
+    canary.plant_control_stores(folder, marks, "7 days")
     return folder, marks
 
 
-def _blind(planted: tuple[Path, planting.CanaryMarks]) -> list[str]:
+def _blind(planted: tuple[Path, CanaryMarks]) -> list[str]:
     """The stores of the canary in which it is not found."""
     folder, marks = planted
     found = residue.scan_roots(
@@ -34,7 +35,7 @@ def _blind(planted: tuple[Path, planting.CanaryMarks]) -> list[str]:
 
 
 def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(
-    planted: tuple[Path, planting.CanaryMarks],
+    planted: tuple[Path, CanaryMarks],
 ) -> None:
     assert _blind(planted) == []
     root = residue.ScanRoot("canary", str(planted[0]))
@@ -70,7 +71,7 @@ WHAT_FINDS = {
 
 @pytest.mark.parametrize("what", WHAT_FINDS)
 def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_found(
-    what: str, planted: tuple[Path, planting.CanaryMarks], monkeypatch: pytest.MonkeyPatch
+    what: str, planted: tuple[Path, CanaryMarks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, name = WHAT_FINDS[what]
     if isinstance(where, dict):

@@ -25,8 +25,9 @@ from residue import needles
 from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import aging, ledger, physical, propagation, receiving, requests, vault
-from sluice.erasure.control import canary
+from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, requests, vault
+from sluice.erasure.personal_places.place import TEXT, PersonalPlace
+from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope
 from sluice.erasure.steps import landing, naming, orphans, places, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
@@ -50,6 +51,7 @@ from sluice.runs.execution import stages
 from sluice.upkeep import optimize, vacuum
 
 NOW = datetime.now(UTC)
+STEPS = [place.name for place in PERSONAL_PLACES if place.erase]
 LONG_AGO = 1_000_000_000.0
 
 source = Source(name="says", schema="who STRING, at TIMESTAMP", subject="who", comment="s")
@@ -351,7 +353,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
 
     monkeypatch.setattr(settling, "close_over_identifiers", close)
     settling.settle_erasure_request(workspace, request)
-    made_up = Identifier(f"{canary.PREFIX}{canary.DOMAIN}", "canary-1")
+    made_up = Identifier(f"{canary.PREFIX}{TEXT}", "canary-1")
     vault.add_vault_identifiers(settings, "house", request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
     again = settling.settle_erasure_request(workspace, requests.read_erasure_request(settings, "house", request.request))
@@ -612,10 +614,9 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     def suppress(erasing: Erasing) -> None:
         carried_out.extend(one.request for one in erasing.waiting)
 
-    monkeypatch.setattr(propagation, "STEPS", {"suppress": suppress})
+    monkeypatch.setattr(propagation, "PERSONAL_PLACES", (PersonalPlace("suppress", "", suppress),))
     monkeypatch.setattr(settling, "close_over_identifiers", lambda _, asked, rows: asked)
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
-    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
     monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [])
     monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([], {}))
 
@@ -631,7 +632,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     assert states() == [requests.LOGICALLY, requests.PHYSICALLY]
 
 
-@pytest.mark.parametrize("killed_in", list(propagation.STEPS))
+@pytest.mark.parametrize("killed_in", STEPS)
 def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, killed_in: str) -> None:
     """Before and after each step, which is noted for each table: none is done twice, none is left out."""
 
@@ -651,23 +652,22 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
 
         return work
 
-    monkeypatch.setattr(propagation, "STEPS", {name: step(name) for name in propagation.STEPS})
+    monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", step(name)) for name in STEPS))
     monkeypatch.setattr(
         settling, "settle_waiting_requests", lambda of, only: requests.list_waiting_requests(of.settings, of.pipeline, only)
     )
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
-    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate_deletions(workspace, lambda: [])
     assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.RECEIVED
     killing.clear()
     propagation.propagate_deletions(workspace, lambda: [])
-    assert did == [(name, one) for name in propagation.STEPS for one in ("a", "b")]
+    assert did == [(name, one) for name in STEPS for one in ("a", "b")]
     done = requests.read_erasure_request(workspace.settings, "house", request.request)
     assert done.state == requests.LOGICALLY and done.physical_due_at is not None
     rows = ledger.read_erasure_ledger(workspace.settings, "house")
-    assert len(rows) == 2 * len(propagation.STEPS) and {one.request for one in rows} == {request.request}
+    assert len(rows) == 2 * len(STEPS) and {one.request for one in rows} == {request.request}
     propagation.propagate_deletions(workspace, lambda: [])
     assert len(ledger.read_erasure_ledger(workspace.settings, "house")) == len(rows)
 
@@ -694,7 +694,6 @@ def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeyp
     _checkpoint(workspace, read_to=0)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     requests.advance_request_state(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
-    monkeypatch.setattr(canary, "list_canary_places", lambda *arguments: [])
     reports = physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
     assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.LOGICALLY

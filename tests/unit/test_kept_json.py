@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.conftest import settings_at
 
-from sluice.erasure import looked_at, requests
-from sluice.erasure.control import canary
+from sluice.erasure import canary, looked_at, requests
 from sluice.ingest.landing import rewriting
 from sluice.ingest.schema import schema_log
 from sluice.kept_json import KeptFileDamaged

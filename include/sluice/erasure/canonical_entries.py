@@ -1,4 +1,4 @@
-"""Entries of the suppression list of before the form of a kind of identifier was declared: recomputed from the vault, and asked for again.
+"""Entries of the suppression list: those of the requests that are carried out, and those of before a kind's form was declared.
 
 What was erased by one spelling may be in the lake by another. So for each request whose identifiers the vault still has, the list gets them in
 the declared form, before anything is read; and a new request, of the same people, takes out what is there of them.
@@ -9,14 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sluice.erasure import receiving, requests, vault
-from sluice.erasure.control.canary import PREFIX
+from sluice.erasure.canary import PREFIX
 from sluice.erasure.requests import ErasureRequest
+from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
 
 _AGAIN = "asked again"
+
+
+def suppress_request_subjects(erasing: Erasing) -> None:
+    """Put the requests' subjects on the suppression list."""
+    suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
 
 
 def recompute_suppression_entries(workspace: Workspace) -> list[str]:

@@ -8,72 +8,19 @@ nobody reads any more go last. Each step is noted for each table, so that a kill
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 
-from sluice.erasure import asking, canonical_entries, ledger, other_cells, requests
-from sluice.erasure.control import canary
+from sluice.erasure import asking, canary, canonical_entries, ledger, requests
+from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.steps import canaries, flows, landing, naming, purge, releases, rows, sweep
+from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression_list
-
-Step = Callable[[Erasing], None]
-
-
-def suppress_request_subjects(erasing: Erasing) -> None:
-    """Put the requests' subjects on the suppression list."""
-    suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
-
-
-def _erase_tables_and_canaries(erasing: Erasing) -> None:
-    rows.erase_table_rows(erasing)
-    canaries.erase_canaries(erasing, "table")
-
-
-def _erase_quarantines_and_canaries(erasing: Erasing) -> None:
-    rows.erase_quarantined_rows(erasing)
-    canaries.erase_canaries(erasing, "quarantine")
-
-
-def _erase_landing_and_canaries(erasing: Erasing) -> None:
-    landing.rewrite_landed_files(erasing)
-    canaries.erase_canaries(erasing, "landing", "archive")
-
-
-def _erase_state_and_canaries(erasing: Erasing) -> None:
-    sweep.remove_abandoned_checkpoints(erasing)
-    canaries.erase_canaries(erasing, "state")
-
-
-def _sweep_files_and_canaries(erasing: Erasing) -> None:
-    sweep.sweep_leftover_files(erasing)
-    canaries.erase_canaries(erasing, "temporary")
-
-
-STEPS: Mapping[str, Step] = MappingProxyType({
-    "suppress": suppress_request_subjects,
-    "flows": flows.reset_stateful_streams,
-    "anonymise": other_cells.anonymise_kept_facts,
-    "other_cells": other_cells.empty_other_subject_cells,
-    "tables": _erase_tables_and_canaries,
-    "late": rows.erase_late_rows,
-    "quarantine": _erase_quarantines_and_canaries,
-    "unattributed": naming.erase_unattributed_quarantine,
-    "views": flows.run_following_flows,
-    "releases": releases.erase_from_releases,
-    "purge": purge.purge_deletion_vectors,
-    "state": _erase_state_and_canaries,
-    "landing": _erase_landing_and_canaries,
-    "sweep": _sweep_files_and_canaries,
-})
-"""What is done, by name and in order. The bytes of former versions follow when their retention is over: `physical`."""
 
 
 def propagate_deletions(
@@ -91,9 +38,10 @@ def propagate_deletions(
         return landing.rewrite_redelivered_files(workspace)
     settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
     erasing = Erasing(workspace, settled, follow)
-    for name, step in STEPS.items():
-        if name not in without:
-            step(erasing)
+    for place in PERSONAL_PLACES:
+        if place.erase and place.name not in without:
+            place.erase(erasing)
+            canaries.erase_canaries(erasing, place.controls)
     _note_shallow_clones(workspace, erasing.reports)
     due = _compute_physical_due_time(workspace, settled)
     taken_out = _count_erased_rows(workspace)

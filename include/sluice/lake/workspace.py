@@ -101,14 +101,19 @@ class Workspace:
 
     def tables(self) -> dict[str, str]:
         """Every table that may hold records, by its name in SQL: declared tables, quarantines, and late tables of streams."""
-        found: dict[str, str] = {}
-        for declared in self.graph:
-            found[self.graph.table_of(declared.name)] = self.path(declared.name)
-            if has_quarantine(declared):
-                found[f"{declared.name}_quarantine"] = self.quarantine(declared.name)
-        for stream in (one for one in self.graph.streams.values() if one.may_be_late):
-            found[stream.late] = self.late(stream.name)
-        return found
+        return list_record_tables(self.graph, self.places, self.settings)
+
+
+def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict[str, str]:
+    """The same, without a session."""
+    found: dict[str, str] = {}
+    for declared in graph:
+        found[graph.table_of(declared.name)] = places.table(declared.name)
+        if has_quarantine(declared):
+            found[f"{declared.name}_quarantine"] = places.quarantine(declared.name)
+    for stream in (one for one in graph.streams.values() if one.may_be_late):
+        found[stream.late] = graph.location_of_late(settings, stream.name)
+    return found
 
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:

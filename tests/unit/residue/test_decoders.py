@@ -24,7 +24,7 @@ import pytest
 
 import residue
 from residue import needles
-from sluice.erasure.control import containers
+from sluice.erasure.personal_places import containers
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
 NO_SCHEMA = "nothing tells the columns of a state store, and a short identifier is looked for"

@@ -18,7 +18,7 @@ import pytest
 
 import residue
 from residue import needles
-from sluice.erasure.control import containers
+from sluice.erasure.personal_places import containers
 
 MAIL = "Inés.Østergård@example.org"
 DRESSES = {

@@ -17,8 +17,7 @@ from typing import Any
 from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure import requests, vault
-from sluice.erasure.control import canary
+from sluice.erasure import canary, requests, vault
 from sluice.erasure.proof import checking, scope, signatures, sought, stamps, undeclared
 from sluice.erasure.proof.chain import (
     Certificate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import vault
-from sluice.erasure.control.canary import PREFIX
+from sluice.erasure.canary import PREFIX
 from sluice.erasure.subjects.identifiers import PSEUDONYM
 from sluice.settings import Settings
 

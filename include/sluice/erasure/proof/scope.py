@@ -19,18 +19,19 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.erasure.personal_places.claims import RECORD_TABLES
+from sluice.erasure.personal_places.exceptions import AIRFLOW_HOMES
+from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED
+from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces
-from sluice.lake.workspace import has_quarantine
+from sluice.lake.workspace import list_record_tables
 from sluice.settings import Settings
 
-LANDING = "landing"
-"""What the root of landed files is called."""
 _NO_DELIMITER = "\x1f"
-_AIRFLOW = ("airflow", "airflow2")
 
 
 def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
@@ -43,15 +44,15 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
     state, pipeline = settings.state, graph.pipeline.name
     clocks = find_table_clocks(settings, graph).values()
     found = [
-        _build_table_root("lake", f"{settings.lake}/{pipeline}", clocks),
-        _build_table_root("restricted", str(settings.restricted / pipeline), clocks),
+        _build_table_root(LAKE, f"{settings.lake}/{pipeline}", clocks),
+        _build_table_root(RESTRICTED, str(settings.restricted / pipeline), clocks),
         ScanRoot(LANDING, str(settings.landing / pipeline), written=_list_text_formats(graph)),
-        ScanRoot("released", str(settings.released / pipeline)),
+        ScanRoot(RELEASED, str(settings.released / pipeline)),
         ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session_folders.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
     ]
     # Whole: its database and logs, and whatever else Airflow or somebody keeps there.
-    found += [ScanRoot(line, str(state / line)) for line in _AIRFLOW]
+    found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES]
     return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(settings)]
 
 
@@ -78,41 +79,15 @@ def list_source_encodings(graph: Graph) -> list[str]:
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
-    places = PipelinePlaces(settings, graph)
-    found: dict[str, str] = {}
-    for declared in graph:
-        found[graph.table_of(declared.name)] = places.table(declared.name)
-        if has_quarantine(declared):
-            found[f"{declared.name}_quarantine"] = places.quarantine(declared.name)
-    for stream in (one for one in graph.streams.values() if one.may_be_late):
-        found[stream.late] = graph.location_of_late(settings, stream.name)
-    for name in ("deliveries", "outcomes", "runs", "suppression", "erasure"):
-        found[f"_sluice/{name}"] = settings.bookkeeping(graph.pipeline.name, name)
+    found = list_record_tables(graph, PipelinePlaces(settings, graph), settings)
+    found |= {f"_sluice/{name}": settings.bookkeeping(graph.pipeline.name, name) for name in RECORD_TABLES}
     return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 
 def list_unreachable_places(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
     """What no scan of this machine's files can tell of, as exceptions of a certificate."""
-    found = [
-        {"what": f"topics of source '{source.name}'", "until": "the broker's retention"}
-        for source in graph.sources.values()
-        if isinstance(source, KafkaSource)
-    ]
-    if settings.truth.is_dir():
-        found.append({"what": "truth of made-up deliveries, for comparison", "until": "it is removed by hand"})
-    if settings.on_cluster:
-        found.append({
-            "what": "local disks of the cluster's executors: blocks, shuffled and spilt rows",
-            "until": "the end of each application",
-        })
-    if not any((settings.state / line).is_dir() for line in _AIRFLOW):
-        found.append({"what": "database and logs of an Airflow elsewhere, if there is one", "until": "its own retention"})
-    if session_folders.session_folders_in_use(settings):
-        found.append({"what": "local files of running Spark sessions", "until": "the end of the session, which removes them"})
-    return [
-        *found,
-        {"what": "backups, and earlier versions that a disk or an object store keeps", "until": "their own retention"},
-    ]
+    excepting = (place.exceptions for place in PERSONAL_PLACES if place.exceptions)
+    return [one._asdict() for exceptions in excepting for one in exceptions(settings, graph)]
 
 
 def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:

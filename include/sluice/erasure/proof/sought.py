@@ -20,8 +20,8 @@ from residue import Needle, ScanResult, TableClock, Unread, needles
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.delta_log import open_checked_table
-from sluice.erasure import vault
-from sluice.erasure.control import canary
+from sluice.erasure import canary, vault
+from sluice.erasure.personal_places.place import LANDING
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
@@ -84,7 +84,7 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
-        Unread(scope.LANDING, path, "no file of it is there, and files were delivered that nobody removed")
+        Unread(LANDING, path, "no file of it is there, and files were delivered that nobody removed")
         for path in scope.find_absent_landing_folders(settings, graph)
     ]
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.erasure import vault
-from sluice.erasure.control import canary
-from sluice.erasure.control.canary import CanaryPlace
+from sluice.erasure import canary, vault
+from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
+from sluice.erasure.personal_places.registry import list_control_stores
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import rows, sweep
 from sluice.flows.quarantine import settlement
@@ -30,19 +30,30 @@ if TYPE_CHECKING:
 _PSEUDONYM = "_pseudonym"
 
 
-def erase_canaries(erasing: Erasing, *kinds: str) -> None:
-    """Erase the canaries of the requests that are carried out from their places of these kinds."""
+def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
+    """Erase the canaries of the requests that are carried out from these stores."""
     for name, request in _requests_by_canary(erasing.waiting).items():
-        for place in canary.list_canary_places(erasing.workspace, name):
-            if place.kind in kinds and not erasing.is_done(f"canary {place.kind}", f"{name}/{place.name}"):
-                count = _erase_canary_place(erasing.workspace, request, place, erasing.began)
-                erasing.done(f"canary {place.kind}", f"{name}/{place.name}", count)
+        for store in stores:
+            step, of = f"canary {store.step}", f"{name}/{store.folder}"
+            folder = canary.find_planted_canary(erasing.workspace.settings, erasing.workspace.pipeline, name)
+            if folder and not erasing.is_done(step, of):
+                values = _read_canary_values(erasing.workspace, request)
+                place = CanaryPlace(folder / store.folder, store.column, values, erasing.began)
+                erasing.done(step, of, store.erase(erasing.workspace, place))
 
 
 def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
     """The tables of canaries by a name of their own, for what is done to every table."""
-    found = [(name, place) for name in _requests_by_canary(requests) for place in canary.list_canary_places(workspace, name)]
-    return {f"canary_{name}_{place.name}": place.path for name, place in found if log.is_delta_table(place.path)}
+    planted = {
+        name: canary.find_planted_canary(workspace.settings, workspace.pipeline, name) for name in _requests_by_canary(requests)
+    }
+    found = {
+        f"canary_{name}_{store.folder}": str(folder / store.folder)
+        for name, folder in planted.items()
+        if folder
+        for store in list_control_stores()
+    }
+    return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 
 def _requests_by_canary(requests: Iterable[ErasureRequest]) -> dict[str, ErasureRequest]:
@@ -50,49 +61,61 @@ def _requests_by_canary(requests: Iterable[ErasureRequest]) -> dict[str, Erasure
     return {request.control: request for request in requests}
 
 
-def _erase_canary_place(workspace: Workspace, request: ErasureRequest, place: CanaryPlace, before: float) -> int:
-    values = [
+def _read_canary_values(workspace: Workspace, request: ErasureRequest) -> frozenset[str]:
+    """What says whose a row or record is, of the canary of a request."""
+    return frozenset(
         one.value
         for one in vault.read_vault_identifiers(workspace.settings, workspace.pipeline, request.request)
-        if one.domain == f"{canary.PREFIX}{place.domain}"
-    ]
-    if place.kind in ("table", "quarantine"):
-        return _erase_canary_rows(workspace, place, values)
-    if place.kind in ("landing", "archive"):
-        return _rewrite_canary_files(workspace, place, frozenset(values))
-    left = [path for path in sorted(Path(place.path).glob("*")) if place.kind == "state" or path.lstat().st_mtime <= before]
+        if one.domain == f"{canary.PREFIX}{TEXT}"
+    )
+
+
+def remove_canary_state(_: Workspace, place: CanaryPlace) -> int:
+    """Remove it whole, as a stream's state is that starts over."""
+    return _remove_all(place.path.glob("*"))
+
+
+def sweep_canary_files(_: Workspace, place: CanaryPlace) -> int:
+    """Sweep what was left over before this erasure began."""
+    return _remove_all(path for path in place.path.glob("*") if path.lstat().st_mtime <= place.before)
+
+
+def _remove_all(paths: Iterable[Path]) -> int:
+    left = sorted(paths)
     for path in left:
         sweep.remove_file_or_folder(path)
     return len(left)
 
 
-def _erase_canary_rows(workspace: Workspace, place: CanaryPlace, values: list[str]) -> int:
+def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     """By pseudonyms, as people are, since no value may get into a plan."""
-    if not log.is_delta_table(place.path):
+    path = str(place.path)
+    if not log.is_delta_table(path):
         return 0
     key = secrets.read_secret_key(workspace.settings, make=False)
-    hashed = [(made,) for value in values if (made := compute_pseudonym(key, place.domain, value))]
+    hashed = [(made,) for value in sorted(place.values) if (made := compute_pseudonym(key, TEXT, value))]
     wanted = tables.make_inline_frame(workspace.session, hashed, f"{_PSEUDONYM} STRING")
-    present = tables.read_table(workspace.session, place.path).select(
+    present = tables.read_table(workspace.session, path).select(
         F.col(f"`{place.column}`").cast("string").alias("_erased_subject")
     )
-    told = add_pseudonym_column(present.distinct(), key, place.domain, F.col("_erased_subject"), _PSEUDONYM)
+    told = add_pseudonym_column(present.distinct(), key, TEXT, F.col("_erased_subject"), _PSEUDONYM)
     gone = told.join(F.broadcast(wanted), _PSEUDONYM, "left_semi").select("_erased_subject").persist()
     try:
         workspace.note("erasure_canary")
         same = f"CAST(t.`{place.column}` AS STRING) <=> s._erased_subject"
-        return 0 if gone.isEmpty() else rows.delete_by_merge(workspace, place.path, gone, same)
+        return 0 if gone.isEmpty() else rows.delete_by_merge(workspace, path, gone, same)
     finally:
         gone.unpersist()
 
 
-def _rewrite_canary_files(workspace: Workspace, place: CanaryPlace, values: frozenset[str]) -> int:
+def rewrite_canary_files(workspace: Workspace, place: CanaryPlace) -> int:
+    """Write the files anew without its records, as landed files are."""
     prepared = []
-    for path in sorted(path for path in Path(place.path).rglob("*") if path.is_file() and not path.name.startswith(".")):
+    for path in sorted(path for path in place.path.rglob("*") if path.is_file() and not path.name.startswith(".")):
         source = Source(
             name="canary", format="csv" if ".csv" in path.suffixes else "json", subject=place.column, infer_types=False
         )
-        gone = set(_find_record_numbers(source, path, place.column, values))
+        gone = set(_find_record_numbers(source, path, place.column, place.values))
         if gone:
             prepared.append(rewriting.prepare_rewritten_file(source, path.name, path, gone, False))
     return rewriting.replace_rewritten_files(

@@ -21,7 +21,7 @@ from deltalake import QueryBuilder
 
 from sluice.delta_log import open_checked_table
 from sluice.erasure import vault
-from sluice.erasure.control.canary import PREFIX
+from sluice.erasure.canary import PREFIX
 from sluice.erasure.steps import places, spellings
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns

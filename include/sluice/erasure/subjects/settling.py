@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sluice.erasure import requests, vault
-from sluice.erasure.control import canary
+from sluice.erasure import canary, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import canonicalise_identifiers, close_over_identifiers

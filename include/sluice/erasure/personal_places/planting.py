@@ -10,13 +10,11 @@ import json
 import lzma
 import os
 import pickle
-import secrets
 import sqlite3
 import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,55 +22,39 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from sluice.delta_log import open_checked_table
-from sluice.erasure.control import containers
-from sluice.erasure.control.stores import SHORT
+from sluice.erasure.personal_places import containers
+from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
 
+COLUMN = "canary_id"
+"""Of the canary's tables and files: whose a row or record is."""
 _OTHER = "somebody-else-altogether-0000000000"
 _OTHER_NUMBER = 7
 _LONG_AGO = 86_400
 """Left-over files are a day old, so that a sweep takes them for what they are."""
 
 
-@dataclass(frozen=True)
-class CanaryMarks:
-    """The canary's identifiers: a text, a number that is too short to be looked for outside of its columns, and a long one."""
-
-    text: str
-    short: int
-    long: int
-
-    @classmethod
-    def by_chance(cls) -> CanaryMarks:
-        """Others each time."""
-        return cls(
-            f"canary-{secrets.token_hex(16)}", 100_000 + secrets.randbelow(900_000), 10**14 + secrets.randbelow(9 * 10**14)
-        )
-
-
-def plant_all_stores(folder: Path, column: str, marks: CanaryMarks, retain: str) -> None:
-    """A store of every kind, below a folder."""
-    plant_delta_table(folder / "table", column, marks, retain)
-    plant_delta_table(folder / "vectors", column, marks, retain)
-    plant_quarantine_table(folder / "quarantine", column, marks, retain)
-    plant_landing_files(folder / "landing", folder / "archive", column, marks)
-    plant_stream_state(folder / "state", marks)
-    plant_leftover_files(folder / "temporary", column, marks)
-
-
-def plant_delta_table(path: Path, column: str, marks: CanaryMarks, retain: str) -> None:
+def plant_delta_table(path: Path, marks: CanaryMarks, retain: str) -> None:
     """A Delta table as Sluice makes them, with rows of two people, one of which is in its change feed as well."""
+    _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=True)
+    # A change of the row itself, so that it is in the change feed before it is deleted.
+    open_checked_table(str(path)).update(updates={"number": "number + 10"})
+
+
+def plant_vector_table(path: Path, marks: CanaryMarks, retain: str) -> None:
+    """The same rows, of which those of the canary will be marked as deleted: see `enable_deletion_vectors`."""
+    _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=False)
+
+
+def _build_canary_rows(marks: CanaryMarks) -> pa.Table:
     numbers = [marks.short, _OTHER_NUMBER]
-    rows = {column: [marks.text, _OTHER], "number": [1, 2], SHORT: numbers, f"{SHORT}_text": [str(one) for one in numbers]}
-    _write_canary_table(path, pa.table(rows), "number", retain, feed=path.name == "table")
-    if path.name == "table":
-        # A change of the row itself, so that it is in the change feed before it is deleted.
-        open_checked_table(str(path)).update(updates={"number": "number + 10"})
+    texts = [str(one) for one in numbers]
+    return pa.table({COLUMN: [marks.text, _OTHER], "number": [1, 2], SHORT: numbers, f"{SHORT}_text": texts})
 
 
-def plant_quarantine_table(path: Path, column: str, marks: CanaryMarks, retain: str) -> None:
+def plant_quarantine_table(path: Path, marks: CanaryMarks, retain: str) -> None:
     """Rows that a flow set aside: whose they are, and the record as it came."""
-    records = [json.dumps({column: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
+    records = [json.dumps({COLUMN: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
     rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records}
     _write_canary_table(path, pa.table(rows), "_delivery", retain, feed=True)
 
@@ -82,19 +64,30 @@ def enable_deletion_vectors(workspace: Workspace, path: Path) -> None:
     workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
 
-def plant_landing_files(landing: Path, archive: Path, column: str, marks: CanaryMarks) -> None:
-    """Files as they are delivered, and as they are archived."""
-    people = ((_OTHER, _OTHER_NUMBER), (marks.text, marks.short), (_OTHER, _OTHER_NUMBER))
-    lines = "".join(json.dumps({column: one, SHORT: number}) + "\n" for one, number in people)
-    rows = "".join(f"{one},{number}\n" for one, number in people)
-    _write_canary_file(landing / "rows.jsonl", lines.encode())
-    _write_canary_file(landing / "rows.csv", f"{column},{SHORT}\n{rows}".encode())
-    _write_canary_file(archive / "rows.jsonl.gz", gzip.compress(lines.encode()))
-    _write_canary_file(archive / "rows.jsonl.bz2", bz2.compress(lines.encode()))
-    _write_canary_file(archive / "rows.jsonl.zst", containers.compress_with_codec("zstd", lines.encode()))
+def plant_landed_files(path: Path, marks: CanaryMarks, _: str) -> None:
+    """Files as they are delivered."""
+    rows = "".join(f"{one},{number}\n" for one, number in _list_delivered_people(marks))
+    _write_canary_file(path / "rows.jsonl", _build_json_lines(marks))
+    _write_canary_file(path / "rows.csv", f"{COLUMN},{SHORT}\n{rows}".encode())
 
 
-def plant_stream_state(path: Path, marks: CanaryMarks) -> None:
+def plant_archived_files(path: Path, marks: CanaryMarks, _: str) -> None:
+    """Files as they are archived."""
+    lines = _build_json_lines(marks)
+    _write_canary_file(path / "rows.jsonl.gz", gzip.compress(lines))
+    _write_canary_file(path / "rows.jsonl.bz2", bz2.compress(lines))
+    _write_canary_file(path / "rows.jsonl.zst", containers.compress_with_codec("zstd", lines))
+
+
+def _list_delivered_people(marks: CanaryMarks) -> tuple[tuple[str, int], ...]:
+    return (_OTHER, _OTHER_NUMBER), (marks.text, marks.short), (_OTHER, _OTHER_NUMBER)
+
+
+def _build_json_lines(marks: CanaryMarks) -> bytes:
+    return "".join(json.dumps({COLUMN: one, SHORT: number}) + "\n" for one, number in _list_delivered_people(marks)).encode()
+
+
+def plant_stream_state(path: Path, marks: CanaryMarks, _: str) -> None:
     """What a stream remembers: state files as Spark writes them."""
     store, value = path / "generation" / "state" / "0" / "0", marks.text.encode()
     row = struct.pack("<qqq", 0, marks.long, len(value)) + value
@@ -117,19 +110,19 @@ def plant_stream_state(path: Path, marks: CanaryMarks) -> None:
     )
 
 
-def plant_leftover_files(path: Path, column: str, marks: CanaryMarks) -> None:
+def plant_leftover_files(path: Path, marks: CanaryMarks, _: str) -> None:
     """Left-over files of every kind that has a decoder, as writers that were killed leave them."""
-    for name, content in {**_list_spark_leftovers(column, marks), **_list_other_leftovers(marks)}.items():
+    for name, content in {**_list_spark_leftovers(marks), **_list_other_leftovers(marks)}.items():
         _write_canary_file(path / name, content(), age=_LONG_AGO)
     _write_canary_file(path / f"of-{marks.text}.tmp", b"nothing in it", age=_LONG_AGO)
 
 
-def _list_spark_leftovers(column: str, marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
+def _list_spark_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
     """What Spark and Delta leave, and files that hold tables."""
     value, data = marks.text, marks.text.encode()
-    ends = {column: value, SHORT: marks.short}
+    ends = {COLUMN: value, SHORT: marks.short}
     statistics = json.dumps({"numRecords": 1, "minValues": ends, "maxValues": ends})
-    event = f'{{"Event":"SparkListenerSQLExecutionStart","physicalPlanDescription":"Filter ({column}#1 = {value})"}}\n'.encode()
+    event = f'{{"Event":"SparkListenerSQLExecutionStart","physicalPlanDescription":"Filter ({COLUMN}#1 = {value})"}}\n'.encode()
     added = pa.table({"add": [{"path": "part-0.parquet", "stats": statistics}]}).replace_schema_metadata({"of": value})
     rows = pa.table({"who": [value]})
     return {

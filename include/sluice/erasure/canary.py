@@ -10,17 +10,15 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import residue
 from residue import needles
 from sluice.durable_files import write_json_durably
 from sluice.erasure import requests, vault
-from sluice.erasure.control import planting, stores
-from sluice.erasure.control.planting import CanaryMarks
+from sluice.erasure.personal_places import registry
+from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.kept_json import load_kept_object
@@ -29,46 +27,13 @@ from sluice.settings import Settings
 
 PREFIX = "canary:"
 """In front of a domain in the vault: an identifier of the canary, not of the person."""
-DOMAIN = stores.TEXT
-COLUMN = "canary_id"
-_COLUMNS = {stores.SHORT: (stores.SHORT, f"{stores.SHORT}_text")}
+_COLUMNS = {SHORT: (SHORT, f"{SHORT}_text")}
 _NOW = "now-"
 """In front of the name of a canary that is planted for the scan of now."""
 _LEFT = 86_400
 """Seconds after which such a one was left behind by a scan that was killed."""
 PLANTED = "planted.json"
 """What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
-
-Kind = Literal["table", "quarantine", "landing", "archive", "state", "temporary"]
-
-
-@dataclass(frozen=True)
-class CanaryPlace:
-    """Where a canary stands. `kind` says which step erases it.
-
-    table, quarantine: a Delta table at `path`, rows by `column` (values of `domain`, without PREFIX): merge-delete, REORG PURGE, VACUUM.
-    landing: a folder of .jsonl and .csv files, rewritten without the records whose `column` is the subject's.
-    archive: the same, of compressed files. state: a folder of checkpoints of a stream, removed whole as a reset stream's is.
-    temporary: a folder of left-over files, swept as orphans, spark-local and event logs are.
-    """
-
-    kind: Kind
-    name: str
-    path: str
-    column: str = ""
-    domain: str = ""
-
-
-_PLACES: Mapping[str, tuple[Kind, str]] = {
-    "table": ("table", COLUMN),
-    "vectors": ("table", COLUMN),
-    "quarantine": ("quarantine", "_subject"),
-    "landing": ("landing", COLUMN),
-    "archive": ("archive", COLUMN),
-    "state": ("state", ""),
-    "temporary": ("temporary", ""),
-}
-"""By the name of a folder."""
 
 
 def locate_canary_folder(settings: Settings, pipeline: str, name: str) -> Path:
@@ -113,9 +78,17 @@ def _find_erased_canaries(settings: Settings, pipeline: str, asked: Sequence[Era
     }
 
 
+def plant_control_stores(folder: Path, marks: CanaryMarks, retain: str) -> None:
+    """A store of every kind, below a folder. retain: how long the pipeline keeps former versions."""
+    for store in registry.list_control_stores():
+        store.plant(folder / store.folder, marks, retain)
+
+
 def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks) -> None:
-    planting.plant_all_stores(folder, COLUMN, marks, workspace.graph.pipeline.retain)
-    planting.enable_deletion_vectors(workspace, folder / "vectors")
+    plant_control_stores(folder, marks, workspace.graph.pipeline.retain)
+    for store in registry.list_control_stores():
+        if store.prepare:
+            store.prepare(workspace, folder / store.folder)
     found = _scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))
     write_json_durably(folder / PLANTED, found)
 
@@ -137,15 +110,10 @@ def _is_request_over(one: ErasureRequest) -> bool:
     return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
-def list_canary_places(workspace: Workspace, name: str) -> list[CanaryPlace]:
-    """Where a canary stands, for the steps that erase it; [] where none of that name was planted."""
-    folder = locate_canary_folder(workspace.settings, workspace.pipeline, name)
-    if not (folder / PLANTED).is_file():
-        return []
-    return [
-        CanaryPlace(kind, place, str(folder / place), column, DOMAIN if column else "")
-        for place, (kind, column) in _PLACES.items()
-    ]
+def find_planted_canary(settings: Settings, pipeline: str, name: str) -> Path | None:
+    """The folder of a canary; None where none of that name was planted."""
+    folder = locate_canary_folder(settings, pipeline, name)
+    return folder if (folder / PLANTED).is_file() else None
 
 
 def read_canary_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
@@ -174,14 +142,14 @@ def scan_fresh_canary(settings: Settings, pipeline: str) -> dict[str, int]:
     folder = locate_canary_folder(settings, pipeline, f"{_NOW}{secrets.token_hex(6)}")
     marks = CanaryMarks.by_chance()
     try:
-        planting.plant_all_stores(folder, COLUMN, marks, "7 days")
+        plant_control_stores(folder, marks, "7 days")
         return _scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _list_marked_values(marks: CanaryMarks) -> list[tuple[str, str]]:
-    return [(stores.TEXT, marks.text), (stores.SHORT, str(marks.short)), (stores.LONG, str(marks.long))]
+    return [(TEXT, marks.text), (SHORT, str(marks.short)), (LONG, str(marks.long))]
 
 
 def _scan_canary_folder(folder: Path, wanted: list[residue.Needle]) -> dict[str, int]:
@@ -190,12 +158,13 @@ def _scan_canary_folder(folder: Path, wanted: list[residue.Needle]) -> dict[str,
 
 def count_hits_by_store(hits: list[residue.Hit], below: str) -> dict[str, int]:
     """Hits of the control by kind of store. below: the canary's folder, relative to the root that was scanned."""
-    found = dict.fromkeys(stores.STORES, 0)
+    stores = {store.folder: store.findings for store in registry.list_control_stores()}
+    found = {finding.title: 0 for findings in stores.values() for finding in findings}
     for hit in hits:
-        path = os.path.relpath(hit.path, below) if below else hit.path
-        store = stores.find_store_kind(path, hit)
-        if hit.control and store:
-            found[store] += hit.times
+        folder, _, path = (os.path.relpath(hit.path, below) if below else hit.path).partition("/")
+        finding = next((one for one in stores.get(folder, ()) if one.matches(path, hit)), None)
+        if hit.control and finding:
+            found[finding.title] += hit.times
     return found
 
 

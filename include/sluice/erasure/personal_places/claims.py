@@ -1,0 +1,107 @@
+"""What on the disk is known to be of a place. What no place claims nobody declared: no erasure reaches it."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import time
+from pathlib import Path
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.source import Source
+from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
+from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
+from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
+from sluice.ingest.landing.rewriting import MARK
+from sluice.lake import log, releases
+from sluice.lake.places import PipelinePlaces
+from sluice.lake.workspace import list_record_tables
+from sluice.settings import Settings
+
+RECORD_TABLES = ("deliveries", "outcomes", "runs", "suppression", "erasure")
+"""Sluice's own records that are tables, below a pipeline's `_sluice`."""
+_RECORDS = frozenset({
+    *RECORD_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
+    "lake.json", "lease.json", "lease.lock", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones", "staging",
+    "stop_requests",
+})  # fmt: skip
+"""All of them, by name."""
+
+
+def claim_tables(settings: Settings, graph: Graph) -> Claim:
+    """Declared tables, quarantines, and what came late, as far as they are there."""
+    paths = list_record_tables(graph, PipelinePlaces(settings, graph), settings).values()
+    known = {os.path.normpath(path) for path in paths if log.is_delta_table(path)}
+    return lambda root, path: root in (LAKE, RESTRICTED) and os.path.normpath(path) in known
+
+
+def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
+    """The folders of flows that are declared."""
+    flows = {f"{graph.layer(one)}_{one.name}" for one in graph}
+    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "checkpoints" and path.name in flows
+
+
+def claim_own_records(_: Settings, __: Graph) -> Claim:
+    """By their names in `_sluice`."""
+    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "_sluice" and path.name in _RECORDS
+
+
+def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
+    """Landed and archived files that a source takes, whatever became of them, and the folders above them."""
+    landing = settings.landing / graph.pipeline.name
+    sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    folders = {one.name: [Path(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
+
+    def claims(root: str, path: Path) -> bool:
+        if root != LANDING:
+            return False
+        theirs = [one for one in sources if any(path.parent.is_relative_to(folder) for folder in folders[one.name])]
+        if path.is_dir():
+            return bool(theirs) or any(folder.is_relative_to(path) for both in folders.values() for folder in both)
+        return any(_is_file_of_source(one, path) for one in theirs)
+
+    return claims
+
+
+def claim_releases(settings: Settings, graph: Graph) -> Claim:
+    """Releases, and in each of them what its own list of tables names."""
+    folder = releases.releases_folder(settings, graph.pipeline.name)
+    named = {
+        one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(settings, graph.pipeline.name)
+    }
+
+    def claims(root: str, path: Path) -> bool:
+        if root != RELEASED:
+            return False
+        return path in named or path == folder / releases.LAST or path.name in named.get(path.parent, ())
+
+    return claims
+
+
+def _is_file_of_source(source: Source, path: Path) -> bool:
+    """Whether a file is one of a source's, or will be one, or says that one is ready; a link or an empty file is nobody's record.
+
+    One that will be is written now. What was left half written nobody delivers, and no erasure looks into it.
+    """
+    bare = re.sub(f"({'|'.join(map(re.escape, PARTIAL))})\\Z", "", path.name.lstrip("._"), flags=re.IGNORECASE)
+    names = {*archived_file_names(path.name), *([bare] if _is_recently_written(path) else [])}
+    marker = re.escape(source.ready_marker or "").replace(re.escape("{name}"), ".*")
+    if any(fnmatch.fnmatch(name, source.pattern) for name in names) or path.name.endswith(MARK):
+        return True
+    return bool(marker and re.fullmatch(marker, path.name)) or path.is_symlink() or _is_empty_file(path)
+
+
+def _is_recently_written(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime < AT_REST
+    except OSError:
+        return False
+
+
+def _is_empty_file(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return not path.exists()  # gone since its folder was listed

@@ -1,0 +1,52 @@
+"""What of a place no scan of this machine's files can tell: the exceptions that a certificate names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluice import session_folders
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.kafka import KafkaSource
+from sluice.erasure.personal_places.place import CertificateException
+from sluice.settings import Settings
+
+AIRFLOW_HOMES = ("airflow", "airflow2")
+"""The folders of the local Airflow, below the checkout's own."""
+
+
+def list_topics(_: Settings, graph: Graph) -> Iterator[CertificateException]:
+    """Topics that are read."""
+    for source in graph.sources.values():
+        if isinstance(source, KafkaSource):
+            yield CertificateException(f"topics of source '{source.name}'", "the broker's retention")
+
+
+def list_truth(settings: Settings, _: Graph) -> Iterator[CertificateException]:
+    """What deliveries were made up of."""
+    if settings.truth.is_dir():
+        yield CertificateException("truth of made-up deliveries, for comparison", "it is removed by hand")
+
+
+def list_executor_disks(settings: Settings, _: Graph) -> Iterator[CertificateException]:
+    """Disks of other machines."""
+    if settings.on_cluster:
+        yield CertificateException(
+            "local disks of the cluster's executors: blocks, shuffled and spilt rows", "the end of each application"
+        )
+
+
+def list_airflow_elsewhere(settings: Settings, _: Graph) -> Iterator[CertificateException]:
+    """An Airflow that is not this checkout's."""
+    if not any((settings.state / home).is_dir() for home in AIRFLOW_HOMES):
+        yield CertificateException("database and logs of an Airflow elsewhere, if there is one", "its own retention")
+
+
+def list_running_sessions(settings: Settings, _: Graph) -> Iterator[CertificateException]:
+    """Folders that a process has in use."""
+    if session_folders.session_folders_in_use(settings):
+        yield CertificateException("local files of running Spark sessions", "the end of the session, which removes them")
+
+
+def list_backups(_: Settings, __: Graph) -> Iterator[CertificateException]:
+    """What is kept where Sluice does not look."""
+    yield CertificateException("backups, and earlier versions that a disk or an object store keeps", "their own retention")

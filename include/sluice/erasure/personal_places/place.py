@@ -1,0 +1,139 @@
+"""What is said of one place where personal data can be. The list of them is in `registry`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sluice.declare.assembly.graph import Graph
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from residue import Hit
+    from sluice.erasure.steps.erasing import Erasing
+    from sluice.lake.workspace import Workspace
+
+TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
+"""Domains of the canary's identifiers: a text and a number of many digits, which are looked for everywhere, and a short number, in columns alone."""
+LAKE, RESTRICTED, LANDING, RELEASED = "lake", "restricted", "landing", "released"
+"""What the roots are called in which a pipeline has folders of its own."""
+
+
+@dataclass(frozen=True)
+class SparkFunction:
+    """A function of sluice.erasure.<module> that needs Spark. It is loaded when it is called, since whoever reads the list may have no Spark."""
+
+    module: str
+    name: str
+
+    def load(self) -> Callable[..., Any]:
+        """The function."""
+        found: Callable[..., Any] = getattr(importlib.import_module(f"sluice.erasure.{self.module}"), self.name)
+        return found
+
+    def __call__(self, *given: Any) -> Any:
+        """Call the function."""
+        return self.load()(*given)
+
+
+@dataclass(frozen=True)
+class CanaryMarks:
+    """The canary's identifiers: a text, a number that is too short to be looked for outside of its columns, and a long one."""
+
+    text: str
+    short: int
+    long: int
+
+    @classmethod
+    def by_chance(cls) -> CanaryMarks:
+        """Others each time."""
+        return cls(
+            f"canary-{secrets.token_hex(16)}", 100_000 + secrets.randbelow(900_000), 10**14 + secrets.randbelow(9 * 10**14)
+        )
+
+
+class ControlFinding(NamedTuple):
+    """What the scan must find of the canary in a store of it.
+
+    title: what the certificate calls it. files: in which of the store's files; by: the decoder that must find something; kind: the form
+    that it must find, "" for any. What stands raw in compressed bytes is found by another decoder, and proves nothing of the one that opens them.
+    """
+
+    title: str
+    files: str
+    by: str
+    domain: str = TEXT
+    kind: str = ""
+
+    def matches(self, path: str, hit: Hit) -> bool:
+        """Whether a hit is this. path: below the store's folder."""
+        same = (self.by, self.domain) == (hit.decoder, hit.domain) and self.kind in ("", hit.kind)
+        return same and re.match(self.files, path) is not None
+
+
+Plant = Callable[[Path, CanaryMarks, str], None]
+"""Makes the store at a path, with the canary in it. The last is how long the pipeline keeps former versions (`retain`)."""
+
+
+@dataclass(frozen=True)
+class CanaryPlace:
+    """A store of a canary that is being erased. values: its identifiers; before: what was left over before then, in seconds since 1970, goes."""
+
+    path: Path
+    column: str
+    values: frozenset[str]
+    before: float
+
+
+EraseControl = Callable[["Workspace", CanaryPlace], int]
+"""Takes the canary out of a store. Returns how many rows, records or files went."""
+
+
+@dataclass(frozen=True)
+class ControlStore:
+    """A store of the canary's: its files stand for those of a place, and are erased as these are, by the same functions.
+
+    folder: below the canary's own. step: the ledger of erasures calls it `canary <step>`. column: which says whose a row or record is.
+    prepare: what needs Spark, once it is planted.
+    """
+
+    folder: str
+    step: str
+    plant: Plant
+    erase: EraseControl
+    findings: tuple[ControlFinding, ...]
+    column: str = ""
+    prepare: Callable[[Workspace, Path], None] | None = None
+
+
+Claim = Callable[[str, Path], bool]
+"""Whether what lies at a path, below the root of that name, is of a place, or is a folder above something that is."""
+
+
+class CertificateException(NamedTuple):
+    """What of a place no scan of this machine's files can tell. until: when it goes, in plain words or as a date."""
+
+    what: str
+    until: str | None
+
+
+@dataclass(frozen=True)
+class PersonalPlace:
+    """A place where personal data can be.
+
+    name: of the step that erases it, if one does, as the ledger of erasures has it. description: what that step does, or who else sees to
+    the place. controls: what the canary has there. claims: what on the disk is known to be of the place. exceptions: what of it a
+    certificate excepts.
+    """
+
+    name: str
+    description: str
+    erase: Callable[[Erasing], None] | None = None
+    controls: tuple[ControlStore, ...] = ()
+    claims: Callable[[Settings, Graph], Claim] | None = None
+    exceptions: Callable[[Settings, Graph], Iterable[CertificateException]] | None = None

@@ -1,0 +1,254 @@
+"""The one list of the places where personal data can be, in the order in which they are erased.
+
+A new place is one entry here, with the function that erases it (in `sluice.erasure.steps`), the one that plants the canary there (`planting`)
+and what the scan must find of it. The scan itself walks roots and never reads this: what it meets that no entry claims makes a certificate
+INCONCLUSIVE, so that a place that is missing here is not forgotten twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluice.erasure.personal_places import claims, exceptions, planting
+from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, ControlFinding, ControlStore, PersonalPlace, SparkFunction
+from sluice.erasure.personal_places.planting import COLUMN
+
+_TABLE = ControlStore(
+    "table",
+    "table",
+    planting.plant_delta_table,
+    SparkFunction("steps.canaries", "erase_canary_rows"),
+    (
+        ControlFinding("change feed", r"_change_data/", "parquet"),
+        ControlFinding("table", r"[^/]*\.parquet\Z", "parquet"),
+        ControlFinding("table, whole number", r"[^/]*\.parquet\Z", "parquet", SHORT, "number"),
+        ControlFinding("table, short text", r"[^/]*\.parquet\Z", "parquet", SHORT, "raw"),
+    ),
+    column=COLUMN,
+)
+_VECTORS = ControlStore(
+    "vectors",
+    "table",
+    planting.plant_vector_table,
+    SparkFunction("steps.canaries", "erase_canary_rows"),
+    (ControlFinding("deletion vectors", r"[^/]*\.parquet\Z", "parquet"),),
+    column=COLUMN,
+    prepare=planting.enable_deletion_vectors,
+)
+_QUARANTINE = ControlStore(
+    "quarantine",
+    "quarantine",
+    planting.plant_quarantine_table,
+    SparkFunction("steps.canaries", "erase_canary_rows"),
+    (
+        ControlFinding("quarantine", r"[^/]*\.parquet\Z", "parquet"),
+        ControlFinding("quarantine, short, in a record", r"[^/]*\.parquet\Z", "parquet", SHORT),
+    ),
+    column="_subject",
+)
+_STATE = ControlStore(
+    "state",
+    "state",
+    planting.plant_stream_state,
+    SparkFunction("steps.canaries", "remove_canary_state"),
+    (
+        ControlFinding("state, lz4-java", r".*\.delta\Z", "spark blocks"),
+        ControlFinding("state, number as bytes", r".*\.delta\Z", "spark blocks", LONG, "int64"),
+        ControlFinding("state, RocksDB table", r".*\.sst\Z", "rocksdb table"),
+        ControlFinding("state, RocksDB rows, short number", r".*\.sst\Z", "state rows", SHORT, "number"),
+        ControlFinding("state, RocksDB log", r".*/\d+\.log\Z", "rocksdb log"),
+        ControlFinding("state, zip", r".*\.zip\Z", "rocksdb log"),
+    ),
+)
+_LANDED = ControlStore(
+    "landing",
+    "landing",
+    planting.plant_landed_files,
+    SparkFunction("steps.canaries", "rewrite_canary_files"),
+    (
+        ControlFinding("landing file, JSON", r".*\.jsonl\Z", "json"),
+        ControlFinding("landing file, JSON, short", r".*\.jsonl\Z", "json", SHORT),
+        ControlFinding("landing file, CSV", r".*\.csv\Z", "csv"),
+        ControlFinding("landing file, CSV, short", r".*\.csv\Z", "csv", SHORT),
+    ),
+    column=COLUMN,
+)
+_ARCHIVED = ControlStore(
+    "archive",
+    "archive",
+    planting.plant_archived_files,
+    SparkFunction("steps.canaries", "rewrite_canary_files"),
+    (
+        ControlFinding("archive, gzip", r".*\.gz\Z", "json"),
+        ControlFinding("archive, bzip2", r".*\.bz2\Z", "json"),
+        ControlFinding("archive, zstd", r".*\.zst\Z", "json"),
+    ),
+    column=COLUMN,
+)
+_LEFT_OVER = ControlStore(
+    "temporary",
+    "temporary",
+    planting.plant_leftover_files,
+    SparkFunction("steps.canaries", "sweep_canary_files"),
+    (
+        ControlFinding("Delta checkpoint's statistics", r"checkpoint", "parquet"),
+        ControlFinding("Delta checkpoint's statistics, short", r"checkpoint", "parquet", SHORT),
+        ControlFinding("log of a commit", r"\.0+1\.json", "json"),
+        ControlFinding("Parquet metadata", r"checkpoint", "parquet metadata"),
+        ControlFinding("Parquet dictionary, an entry of no row", r"dictionary", "parquet dictionary"),
+        ControlFinding("gzip in a cell", r"cell", "text"),
+        ControlFinding("ORC", r"orc", "orc"),
+        ControlFinding("Arrow", r"arrow", "arrow"),
+        ControlFinding("SQLite", r"sqlite", "sqlite"),
+        ControlFinding("SQLite, short number", r"sqlite", "sqlite", SHORT, "number"),
+        ControlFinding("SQLite, free pages", r"free", "raw bytes"),
+        ControlFinding("pickle", r"pickle", "raw bytes"),
+        ControlFinding("event log, zstd", r"events", "json"),
+        ControlFinding("text log", r"text", "text"),
+        ControlFinding("lz4 frame", r"lz4", "text"),
+        ControlFinding("snappy, framed", r"framed", "text"),
+        ControlFinding("snappy, raw", r"raw", "text"),
+        ControlFinding("snappy, xerial", r"xerial", "text"),
+        ControlFinding("xz", r"xz", "text"),
+        ControlFinding("deflate", r"deflate", "text"),
+        ControlFinding("tar", r"tar", "text"),
+        ControlFinding("UTF-16 text", r"utf-16", "utf-16"),
+        ControlFinding("UTF-16 text, short", r"utf-16", "utf-16", SHORT),
+        ControlFinding("base64 text", r"base64", "text", TEXT, "base64"),
+        ControlFinding("JSON, a letter escaped", r"escaped", "unescaped"),
+        ControlFinding("base64 in lines", r"wrapped", "joined base64", TEXT, "base64"),
+        ControlFinding("hash without a key", r"hash", "text", TEXT, "sha256"),
+        ControlFinding("gzip within zip", r"nested", "text"),
+        ControlFinding("name of a file", r"", "names"),
+    ),
+)
+
+PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
+    PersonalPlace(
+        "suppress",
+        "the suppression list first, so that nothing lets the person in again: no delivery, replay, refresh, restore or late row",
+        SparkFunction("canonical_entries", "suppress_request_subjects"),
+    ),
+    PersonalPlace(
+        "flows",
+        "streams with state that read of such people start over",
+        SparkFunction("steps.flows", "reset_stateful_streams"),
+    ),
+    PersonalPlace(
+        "anonymise",
+        "where a table keeps the facts, the person's rows of its bronze lose subject and personal columns, and the table is folded again from them",
+        SparkFunction("other_cells", "anonymise_kept_facts"),
+    ),
+    PersonalPlace(
+        "other_cells",
+        "cells of others' records that hold the person become NULL in bronze, and the tables of it are folded again",
+        SparkFunction("other_cells", "empty_other_subject_cells"),
+    ),
+    PersonalPlace(
+        "tables",
+        "rows of bronze, silver, change logs and restricted tables go by merge, table by table",
+        SparkFunction("steps.rows", "erase_table_rows"),
+        controls=(
+            _TABLE,
+            _VECTORS,
+        ),
+        claims=claims.claim_tables,
+    ),
+    PersonalPlace(
+        "late",
+        "rows that came too late for streams go",
+        SparkFunction("steps.rows", "erase_late_rows"),
+    ),
+    PersonalPlace(
+        "quarantine",
+        "rows that were set aside go, as far as it is known whose they are",
+        SparkFunction("steps.rows", "erase_quarantined_rows"),
+        controls=(_QUARANTINE,),
+    ),
+    PersonalPlace(
+        "unattributed",
+        "what was set aside and is nobody's, as far as is known, goes where it names the person",
+        SparkFunction("steps.naming", "erase_unattributed_quarantine"),
+    ),
+    PersonalPlace(
+        "views",
+        "every flow above bronze runs to its end. That a table then misses an expectation stops nothing",
+        SparkFunction("steps.flows", "run_following_flows"),
+    ),
+    PersonalPlace(
+        "releases",
+        "rows leave the released copies, or a copy is withdrawn",
+        SparkFunction("steps.releases", "erase_from_releases"),
+        claims=claims.claim_releases,
+    ),
+    PersonalPlace(
+        "purge",
+        "files are written anew that have rows marked as deleted",
+        SparkFunction("steps.purge", "purge_deletion_vectors"),
+    ),
+    PersonalPlace(
+        "state",
+        "checkpoints that no flow goes on from are removed",
+        SparkFunction("steps.sweep", "remove_abandoned_checkpoints"),
+        controls=(_STATE,),
+        claims=claims.claim_checkpoints,
+    ),
+    PersonalPlace(
+        "landing",
+        "landed and archived files are written anew without the person's records",
+        SparkFunction("steps.landing", "rewrite_landed_files"),
+        controls=(
+            _LANDED,
+            _ARCHIVED,
+        ),
+        claims=claims.claim_landed_files,
+    ),
+    PersonalPlace(
+        "sweep",
+        "files are removed that killed commits, writers and sessions left",
+        SparkFunction("steps.sweep", "sweep_leftover_files"),
+        controls=(_LEFT_OVER,),
+    ),
+    PersonalPlace(
+        "records",
+        "Sluice's own records hold ids, counts, names of declarations and keyed hashes only",
+        claims=claims.claim_own_records,
+    ),
+    PersonalPlace(
+        "topics",
+        "Kafka keeps records until its retention",
+        exceptions=exceptions.list_topics,
+    ),
+    PersonalPlace(
+        "truth",
+        "made-up deliveries have their truth beside them, which is removed by hand",
+        exceptions=exceptions.list_truth,
+    ),
+    PersonalPlace(
+        "executors",
+        "the disks of executors of a cluster",
+        exceptions=exceptions.list_executor_disks,
+    ),
+    PersonalPlace(
+        "airflow",
+        "Airflow's database and logs hold ids only; those of the local one are scanned",
+        exceptions=exceptions.list_airflow_elsewhere,
+    ),
+    PersonalPlace(
+        "sessions",
+        "local files of Spark sessions that go on are removed at their end",
+        exceptions=exceptions.list_running_sessions,
+    ),
+    PersonalPlace(
+        "backups",
+        "backups, and what a disk or an object store keeps",
+        exceptions=exceptions.list_backups,
+    ),
+)
+"""Whoever asked to be erased leaves them in this order. The bytes of former versions follow when their retention is over: `physical`."""
+
+
+def list_control_stores() -> Iterator[ControlStore]:
+    """Every store of a canary."""
+    for place in PERSONAL_PLACES:
+        yield from place.controls

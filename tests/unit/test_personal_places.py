@@ -1,0 +1,91 @@
+"""The list of the places where personal data can be: an entry is all that a place needs, and what no entry claims is not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.declare import Pipeline, Source
+from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.erasure import canary
+from sluice.erasure.personal_places import registry
+from sluice.erasure.personal_places.place import (
+    CanaryMarks,
+    CertificateException,
+    ControlFinding,
+    ControlStore,
+    PersonalPlace,
+    SparkFunction,
+)
+from sluice.erasure.proof import scope, undeclared
+from sluice.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs" / "erasure.md"
+
+
+def _list_deferred_functions() -> list[SparkFunction]:
+    given: list[Callable[..., object] | None] = [place.erase for place in registry.PERSONAL_PLACES]
+    given += [store.erase for store in registry.list_control_stores()]
+    return [one for one in given if isinstance(one, SparkFunction)]
+
+
+def test_each_function_that_is_named_in_the_list_is_there() -> None:
+    found = _list_deferred_functions()
+    assert len(found) > 20 and all(callable(one.load()) for one in found)
+
+
+def test_names_of_places_and_of_stores_are_each_the_only_one() -> None:
+    stores = list(registry.list_control_stores())
+    for names in (
+        [place.name for place in registry.PERSONAL_PLACES],
+        [store.folder for store in stores],
+        [finding.title for store in stores for finding in store.findings],
+    ):
+        assert len(names) == len(set(names)) > 5
+
+
+def test_the_documentation_has_the_steps_of_the_list_in_its_order() -> None:
+    steps = [f"| `{place.name}` | {place.description} |" for place in registry.PERSONAL_PLACES if place.erase]
+    assert "\n".join(steps) in DOCS.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def house() -> Graph:
+    pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze",))
+    return build_declaration_graph(pipeline, (Source(name="notes", pattern="*.jsonl", schema="who STRING", comment="Notes."),))
+
+
+def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(
+    settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plant(path: Path, marks: CanaryMarks, _: str) -> None:
+        path.mkdir(parents=True)
+        (path / "letter.txt").write_text(f"Dear {marks.text},\n")
+
+    there = Path(settings.lake) / "house" / "letters" / "1"
+    there.mkdir(parents=True)
+    (lost,) = undeclared.find_undeclared_paths(settings, house)
+    assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
+    letters = PersonalPlace(
+        "letters",
+        "letters are burnt",
+        lambda erasing: None,
+        controls=(
+            ControlStore("letters", "letters", plant, lambda workspace, place: 0, (ControlFinding("letter", "", "text"),)),
+        ),
+        claims=lambda settings, graph: lambda root, path: path == there,
+        exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
+    )
+    everywhere = (*registry.PERSONAL_PLACES, letters)
+    for module in (registry, undeclared, scope):
+        monkeypatch.setattr(module, "PERSONAL_PLACES", everywhere)
+    found = canary.scan_fresh_canary(settings, "house")
+    assert found["letter"] and all(found.values())
+    assert undeclared.find_undeclared_paths(settings, house) == []
+    assert {"what": "copies of letters", "until": None} in scope.list_unreachable_places(settings, house)
+    blind = replace(letters, controls=(replace(letters.controls[0], findings=(ControlFinding("letter", "", "sqlite"),)),))
+    monkeypatch.setattr(registry, "PERSONAL_PLACES", (blind,))
+    assert canary.scan_fresh_canary(settings, "house") == {"letter": 0}
