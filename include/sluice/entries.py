@@ -1,6 +1,6 @@
-"""The order of what the ledgers of outcomes and of runs hold: each row has an increasing number, its entry, given under the lease.
+"""The order of what the ledgers of outcomes, of runs and of erasures hold: each row has an increasing number, its entry, given under the lease.
 
-Both tables share one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows
+The tables share one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows
 of before there were entries have none: they come first, in the order of their times.
 """
 
@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from sluice.delta_log import open_checked_table
 
 ENTRY = "entry"
-COUNTED = ("outcomes", "runs")
+COUNTED = ("outcomes", "runs", "erasure")
 """The tables that share the count, below a pipeline's `_sluice`."""
 
 Place = tuple[int, Any]
@@ -31,7 +31,7 @@ _APPENDING = threading.Lock()
 
 
 def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
-    """Where a row stands among those of both tables. at: its column with the time that counts where it has no entry."""
+    """Where a row stands among those of all tables. at: its column with the time that counts where it has no entry."""
     entry = row.get(ENTRY)
     return (0, row[at]) if entry is None else (1, entry)
 

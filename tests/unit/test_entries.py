@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sluice import entries
+from sluice.erasure import ledger as erasures
 from sluice.ingest import ledger
 from sluice.runs import ledger as runs
 from sluice.settings import Settings
@@ -100,3 +102,28 @@ def test_files_without_statistics_are_read(tmp_path: Path) -> None:
     write_deltalake(path, rows, configuration={"delta.dataSkippingNumIndexedCols": "0"})
     ledger.append_delivery_ledger_rows(path, [outcome("missed", BEFORE)], ledger.OUTCOMES, "r")
     assert sorted(row["entry"] for row in ledger.read_delivery_ledger_rows(path)) == [41, 42]
+
+
+def test_steps_of_an_erasure_are_in_the_order_in_which_they_were_done_whatever_the_clock_said(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = erasures.erasure_ledger_path(settings, "shop")
+    before = pa.schema([field for field in erasures.SCHEMA if field.name != "entry"])
+    old = [
+        {"request": "r", "table": "t", "step": step, "at": at, "rows": 0, "files": 0} for step, at in (("b", NOW), ("a", BEFORE))
+    ]
+    write_deltalake(where, pa.Table.from_pylist(old, schema=before))
+    for step, at in (("c", NOW), ("d", BEFORE)):
+        monkeypatch.setattr(erasures, "datetime", SimpleNamespace(now=lambda _, at=at: at))
+        erasures.record_erasure_step(settings, "shop", ["r", "s"], "t", step)
+    found = erasures.read_erasure_ledger(settings, "shop")
+    assert [(row.step, row.request, row.entry) for row in found] == [
+        ("a", "r", None),
+        ("b", "r", None),
+        ("c", "r", 1),
+        ("c", "s", 2),
+        ("d", "r", 3),
+        ("d", "s", 4),
+    ]
+    runs.append_run_rows(settings, "shop", [{"run": "later"}])
+    assert runs.read_run_ledger(settings, "shop")[0]["entry"] == 5, "one count for all"

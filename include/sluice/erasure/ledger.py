@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
+from sluice import entries
 from sluice.books.table_snapshots import find_table_snapshot
+from sluice.entries import ENTRY
 from sluice.settings import Settings
 
 SCHEMA = pa.schema([
@@ -19,13 +21,15 @@ SCHEMA = pa.schema([
     pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
     pa.field("rows", pa.int64()),
     pa.field("files", pa.int64()),
+    pa.field(ENTRY, pa.int64()),
 ])
-"""table: what the step was done to, a table, a source or "" for what has no table; rows, files: how many it took out or rewrote."""
+"""table: what the step was done to, a table, a source or "" for what has no table; rows, files: how many it took out or rewrote.
+entry: as `sluice.entries` says."""
 
 
 @dataclass(frozen=True)
 class ErasureLedgerRow:
-    """A row of the ledger. at: UTC."""
+    """A row of the ledger. at: UTC. entry: None in a row of before there were entries."""
 
     request: str
     table: str
@@ -33,6 +37,7 @@ class ErasureLedgerRow:
     at: datetime
     rows: int
     files: int
+    entry: int | None = None
 
 
 def erasure_ledger_path(settings: Settings, pipeline: str) -> str:
@@ -43,18 +48,20 @@ def erasure_ledger_path(settings: Settings, pipeline: str) -> str:
 def record_erasure_step(
     settings: Settings, pipeline: str, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
 ) -> None:
-    """Note for each request that a step is done of a table, in one commit, without a JVM."""
+    """Note for each request that a step is done of a table, in one commit, without a JVM. To be called under the pipeline's lease."""
     now = datetime.now(UTC)
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
     if found:
         marked = CommitProperties(custom_metadata={"userMetadata": '{"sluice": 1}'})
         where = erasure_ledger_path(settings, pipeline)
-        write_deltalake(where, pa.Table.from_pylist(found, schema=SCHEMA), mode="append", commit_properties=marked)
+        with entries.rows_with_next_entries(where, found) as written:
+            made = pa.Table.from_pylist(written, schema=SCHEMA)
+            write_deltalake(where, made, mode="append", schema_mode="merge", commit_properties=marked)
 
 
 def read_erasure_ledger(settings: Settings, pipeline: str) -> list[ErasureLedgerRow]:
-    """What is noted, oldest first. Empty where nothing was erased yet."""
+    """What is noted, oldest first, whatever the clock said. Empty where nothing was erased yet."""
     where = erasure_ledger_path(settings, pipeline)
     opened = find_table_snapshot(where)
     rows = opened.read_columns(SCHEMA).to_pylist() if opened else []
-    return sorted((ErasureLedgerRow(**row) for row in rows), key=lambda one: one.at)
+    return [ErasureLedgerRow(**row) for row in entries.sort_by_entry(rows, "at")]
