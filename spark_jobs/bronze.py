@@ -1,6 +1,6 @@
 """Take the deliveries that are new into the bronze tables."""
 
-from sluice.runs.script import main
+from sluice.runs.script import run_stage_script
 
 if __name__ == "__main__":
-    main("bronze")
+    run_stage_script(__file__)

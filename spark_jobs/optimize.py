@@ -1,6 +1,6 @@
 """Rewrite small files and lay them out by the declared columns."""
 
-from sluice.runs.script import main
+from sluice.runs.script import run_stage_script
 
 if __name__ == "__main__":
-    main("optimize")
+    run_stage_script(__file__)

@@ -1,6 +1,6 @@
 """Take the rows of erased people out of every table."""
 
-from sluice.runs.script import main
+from sluice.runs.script import run_stage_script
 
 if __name__ == "__main__":
-    main("propagate_deletions")
+    run_stage_script(__file__)

@@ -1,6 +1,6 @@
 """Bring the silver tables up to date: one valid row a key."""
 
-from sluice.runs.script import main
+from sluice.runs.script import run_stage_script
 
 if __name__ == "__main__":
-    main("silver")
+    run_stage_script(__file__)

@@ -1,6 +1,6 @@
 """Remove data files that no table has needed for the retention time."""
 
-from sluice.runs.script import main
+from sluice.runs.script import run_stage_script
 
 if __name__ == "__main__":
-    main("vacuum")
+    run_stage_script(__file__)

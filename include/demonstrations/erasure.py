@@ -23,6 +23,7 @@ from sluice.cli.printing import format_size, print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
+from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
 
@@ -113,7 +114,7 @@ def _land_and_run(settings: Settings, console: Console, name: str, days: int, sc
     """Two runs, so that tables have histories; between them files are merged, so that there are removed ones."""
     pipeline = loading.load_pipeline_declaration(settings, name)
     maker, layers = loading.load_delivery_maker(pipeline), list(pipeline.layer_names)
-    for title, wanted, stages in (("First days", days, [*layers, "optimize"]), ("One more day", 1, layers)):
+    for title, wanted, stages in (("First days", days, [*layers, OPTIMIZE.name]), ("One more day", 1, layers)):
         _print_title(console, title)
         landed = maker.land(settings.landing / name, settings.truth / name, days=wanted, scale=scale)
         console.print(f"Landed {landed.files:,} files, up to {landed.until}.")
@@ -181,7 +182,7 @@ def _run_erasure(settings: Settings, console: Console, name: str, request: str) 
     from sluice.runs import erasing, summary
 
     started = time.monotonic()
-    report = erasing.run_erase_stage(settings, job.JobRequest(name, erasing.STAGE), [request])
+    report = erasing.run_erase_stage(settings, job.JobRequest(name, ERASE), [request])
     for row in report["requests"]:
         console.print(f"{summary.describe_request_standing(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
     return report

@@ -27,7 +27,6 @@ from demonstrations.tour_report import (
     print_truth_verdicts,
 )
 from demonstrations.truth import compare_with_truth
-from orchestration.dag_run.stages import VERIFY_ALL
 from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
 from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table
@@ -35,8 +34,8 @@ from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_stages import VERIFY, VERIFY_ALL, list_stage_names
 from sluice.runs import ledger
-from sluice.runs.modes import AFTER_LAYERS
 from sluice.settings import Settings
 
 Leg = tuple[str, dict[str, object] | None]
@@ -62,7 +61,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     maker = loading.load_delivery_maker(pipeline)
     by_day = "days" in inspect.signature(maker.land).parameters
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
-    tasks = len(pipeline.layer_names) + len(AFTER_LAYERS)
+    tasks = len(list_stage_names(pipeline))
     minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
     console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
     console.print(f"On two cores this takes about {minutes} minutes.")
@@ -108,7 +107,7 @@ def _run_legs(
                 _land_leg(settings, console, pipeline, maker, leg, from_path)
             run = f"tour-{started}-{number}"
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
-            last = {"verify": VERIFY_ALL} if number == len(legs) else {}
+            last = {VERIFY.name: VERIFY_ALL} if number == len(legs) else {}
             client.trigger(pipeline.name, run, {"mode": "increment", **last})
             runs.append(_follow_dag_run(client, console, pipeline, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
@@ -149,7 +148,7 @@ def _unpause_dag(client: Client, dag: str) -> None:
 
 def _follow_dag_run(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> TourRun:
     """Print each task as it ends; return when the run has. Raises SluiceError at the first failure."""
-    result, dag, stages = TourRun(title), pipeline.name, (*pipeline.layer_names, *AFTER_LAYERS)
+    result, dag, stages = TourRun(title), pipeline.name, list_stage_names(pipeline)
     with console.status("  waiting for Airflow ...") as status:
         while True:
             state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have

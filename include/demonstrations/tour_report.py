@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demonstrations.truth import TruthVerdict
-from sluice.runs.modes import AFTER_LAYERS
+from sluice.pipeline_stages import VERIFY, stages_after_layers
 
 
 @dataclass
@@ -25,7 +25,8 @@ class TourRun:
     @property
     def layers(self) -> list[str]:
         """The layers of which there is a report."""
-        return [stage for stage in self.reports if stage not in AFTER_LAYERS]
+        after = [stage.name for stage in stages_after_layers()]
+        return [stage for stage in self.reports if stage not in after]
 
     def total(self, key: str, *stages: str) -> int:
         """The sum of a number over the flows of these stages."""
@@ -56,7 +57,7 @@ class TourRun:
 
     def compared(self) -> list[dict[str, Any]]:
         """What was found of each table that was compared with its recompute: its name as `flow`, its rows as `rows_in`, the verdict as `note`."""
-        return self._flows("verify")
+        return self._flows(VERIFY.name)
 
     def line(self, stage: str) -> str:
         """What a stage did, in a line."""
@@ -67,7 +68,7 @@ class TourRun:
         }
         told = ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
         changed = f"new versions of {', '.join(self.changed(stage))}" if self.changed(stage) else "nothing to do"
-        if stage == "verify":
+        if stage == VERIFY.name:
             told, changed = "", self._told_of_recomputes()
         return f"  {stage:<20}{self.seconds[stage]:>6.1f} s   {told or changed}"
 

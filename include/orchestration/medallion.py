@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
@@ -10,12 +12,12 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
 from orchestration.dag_run.form import trigger_form_fields
-from orchestration.dag_run.stages import DELETIONS, UPKEEP, VERIFY, Stage, all_stages_of_pipeline, layer_stages_of_pipeline
 from orchestration.deadline import deadline_alert_options
 from orchestration.published import PublishOperator
 from orchestration.server.home import airflow_pool_name
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from sluice.declare import Pipeline
+from sluice.pipeline_stages import PUBLISHED_AFTER, Stage, StageGroup, all_stages_of_pipeline, name_backfill_upkeep
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 """Backfills may go back to here."""
@@ -47,20 +49,22 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
         default_args={**TASK_DEFAULTS, "owner": pipeline.owner},
         **deadline_alert_options(pipeline),
     ) as dag:
-        with TaskGroup("layers", prefix_group_id=False, tooltip="From deliveries to what is asked"):
-            layers = [_stage_task(pipeline, stage) for stage in layer_stages_of_pipeline(pipeline)]
-        deletions = _stage_task(pipeline, DELETIONS)
-        chain(*layers, deletions)
-        if pipeline.publishes:
-            with TaskGroup("publish", prefix_group_id=False, tooltip="Tell other DAGs of new versions") as publish:
-                for table in pipeline.publishes:
-                    _publish_task(pipeline, table)
-            chain(deletions, publish)  # not before: nobody is to copy the rows of erased people
-        with TaskGroup("upkeep", prefix_group_id=False, tooltip="Keep files few, large and needed"):
-            upkeep = [_stage_task(pipeline, stage) for stage in UPKEEP]
-            chain(deletions, *upkeep)
-        chain(upkeep[-1], _stage_task(pipeline, VERIFY))  # the last one: where it fails, everything else is done
+        before: list[SluiceSparkSubmitOperator] = []
+        for group, stages in groupby(all_stages_of_pipeline(pipeline), key=lambda stage: stage.group):
+            with _task_group(group):
+                for stage in stages:
+                    before.append(_stage_task(pipeline, stage))
+            if pipeline.publishes and before[-1].stage == PUBLISHED_AFTER.name:
+                with TaskGroup("publish", prefix_group_id=False, tooltip="Tell other DAGs of new versions") as publish:
+                    for table in pipeline.publishes:
+                        _publish_task(pipeline, table)
+                chain(before[-1], publish)
+        chain(*before)
     return dag
+
+
+def _task_group(group: StageGroup | None) -> AbstractContextManager[Any]:
+    return TaskGroup(group.name, prefix_group_id=False, tooltip=group.tooltip) if group else nullcontext()
 
 
 def _stage_task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
@@ -71,7 +75,7 @@ def _stage_task(pipeline: Pipeline, stage: Stage) -> SluiceSparkSubmitOperator:
         stage=stage.name,
         alert_when=pipeline.alert_when,
         pool=airflow_pool_name(pipeline.name),
-        doc_md=stage.text,
+        doc_md=stage.documentation,
     )
 
 
@@ -89,7 +93,7 @@ def _publish_task(pipeline: Pipeline, table: str) -> PublishOperator:
 
 
 def _dag_documentation(pipeline: Pipeline) -> str:
-    stages = "\n".join(f"1. **{stage.name}**: {stage.text}" for stage in all_stages_of_pipeline(pipeline))
+    stages = "\n".join(f"1. **{stage.name}**: {stage.documentation}" for stage in all_stages_of_pipeline(pipeline))
     published = ", ".join(f"`sluice://{pipeline.name}/{table}`" for table in pipeline.publishes) or "nothing"
     return f"""{pipeline.description}
 
@@ -98,7 +102,7 @@ def _dag_documentation(pipeline: Pipeline) -> str:
 A scheduled or a plain manual run takes what is new; with nothing new it changes nothing. Running it again is always safe.
 
 A **backfill** replays its interval: what the interval's deliveries touch becomes what today's code makes of them. To replay a range in
-one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, optimize, vacuum and verify wait for its end.
+one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, {name_backfill_upkeep()} wait for its end.
 
 While a process keeps the pipeline running (`sluice run {pipeline.name} --keep-running`), it holds the lease and does all this: these tasks
 are skipped, and say so. Only new versions are still published. One that keeps a single stage running (`--stage`) leaves the others undone:

@@ -188,7 +188,7 @@ def finish(lake: Lakehouse, without: frozenset[str] = frozenset(), after: timede
 
 def erase(lake: Lakehouse, without: frozenset[str] = frozenset()) -> None:
     """The stage, then the bytes. without: steps of both that are left out."""
-    propagation.propagate_deletions(lake.workspace(), lambda: stages._run_layers_above_bronze(lake.workspace()), without)
+    propagation.propagate_deletions(lake.workspace(), lambda: stages.run_layers_above_bronze(lake.workspace()), without)
     finish(lake, without)
 
 

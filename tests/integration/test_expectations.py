@@ -212,7 +212,7 @@ def test_a_rule_that_a_whole_table_must_meet_fails_again_until_it_is_met(shop: S
         assert "7" not in str(caught.value)
         assert newest(lake)["order"]["state"] == "failed"
         assert "total" not in newest(lake)
-    followed = stages._run_layers_above_bronze(lake.workspace())
+    followed = stages.run_layers_above_bronze(lake.workspace())
     assert {one.flow for one in followed} == {"order", "total"}, "an erasure is not stopped half way by it"
     assert len(lake.rows("order")) == 2, "what is in the table stays: a rule on the whole of it touches no row"
     lake.graph.tables["order"].__dict__["table_expectations"] = (replace(must.expectations[0], or_fail=False),)

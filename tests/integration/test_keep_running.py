@@ -21,8 +21,9 @@ from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_vie
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
+from sluice.pipeline_stages import DELETIONS
 from sluice.runs import job, ledger
-from sluice.runs.execution import deletions, stages
+from sluice.runs.execution import stages
 from sluice.runs.keep_running import keeping
 from sluice.runs.keep_running.keeping import LookReport, PipelineKeeper
 from sluice.runs.lease import holder, lock
@@ -184,7 +185,7 @@ def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
         for name in names:
             if name in keeper._failing:
                 keeper._failing[name].until = 0.0
-        keeper._note(deletions.STAGE, [], {name: SluiceError("no") for name in names})
+        keeper._note(DELETIONS.name, [], {name: SluiceError("no") for name in names})
         return {name: one.times for name, one in keeper._failing.items()}
 
     assert failing("aging", "landing") == {"aging": 1, "landing": 1}

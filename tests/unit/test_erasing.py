@@ -17,6 +17,7 @@ from sluice.declare.assembly import loading
 from sluice.erasure import asking, receiving, requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, UsageError
+from sluice.pipeline_stages import ERASE
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
 
@@ -37,7 +38,7 @@ def asked(settings: Settings) -> list[str]:
 
 def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sluice.session", None)
-    report = erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
+    report = erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
 
 
@@ -48,28 +49,28 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
 
     def under_lease(*given: object) -> dict[str, object]:
         started.append(given)
-        return job.empty_run_report(job.JobRequest("gym", erasing.STAGE))
+        return job.empty_run_report(job.JobRequest("gym", ERASE))
 
     monkeypatch.setattr(job, "run_under_lease", under_lease)
     monkeypatch.setattr(asking, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
         requests.advance_request_state(settings, "gym", request, requests.LOGICALLY, physical_due_at=soon)
-    erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE), asked[:1])
+    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), asked[:1])
     assert not started
-    erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
+    erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
     assert len(started) == 1
 
 
 def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings: Settings, asked: list[str]) -> None:
     with pytest.raises(UsageError, match=f"Did you mean '{asked[0]}'"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE), [asked[0][:-1] + "x"])
+        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), [asked[0][:-1] + "x"])
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
     (Path(settings.bookkeeping("gym")) / "clone.json").write_text("{}")
     with pytest.raises(UsageError, match="where it was cloned from"):
-        erasing.run_erase_stage(settings, job.JobRequest("gym", erasing.STAGE))
+        erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
 
 
 def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
@@ -77,7 +78,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
 ) -> None:
     strict = replace(settings, erasure_approval=True)
     monkeypatch.setitem(sys.modules, "sluice.session", None)
-    report = erasing.run_erase_stage(strict, job.JobRequest("gym", erasing.STAGE))
+    report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
     assert requests.list_waiting_requests(strict, "gym") == []
     erasing.approve_requests(strict, "gym", asked[:1])
@@ -89,7 +90,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["erase.py", "--pipeline", "gym", "--approved"])
     with pytest.raises(SystemExit) as ended:
-        erasing.main()
+        erasing.run_erase_script()
     assert ended.value.code == 2 and "--requests ID,ID" in capsys.readouterr().err
 
 

@@ -16,9 +16,9 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.lake import log
+from sluice.pipeline_stages import RESTORE
 from sluice.runs.planning import plan
 from sluice.runs.planning.steps import FAIL, FOLLOW, NOTHING, START_OVER, PlannedStep
-from sluice.runs.repair import restoring
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
     elif what == "restored":
         DeltaTable(rows).restore(0)
     elif what == "merged back":
-        note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "mode": restoring.RESTORE})})
+        note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "mode": RESTORE})})
         write_deltalake(rows, pa.table({"at": [1]}), mode="append", commit_properties=note)
     elif what == "made anew":
         (Path(rows) / "_delta_log" / f"{0:020d}.json").write_text(

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.providers.common.compat.sdk import Param
 
-from orchestration.dag_run.stages import VERIFY_ALL, VERIFY_NEXT
+from sluice.pipeline_stages import VERIFY, VERIFY_ALL, VERIFY_NEXT, name_backfill_upkeep
 
 # "$" alone would let a line break follow.
 TABLE = "^[a-z][a-z0-9_]{0,99}$(?!\n)"
@@ -43,7 +43,7 @@ def trigger_form_fields() -> dict[str, Param]:
             title="Tables",
             description="Only these tables, one a line. A refresh needs at least one; for a replay, none means all.",
         ),
-        "verify": Param(
+        VERIFY.name: Param(
             VERIFY_NEXT,
             type="string",
             enum=[VERIFY_NEXT, VERIFY_ALL],
@@ -57,6 +57,6 @@ def trigger_form_fields() -> dict[str, Param]:
             pattern=INSTANT,
             section="Set by backfills",
             title="Upkeep from",
-            description="In a backfill, optimize, vacuum and verify run only where the interval ends then or later.",
+            description=f"In a backfill, {name_backfill_upkeep()} run only where the interval ends then or later.",
         ),
     }

@@ -8,9 +8,9 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from orchestration.dag_run.intervals import whole_days_replayed
-from orchestration.dag_run.stages import VERIFY_ALL
 from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError
+from sluice.pipeline_stages import VERIFY, VERIFY_ALL
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -91,7 +91,7 @@ def _read_data_interval(context: Context) -> Interval:
 
 
 def _asks_to_verify_all(form: Any) -> bool:
-    return bool(form["verify"] == VERIFY_ALL)
+    return bool(form[VERIFY.name] == VERIFY_ALL)
 
 
 def _read_trigger_form(form: Any) -> RunRequest:

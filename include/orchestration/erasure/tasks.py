@@ -13,6 +13,7 @@ from orchestration.dag_run.request import RunRequest
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
 from orchestration.ui.links import SparkLog
 from sluice.errors import UsageError
+from sluice.pipeline_stages import ERASE
 from sluice.runs import due
 from sluice.settings import Settings, list_pipeline_names
 
@@ -66,7 +67,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
     operator_extra_links = (SparkLog(),)
 
     def __init__(self, *, which: str, due: str, **options: Any) -> None:
-        super().__init__(stage="erase", **options)
+        super().__init__(stage=ERASE, **options)
         self.which = which
         self.due = due
         self._requests: list[str] = []
@@ -81,7 +82,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
         return super().execute(context)
 
     def _asked(self, context: Context) -> RunRequest:
-        return RunRequest("erase")
+        return RunRequest(ERASE)
 
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
         approved = ["--approved"] if self.which == UNAPPROVED else []

@@ -23,6 +23,7 @@ from orchestration.spark_submit.hook import SluiceSparkSubmitHook
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.pipeline_stages import describe_stage
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 
 LEASE_WAIT_SECONDS = 300
 """How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
-
-VERIFY = "verify"
-
-UPKEEP = ("optimize", "vacuum", VERIFY)
-"""Stages that a backfill of many runs does once."""
 
 
 class SluiceSparkSubmitOperator(SparkSubmitOperator):
@@ -135,8 +131,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return AirflowFailException(f"{self.name}: wrong use or declaration: {reason}")
         if code == LeaseHeld.exit_code:
             return AirflowException(f"{self.name}: another job writes this pipeline: {reason}")
-        if self.stage == VERIFY and code == SluiceError.exit_code:
-            return AirflowFailException(f"{self.name}: {reason}")  # it wrote nothing: what differs now, differs again
+        if not describe_stage(self.stage).retried and code == SluiceError.exit_code:
+            return AirflowFailException(f"{self.name}: {reason}")
         return AirflowException(f"{self.name}: exit code {code}: {reason}")
 
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
@@ -144,7 +140,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
     def _asked(self, context: Context) -> RunRequest:
         try:
-            postponed = reason_to_postpone_upkeep(context) if self.stage in UPKEEP else None
+            postponed = reason_to_postpone_upkeep(context) if describe_stage(self.stage).once_in_backfill else None
             asked = RunRequest.of(context)
         except UsageError as error:
             raise AirflowFailException(str(error)) from None

@@ -17,6 +17,7 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import BRONZE
 from sluice.runs.job import describe_error_without_values
 
 _COUNTS = ("rows", "rescued", "quarantined", "suppressed")
@@ -32,7 +33,7 @@ class Autoload:
         self.name, self.id, self.runId = name, source.name, workspace.run
         self._workspace, self._source, self._first, self._lease = workspace, source, first_delivery, lease
         self._error: SluiceError | None = None
-        self._report = FlowReport(flow=source.name, layer="bronze")
+        self._report = FlowReport(flow=source.name, layer=BRONZE.name)
         self._thread = InheritableThread(target=self._work, name=f"autoload_to_table {name}")
         self._thread.start()
 

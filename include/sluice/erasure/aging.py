@@ -18,13 +18,14 @@ from pyspark.sql import functions as F
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
-from sluice.erasure.steps.rows import LAYER, delete_by_merge
+from sluice.erasure.steps.rows import delete_by_merge
 from sluice.errors import StopRequested
 from sluice.flows.silver import refold
 from sluice.kept_json import load_kept_object
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import age
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
                 raise
             except Exception as error:  # of one source: what others have goes all the same
                 errors[source.name] = error
-                reports.append(FlowReport(flow=source.name, layer=LAYER))
+                reports.append(FlowReport(flow=source.name, layer=DELETIONS.name))
     every = [one for one in workspace.graph.sources.values() if one.name not in errors]
     begun = [source for source in every if _expiry_journal_path(workspace, source).is_file()]
     _follow_expired_sources(follow, begun, reports, errors)
@@ -94,7 +95,7 @@ def _expire_source(workspace: Workspace, source: Source, before: datetime | None
 
 def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     old = _read_journalled_rows(workspace, source).persist()
     try:
         workspace.note(f"erasure_{source.name}")
@@ -116,7 +117,7 @@ def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowRe
 
 def _refold_without_expired(workspace: Workspace, table: str, old: DataFrame) -> FlowReport:
     path = workspace.path(table)
-    report = FlowReport(flow=table, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=table, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     refold.refold_rows(workspace, workspace.graph.tables[table], old, report)
     _complete_expiry_report(report, path)
     return report
@@ -139,7 +140,7 @@ def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: da
 def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> FlowReport:
     """What could not be read tells of no time: it goes by when it was set aside."""
     name, path = f"{source}_quarantine", workspace.quarantine(source)
-    report = FlowReport(flow=name, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     if log.is_delta_table(path):
         old = (
             tables
@@ -172,7 +173,7 @@ def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime
 
 def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
     """The rows that are to go, of this run or of one that did not come to its end."""
-    remedy = "Remove it: the stage propagate_deletions then begins anew with what is too old."
+    remedy = f"Remove it: the stage {DELETIONS.name} then begins anew with what is too old."
     load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
     return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))
 

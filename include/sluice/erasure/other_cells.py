@@ -22,11 +22,11 @@ from sluice.declare.ingest.source import Source
 from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
-from sluice.erasure.steps.rows import LAYER
 from sluice.flows.silver import refold
 from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import anonymised, other_subjects, suppression
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _empty_cells_in_bronze(
     workspace: Workspace, source: Source, cells: dict[str, str], texts: Sequence[str], names: naming.ErasedNames
 ) -> FlowReport:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     workspace.note(f"erasure_{source.name}")
     if other_subjects.MARK not in log.read_column_names(path):
         workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{other_subjects.MARK}` BOOLEAN)")
@@ -130,7 +130,7 @@ def _refold_emptied_tables(workspace: Workspace, source: Source) -> list[FlowRep
     for table in workspace.graph.tables.values():
         path = workspace.path(table.name)
         if table.reads[0] == source.name and log.is_delta_table(path):
-            report = FlowReport(flow=table.name, layer=LAYER, version_before=log.latest_table_version(path))
+            report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
             marked = tables.read_table(workspace.session, workspace.path(source.name)).where(other_subjects.MARK)
             refold.refold_rows(workspace, table, marked.select(*PROVENANCE), report)
             report.version_after = log.latest_table_version(path)
@@ -159,7 +159,7 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
 
 def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     workspace.note(f"erasure_{source.name}")
     columns = log.read_column_names(path)
     if anonymised.MARK not in columns:
@@ -191,7 +191,7 @@ def _refold_anonymised_tables(workspace: Workspace, source: Source) -> list[Flow
     for table in workspace.graph.tables.values():
         path = workspace.path(table.name)
         if table.reads[0] == source.name and table.on_erasure == "anonymise" and log.is_delta_table(path):
-            report = FlowReport(flow=table.name, layer=LAYER, version_before=log.latest_table_version(path))
+            report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
             origin = tables.read_table(workspace.session, workspace.path(source.name)).where(anonymised.MARK).select(*PROVENANCE)
             refold.refold_rows(workspace, table, origin, report)
             report.version_after = log.latest_table_version(path)

@@ -17,9 +17,10 @@ from sluice.flows.progress import behind, streams
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import VACUUM
 from sluice.upkeep import vacuum
 
-STEPS = ("vacuum", "sweep")
+STEPS = (VACUUM.name, "sweep")
 
 
 def finish_physical_erasure(
@@ -38,11 +39,11 @@ def finish_physical_erasure(
     if clones:
         raise SluiceError(
             f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "
-            f"clone anew; then: sluice run {workspace.pipeline} --stage vacuum"
+            f"clone anew; then: sluice run {workspace.pipeline} --stage {VACUUM.name}"
         )
-    reports = _vacuum_due_tables(workspace, due, now) if "vacuum" not in without else []
+    reports = _vacuum_due_tables(workspace, due, now) if VACUUM.name not in without else []
     if "sweep" not in without:
-        left = FlowReport(flow="left_over_files", layer="vacuum")
+        left = FlowReport(flow="left_over_files", layer=VACUUM.name)
         left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
         reports += [left] if left.deleted else []
     held = [report.flow for report in reports if any(note.startswith(_HELD) for note in report.notes)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due, job, script
 from sluice.runs.execution import clones
 from sluice.settings import Settings
@@ -22,18 +23,16 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
-STAGE = "erase"
-_PROPAGATION = "propagate_deletions"
 _AT_ONCE = 500
 """Requests that are scanned for at once: a scan for so many takes some times as long as for one, since each is twenty-five needles."""
 
 
-def main() -> NoReturn:
+def run_erase_script() -> NoReturn:
     """The body of the job script: as the arguments say, and with the exit codes of every job."""
-    parser = script.build_job_parser(STAGE, "What is due of a pipeline's requests to erase people.")
+    parser = script.build_job_parser(ERASE, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
-    script.run_job_script(STAGE, parser, _run_erase_from_arguments)
+    script.run_job_script(ERASE, parser, _run_erase_from_arguments)
 
 
 def run_erase_stage(
@@ -96,7 +95,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     parts: dict[str, Callable[[], list[FlowReport]]] = {
-        "propagation": lambda: stages.run_pipeline_stage(workspace, _PROPAGATION, requests=asked),
+        "propagation": lambda: stages.run_pipeline_stage(workspace, DELETIONS.name, requests=asked),
         "removal_of_bytes": lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
     }
     for name, work in parts.items():
@@ -109,7 +108,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
             errors |= several.errors
         except SluiceError as error:
             errors[name] = error
-            reports.append(FlowReport(flow=name, layer=STAGE))
+            reports.append(FlowReport(flow=name, layer=ERASE))
     proved, failed = scan_and_certify_requests(workspace, asked)
     if errors | failed:
         raise stages.FlowsFailed(reports + proved, errors | failed)
@@ -150,7 +149,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline
-    reports = {request: FlowReport(flow=f"erasure_{request}", layer=STAGE) for request in ids}
+    reports = {request: FlowReport(flow=f"erasure_{request}", layer=ERASE) for request in ids}
     errors: dict[str, BaseException] = {}
     known = []
     for request, report in reports.items():
@@ -182,5 +181,5 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
     if given.approved and not requests:
         raise UsageError("--approved says of which requests: --requests ID,ID.")
-    asked = job.JobRequest(given.pipeline, STAGE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
+    asked = job.JobRequest(given.pipeline, ERASE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
     return run_erase_stage(Settings.current(), asked, requests, given.approved)

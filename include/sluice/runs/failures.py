@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from sluice.errors import SluiceError
+from sluice.pipeline_stages import VACUUM
 from sluice.settings import Settings
 
 
@@ -71,7 +72,7 @@ def _explain_full_disk(failure: Failure) -> str | None:
     ]
     where = f"of {', '.join(full)} is full" if full else "that the lake or Spark's local folder lies on was full"
     return (
-        f"The disk {where}. What was committed stands. Make room (the stage vacuum removes the tables' old files), "
+        f"The disk {where}. What was committed stands. Make room (the stage {VACUUM.name} removes the tables' old files), "
         "then run it again."
     )
 

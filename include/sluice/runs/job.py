@@ -20,15 +20,13 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_stages import describe_stage
 from sluice.runs import due, failures, ledger, summary
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
-
-_ERASING = ("propagate_deletions", "vacuum")
-"""The stages after which a run says where requests to erase people stand."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +63,13 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
         lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified),
     )
     clean_up_after_stage(settings, request.pipeline, request.stage)
-    standing = due.summarize_erasure_requests(settings, request.pipeline) if request.stage in _ERASING else []
+    standing = due.summarize_erasure_requests(settings, request.pipeline) if describe_stage(request.stage).moves_erasures else []
     return {**report, "requests": standing} if standing else report
 
 
 def clean_up_after_stage(settings: Settings, pipeline: str, stage: str) -> None:
     """What follows a stage that succeeded, whoever ran it."""
-    if stage in _ERASING:
+    if describe_stage(stage).moves_erasures:
         forget_expired_identifiers(settings, pipeline)
 
 

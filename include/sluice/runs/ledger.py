@@ -15,6 +15,7 @@ from sluice.books.table_snapshots import read_snapshot_rows
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.settings import Settings
 
 Row = dict[str, Any]
@@ -212,7 +213,7 @@ def sql_name(row: Row) -> str:
     return f"{row['table']}_quarantine" if row["layer"] == "quarantine" else str(row["table"])
 
 
-_LAYERS = {"bronze": 0, "silver": 1, "gold": 2, "quarantine": 3}
+_LAYERS = {name: place for place, name in enumerate((*(stage.name for stage in KNOWN_LAYERS), "quarantine"))}
 
 
 def _measure_table(path: str) -> Row:

@@ -1,4 +1,4 @@
-"""The modes and stages of a run: which there are, what they may be asked for, and which tables a run is about."""
+"""The modes of a run: which there are, what they may be asked for, and which tables a run is about."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_stages import find_stage_of_pipeline
 
-AFTER_LAYERS = ("propagate_deletions", "optimize", "vacuum", "verify")
 MODES = ("increment", "replay", "refresh")
-
-
-def list_stage_names(graph: Graph) -> list[str]:
-    """The stages of a pipeline in order: its layers, then what follows them."""
-    return [*graph.pipeline.layer_names, *AFTER_LAYERS]
 
 
 def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
     """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
-    if stage not in list_stage_names(graph):
-        raise UsageError(
-            f"Pipeline '{graph.pipeline.name}' has no stage '{stage}'.{nearest_name_hint(stage, list_stage_names(graph))}"
-        )
+    find_stage_of_pipeline(graph.pipeline, stage)
     if mode not in MODES:
         raise UsageError(f"There is no mode '{mode}'.{nearest_name_hint(mode, MODES)}")
     if mode == "replay" and interval is None:

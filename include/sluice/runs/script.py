@@ -20,8 +20,12 @@ from sluice.settings import Settings
 from sluice.withheld_texts import library_texts_withheld
 
 
-def main(stage: str) -> NoReturn:
-    """Run a stage as the arguments say, print its summary and its JSON, and exit: 0 done, 1 failed, 2 wrong use, 3 lease held."""
+def run_stage_script(script: str) -> NoReturn:
+    """Run the stage that a job script is called like, as the arguments say; print its summary and its JSON, and exit.
+
+    Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held.
+    """
+    stage = Path(script).stem
     run_job_script(
         stage,
         _build_stage_parser(stage),
@@ -30,7 +34,7 @@ def main(stage: str) -> NoReturn:
 
 
 def run_job_script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
-    """Do what the arguments of a job script say; print, write and exit as `main` does. work: gives a run's report."""
+    """Do what the arguments of a job script say; print, write and exit as `run_stage_script` does. work: gives a run's report."""
     try:
         arguments = parser.parse_args()
         with library_texts_withheld():

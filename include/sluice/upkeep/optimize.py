@@ -22,6 +22,7 @@ from sluice.lake import log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import INSTANTS, MICROSECONDS
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import OPTIMIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -35,7 +36,7 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
     report = FlowReport(flow=declared.name, layer=workspace.graph.layer(declared), version_before=log.latest_table_version(path))
     since = _find_last_optimize(path)
     if since is not None:
-        workspace.note("optimize")
+        workspace.note(OPTIMIZE.name)
         where = _changed_partitions_clause(declared, path, since)
         zorder = () if isinstance(declared, Source) else declared.zorder_by
         statement = f"OPTIMIZE delta.`{path}`{where}" + (f" ZORDER BY ({', '.join(f'`{c}`' for c in zorder)})" if zorder else "")
@@ -91,7 +92,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
     """
     if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
         return None
-    report = FlowReport(flow=name, layer="optimize", version_before=log.latest_table_version(path))
+    report = FlowReport(flow=name, layer=OPTIMIZE.name, version_before=log.latest_table_version(path))
     workspace.note("instants")
     old = [file for file in _list_current_files(path) if _has_int96(file)]
     if old:

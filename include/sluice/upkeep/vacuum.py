@@ -11,6 +11,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import VACUUM
 
 _REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
 
@@ -21,12 +22,12 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
     tells of such a file, since those of writes that were aborted are in none.
     """
-    report = FlowReport(flow=name, layer="vacuum", version_before=log.latest_table_version(path))
+    report = FlowReport(flow=name, layer=VACUUM.name, version_before=log.latest_table_version(path))
     if always or is_vacuum_due(path, datetime.now(UTC)):
         if behind:
             report.notes += [f"not vacuumed: {one}" for one in behind]
         else:
-            workspace.note("vacuum")
+            workspace.note(VACUUM.name)
             before = _count_data_files(path)
             workspace.session.sql(f"VACUUM delta.`{path}`")
             report.deleted = before - _count_data_files(path)

@@ -27,6 +27,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
 from sluice.lake import evaluation, log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings
 from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
 from sluice.verification.recomputation import Recomputation, find_shared_inputs
@@ -83,7 +84,7 @@ def verify_tables_lazily(
 ) -> Generator[VerificationFinding, None, None]:
     """The same, one finding after the other."""
     # A session of its own: how Spark evaluates is chosen table by table.
-    workspace = Workspace(settings, graph, session.newSession(), "verify")
+    workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)
     wanted = (
         list_verifiable_tables(graph) if names is None else [check_verifiable_table(graph, name) for name in dict.fromkeys(names)]
     )

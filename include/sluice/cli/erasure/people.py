@@ -19,6 +19,7 @@ from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_js
 from sluice.cli.repair import own_lease
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.pipeline_stages import ERASE
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ def run(
     # Spark's modules only now: a wrong name is answered at once.
     from sluice.runs import erasing, job, summary
 
-    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, erasing.STAGE, wait=wait), request or ())
+    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
     if as_json:
         print_json(report)
     else:

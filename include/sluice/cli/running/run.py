@@ -23,6 +23,7 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, print_json
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested, UsageError
+from sluice.pipeline_stages import list_stage_names
 from sluice.runs.keep_running.triggers import parse_trigger
 from sluice.settings import Settings, require_known_pipeline
 
@@ -57,7 +58,7 @@ def run(
     from sluice.runs import job, modes
 
     graph = load_declaration_graph(settings, pipeline)
-    wanted = [stage] if stage else modes.list_stage_names(graph)
+    wanted = [stage] if stage else list_stage_names(graph.pipeline)
     for name in wanted:
         modes.check_run_mode(graph, name, mode, table or (), interval)
     if looks.every is not None:
@@ -136,14 +137,12 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
 
 def check_keep_running_options(graph: Graph, stage: str | None, mode: str, tables: bool) -> None:
     """Raises UsageError for what a process that is kept running does not do."""
-    from sluice.runs import modes
-
     if mode != "increment" or tables:
         raise UsageError(
             f"What is kept running takes what is new; --mode {mode if mode != 'increment' else 'refresh'} is run once, "
             "without --keep-running and processing-time."
         )
-    layers = modes.list_stage_names(graph)[: len(graph.pipeline.layers)]
+    layers = graph.pipeline.layer_names
     if stage and stage not in layers:
         raise UsageError(f"Stage '{stage}' is not kept running; layers are: {', '.join(layers)}.")
 
@@ -162,7 +161,7 @@ def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequ
         if as_json:
             print_json({**vars(round_), "at": datetime.now(UTC).isoformat(timespec="seconds")})
         else:
-            _print_round(round_)
+            _print_round(round_, graph.pipeline.layer_names[0])
 
     did = keeping.run_until_stopped(settings, graph, asked, every, heard, begun)
     if as_json:
@@ -171,9 +170,9 @@ def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequ
         print(f"{asked.pipeline} was stopped on request; {did} looks did something. The next run goes on from there.", flush=True)
 
 
-def _print_round(round_: LookReport) -> None:
+def _print_round(round_: LookReport, lowest: str) -> None:
     at = f"{datetime.now(UTC):%H:%M:%S}"
-    if said := list(_describe_flow_changes(round_.reports)):
+    if said := list(_describe_flow_changes(round_.reports, lowest)):
         print(f"{at}  {', '.join(said)}; {round_.seconds:.1f} s", flush=True)
     for name, why in round_.errors.items():
         again = f"failed {round_.failures} times in a row, again in {max(round_.again, 0):.0f} s"
@@ -182,7 +181,7 @@ def _print_round(round_: LookReport) -> None:
         print(f"{at}  {name} differs: {why}", file=sys.stderr, flush=True)
 
 
-def _describe_flow_changes(reports: list[dict[str, Any]]) -> Iterator[str]:
+def _describe_flow_changes(reports: list[dict[str, Any]], lowest: str) -> Iterator[str]:
     """What each table got, as "readings +120 (2 deliveries)" or "device_day +3 ~2 -1"."""
     for report in reports:
         for flow in report["flows"]:
@@ -190,6 +189,6 @@ def _describe_flow_changes(reports: list[dict[str, Any]]) -> Iterator[str]:
             if not rows and flow["rows_out"]:
                 rows = [f"+{flow['rows_out']}"]
             aside = [f"{flow[of]} {of}" for of in ("quarantined", "suppressed") if flow[of]]
-            aside += [f"{flow['deliveries']} deliveries"] if flow["deliveries"] and report["stage"] == "bronze" else []
+            aside += [f"{flow['deliveries']} deliveries"] if flow["deliveries"] and report["stage"] == lowest else []
             told = " ".join([*rows, *([f"({', '.join(aside)})"] if aside else [])])
             yield f"{flow['flow']} {told or report['stage']}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.printing import AsJson, PipelineName, print_json, print_rows
+from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -29,24 +30,20 @@ def verify(
     from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job
     from sluice.runs.execution import clones, verifying
-    from sluice.runs.execution.stages import FlowsFailed
     from sluice.verification.verify import check_verifiable_table
 
     graph = load_declaration_graph(settings, pipeline)
-    clones.check_stage_in_clone(settings, graph, verifying.STAGE)
+    clones.check_stage_in_clone(settings, graph, VERIFY.name)
     for name in table or ():
         check_verifiable_table(graph, name)
     findings: list[VerificationFinding] = []
 
     def compare(workspace: Any) -> Any:
-        reports, differing = verifying.run_verify_stage(workspace, tuple(table or ()), findings.append)
-        if differing:
-            raise FlowsFailed(reports, differing)
-        return reports
+        return verifying.compare_with_recompute(workspace, tuple(table or ()), findings.append)
 
     try:
         # Under the lease, as every run: nothing moves while tables are read one after the other.
-        job.run_under_lease(settings, graph, job.JobRequest(pipeline, verifying.STAGE, wait=wait), compare)
+        job.run_under_lease(settings, graph, job.JobRequest(pipeline, VERIFY.name, wait=wait), compare)
     finally:
         _print_findings(pipeline, findings, as_json)
 

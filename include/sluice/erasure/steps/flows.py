@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
-from sluice.erasure.steps.rows import LAYER
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity, restored
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import DELETIONS
 
 
 def reset_stateful_streams(erasing: Erasing) -> None:
@@ -51,10 +51,10 @@ def run_following_flows(erasing: Erasing) -> None:
         why = str(first) if isinstance(first, SluiceError) else type(first).__name__
         raise SluiceError(
             f"People are erased from tables, but may still be in {', '.join(stale)}, whose flow failed ({why}). Nothing is marked as erased. "
-            f"When the flow works again: sluice run {workspace.pipeline} --stage propagate_deletions"
+            f"When the flow works again: sluice run {workspace.pipeline} --stage {DELETIONS.name}"
         )
     for name in sorted(errors):
-        told = next((report for report in reports if report.flow == name), None) or FlowReport(flow=name, layer=LAYER)
+        told = next((report for report in reports if report.flow == name), None) or FlowReport(flow=name, layer=DELETIONS.name)
         told.notes.append("its flow failed and goes on with the next run; erased people are out of its table already")
         if told not in erasing.reports:
             erasing.reports.append(told)

@@ -19,7 +19,6 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
-from sluice.erasure.steps.rows import LAYER
 from sluice.errors import SluiceError
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
@@ -38,6 +37,7 @@ from sluice.ingest.reading.examination import examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import anonymised, other_subjects, suppression, suppression_list
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
             and not erasing.is_done("landing", source.name)
         ):
             found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
-            report = FlowReport(flow=f"{source.name}_landing", layer=LAYER)
+            report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
             report.notes += [f"{found.files} landed files rewritten"] if found.files else []
             report.notes += (
                 [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
@@ -76,7 +76,7 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     reports = []
     for name, files in waiting.items():
         rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], naming.ErasedNames(), files)
-        report = FlowReport(flow=f"{name}_landing", layer=LAYER)
+        report = FlowReport(flow=f"{name}_landing", layer=DELETIONS.name)
         report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
         reports += [report] if count else []
     return reports
@@ -146,7 +146,7 @@ def rewrite_source_files(
     raise SluiceError(
         f"{count} of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest "
         f"(of a file that is not ready: {AT_REST // 60} minutes after its last change): "
-        f"sluice run {workspace.pipeline} --stage propagate_deletions"
+        f"sluice run {workspace.pipeline} --stage {DELETIONS.name}"
     )
 
 
@@ -219,7 +219,7 @@ def _prepare_file_rewrite(
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SluiceError(
             f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {landed_files.describe_landed_file(delivery)}. "
-            "Remove or repair it, then run the stage propagate_deletions again."
+            f"Remove or repair it, then run the stage {DELETIONS.name} again."
         ) from None
 
 

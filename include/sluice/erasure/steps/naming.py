@@ -26,6 +26,7 @@ from sluice.erasure.steps import places, spellings
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
+from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
 SHORTEST = 5
@@ -184,7 +185,7 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
             entries = _find_naming_entries(place, looked_for) if looked_for else []
             workspace.note(f"erasure_{place.name}")
             quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
-            report = FlowReport(flow=place.name, layer="propagate_deletions", deleted=len(entries), rows_out=len(entries))
+            report = FlowReport(flow=place.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []
             erasing.done("unattributed", place.name, rows=len(entries))
 

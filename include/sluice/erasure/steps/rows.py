@@ -17,12 +17,12 @@ from sluice.lake import log
 from sluice.lake import tables as delta
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-LAYER = "propagate_deletions"
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
 
 
@@ -58,7 +58,7 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
     by_row: a row is found again by its delivery and number, and of what time it tells stands in its record.
     """
     name, path = of_table[0].name, of_table[0].path
-    report = FlowReport(flow=name, layer=LAYER, version_before=log.latest_table_version(path))
+    report = FlowReport(flow=name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     workspace.note(f"erasure_{name}")
     for place in of_table:
         gone = (

@@ -12,8 +12,9 @@ from typing import Any
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows.progress import batches, checkpoints, restored, spark_files
+from sluice.flows.progress import batches, checkpoints, spark_files
 from sluice.lake import log
+from sluice.pipeline_stages import RESTORE
 
 HEARTBEATS = "_idle"
 """The name of a stream's heartbeats among its inputs."""
@@ -73,4 +74,4 @@ def _read_input_commits(name: str, place: Callable[[str], str]) -> list[dict[str
 
 def _is_restore_or_replace(commit: Mapping[str, Any]) -> bool:
     """Of Delta's own operations by their name; `sluice restore` merges differences, which bring rows of before once more."""
-    return commit["note"].get("mode") == restored.MODE or str(commit["operation"]).startswith(_MADE_ANEW)
+    return commit["note"].get("mode") == RESTORE or str(commit["operation"]).startswith(_MADE_ANEW)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 PROPERTY = "sluice.restored"
 """The table property that says to which version a table was restored."""
 
-MODE = "restore"
-"""The mode of a run that restores a table, which its commits name."""
-
 _AT = "sluice.restoredAt"
 
 

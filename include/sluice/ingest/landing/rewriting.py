@@ -23,6 +23,7 @@ from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
 from sluice.ingest.formats.without import NOTHING
 from sluice.kept_json import load_kept_json
+from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"
 """How the names of files end that are being written; none of them is listed as delivered."""
@@ -94,7 +95,7 @@ def finish_rewriting_journals(journals: Path, deliveries: str, run: str) -> int:
 
 
 _REMEDY = (
-    "Put a copy of it back. Without one, move it away and run the stage propagate_deletions, which looks through the landed files again "
+    f"Put a copy of it back. Without one, move it away and run the stage {DELETIONS.name}, which looks through the landed files again "
     "and removes what was left half done."
 )
 

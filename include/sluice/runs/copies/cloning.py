@@ -21,6 +21,7 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
 from sluice.lake.places import PipelinePlaces
+from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
@@ -29,9 +30,6 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
-
-CLONE = "clone"
-"""The stage and the mode of such a run, in the run ledger of the clone."""
 
 
 def clone_tables(
@@ -46,7 +44,7 @@ def clone_tables(
     check_clone_target(settings, target, pipeline)
     if requests.list_waiting_requests(settings, pipeline):
         raise SluiceError(
-            f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage propagate_deletions"
+            f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )
     plan = plan_clone(settings, graph, kind, names)
     made: dict[str, Any] = {}

@@ -13,14 +13,13 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, releases
 from sluice.lake.releases import Release
+from sluice.pipeline_stages import DELETIONS, RELEASE
 from sluice.runs import job
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
-
-STAGE = "release"
 
 
 def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
@@ -32,14 +31,14 @@ def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait:
     if requests.list_waiting_requests(settings, graph.pipeline.name):
         raise SluiceError(
             f"Erasure requests of '{graph.pipeline.name}' wait; a release is made after them. "
-            f"Run: sluice run {graph.pipeline.name} --stage propagate_deletions"
+            f"Run: sluice run {graph.pipeline.name} --stage {DELETIONS.name}"
         )
     made: list[Release] = []
 
     def work(workspace: Workspace) -> list[FlowReport]:
         return _write_released_tables(workspace, chosen, made)
 
-    job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, STAGE, STAGE, wait=wait), work)
+    job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, RELEASE, RELEASE, wait=wait), work)
     return made[0]
 
 
@@ -70,7 +69,7 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
     reports = []
     with releases.release_made_writable(into):
         for dataset in chosen:
-            report = FlowReport(flow=dataset.name, layer=STAGE)
+            report = FlowReport(flow=dataset.name, layer=RELEASE)
             workspace.note(f"release_{into.number}")
             whose = subjects.find_table_subjects(workspace.graph, dataset, log.read_column_names(workspace.path(dataset.name)))
             # Before there is a row of it: an erasure must know of a table that was half written.

@@ -10,13 +10,10 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import UsageError
 from sluice.kept_json import load_kept_object
-from sluice.runs import modes
+from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
 
 COPY, SHALLOW = "copy", "shallow"
-_RUN_IN_CLONES = ("optimize", "vacuum")
-
-
 _REMEDY = "Put a copy of it back, or make the clone again: remove its lake, then sluice clone"
 
 
@@ -39,7 +36,7 @@ def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
     clone = read_clone_description(settings, pipeline)
     if clone is None:
         return
-    able = [one for one in modes.list_stage_names(graph) if _is_stage_of_views(graph, one) or one in _RUN_IN_CLONES]
+    able = [one.name for one in all_stages_of_pipeline(graph.pipeline) if _is_run_in_clones(graph, one)]
     if stage not in able:
         raise UsageError(
             f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
@@ -59,6 +56,8 @@ def find_left_out_columns(settings: Settings, pipeline: str) -> frozenset[str]:
     return frozenset(name for table in clone["tables"].values() for name in table["left_out"])
 
 
-def _is_stage_of_views(graph: Graph, stage: str) -> bool:
-    declared = [one for one in graph if graph.layer(one) == stage]
+def _is_run_in_clones(graph: Graph, stage: Stage) -> bool:
+    if stage.in_clone != "views":
+        return stage.in_clone == "always"
+    declared = [one for one in graph if graph.layer(one) == stage.name]
     return bool(declared) and all(isinstance(one, MaterializedView | Windowed) for one in declared)

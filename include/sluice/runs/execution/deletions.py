@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from sluice.erasure import aging, propagation
-from sluice.erasure.steps.erasing import Follow, NotFollowed
+from sluice.erasure.steps.erasing import NotFollowed
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.runs.execution.stages import FlowsFailed, StageOptions, run_layers_above_bronze
 
-STAGE = "propagate_deletions"
 _AGING = "aging"
 
 
-def run_deletion_stage(
-    workspace: Workspace, follow: Follow, only: Collection[str] = ()
-) -> tuple[list[FlowReport], dict[str, BaseException]]:
+def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Both, whatever becomes of the first: a flow that fails there must not keep those in the tables who asked to leave.
 
-    follow: runs the flows above bronze. only: ids of the requests that are carried out; none means all.
-    Returns the reports of both, and by flow what failed. Raises what the second alone raises.
+    Raises FlowsFailed with the reports of both where the first failed; otherwise what the second raises.
     """
+    workspace = workspace.as_increment()
+
+    def follow() -> list[FlowReport]:
+        return run_layers_above_bronze(workspace)
+
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     try:
@@ -31,10 +31,13 @@ def run_deletion_stage(
     except NotFollowed as failed:
         reports, errors = failed.reports, dict(failed.errors)
     except Exception as error:
-        reports, errors = [FlowReport(flow=_AGING, layer=STAGE)], {_AGING: error}
+        reports, errors = [FlowReport(flow=_AGING, layer=stage)], {_AGING: error}
     try:
-        return [*reports, *propagation.propagate_deletions(workspace, follow, only=only)], errors
+        reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
     except SluiceError as error:
         if not errors or isinstance(error, StopRequested):
             raise
-        return [*reports, FlowReport(flow=STAGE, layer=STAGE)], {STAGE: error, **errors}
+        reports, errors = [*reports, FlowReport(flow=stage, layer=stage)], {stage: error, **errors}
+    if errors:
+        raise FlowsFailed(reports, errors)
+    return reports

@@ -1,7 +1,8 @@
-"""What each stage of a run does: the layers, then deletions, file layout, the removal of old files, and the proof that all is well."""
+"""Running a stage of a pipeline by its record, and what the stages of its layers do."""
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,6 @@ from sluice.errors import SluiceError, UsageError
 from sluice.flows import stateful
 from sluice.flows.bronze import append, regaining, reingest
 from sluice.flows.gold import view
-from sluice.flows.progress import streams
 from sluice.flows.quarantine import settlement
 from sluice.flows.silver import fold, refold
 from sluice.ingest import ledger
@@ -32,10 +32,10 @@ from sluice.ingest.landing import cleaning
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs.execution import clones, deletions, in_clone, table_rules, vacuuming, verifying
-from sluice.runs.modes import find_concerned_tables, list_stage_names
+from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
+from sluice.runs.execution import clones, in_clone, table_rules
+from sluice.runs.modes import find_concerned_tables
 from sluice.runs.status import stale
-from sluice.upkeep import optimize
 
 Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
@@ -47,6 +47,21 @@ class FlowsFailed(Exception):
 
     reports: list[FlowReport]
     errors: dict[str, BaseException]
+
+
+@dataclass(frozen=True)
+class StageOptions:
+    """What a stage is asked for besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that know them."""
+
+    tables: Sequence[str] = ()
+    judged: bool = True
+    verified: Sequence[str] | None = None
+    due: Callable[[Source | Dataset[Any]], bool] = lambda item: True
+    requests: Sequence[str] = ()
+
+
+StageFunction = Callable[[Workspace, str, StageOptions], list[FlowReport]]
+"""What carries a stage out, as its record names it: takes the stage's name, too. Raises FlowsFailed, and what else it fails with."""
 
 
 def run_pipeline_stage(
@@ -64,23 +79,20 @@ def run_pipeline_stage(
     that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
     when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all.
     """
-    if stage == deletions.STAGE:
-        inside = workspace.as_increment()
-        done, failing = deletions.run_deletion_stage(inside, lambda: _run_layers_above_bronze(inside), requests)
-        if failing:
-            raise FlowsFailed(done, failing)
-        return done
-    if stage == "optimize":
-        return _optimize_tables(workspace)
-    if stage == "vacuum":
-        return vacuuming.run_vacuum_stage(workspace)
-    if stage == verifying.STAGE:
-        compared, differing = verifying.run_verify_stage(workspace, verified)
-        if differing:
-            raise FlowsFailed(compared, differing)
-        return compared
-    chosen = find_concerned_tables(workspace.graph, workspace.mode, tables)
-    first = stage == list_stage_names(workspace.graph)[0]
+    work = _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))
+    return work(workspace, stage, StageOptions(tables, judged, verified, due, requests))
+
+
+def _load_stage_function(stage: Stage) -> StageFunction:
+    module, _, name = stage.function.partition(":")
+    found: StageFunction = getattr(importlib.import_module(module), name)
+    return found
+
+
+def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
+    """Bring the tables of a layer up to date; the lowest one looks for deliveries first. Raises FlowsFailed."""
+    chosen = find_concerned_tables(workspace.graph, workspace.mode, options.tables)
+    first = stage == workspace.graph.pipeline.layer_names[0]
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     warnings: dict[str, list[str]] = {}
@@ -94,16 +106,18 @@ def run_pipeline_stage(
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _group_independent_flows(workspace.graph, stage)
     for level in handover.put_handover_sources_first(workspace, levels) if first else levels:
-        able = [item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and due(item)]
+        able = [
+            item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and options.due(item)
+        ]
         flows = [(item, _choose_flow(workspace, item, chosen)) for item in able]
         try:
-            reports += _run_flows_in_parallel(workspace, stage, [(item, flow) for item, flow in flows if flow], judged)
+            reports += _run_flows_in_parallel(workspace, stage, [(item, flow) for item, flow in flows if flow], options.judged)
         except FlowsFailed as failed:
             reports += failed.reports
             errors |= failed.errors
         if first:
             handover.end_handed_over_entries(workspace, [item.name for item, _ in flows])
-    if judged:
+    if options.judged:
         errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
     if errors:
         raise FlowsFailed(reports, errors)
@@ -115,32 +129,14 @@ def run_pipeline_stage(
     return reports
 
 
-def _optimize_tables(workspace: Workspace) -> list[FlowReport]:
-    rewritten: dict[str, FlowReport] = {}
-    for name, path in workspace.tables().items():
-        if log.is_delta_table(path) and (report := optimize.rewrite_int96_files(workspace, name, path)) is not None:
-            streams.stop_if_requested(workspace)
-            rewritten[name] = report
-    reports = []
-    for declared in workspace.graph:
-        if workspace.graph.table_of(declared.name) == declared.name and log.is_delta_table(workspace.path(declared.name)):
-            streams.stop_if_requested(workspace)
-            report = optimize.optimize_table(workspace, declared)
-            if declared.name in rewritten:
-                before = rewritten.pop(declared.name)
-                report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
-            reports.append(report)
-    return [*reports, *rewritten.values()]
-
-
-def _run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
+def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way.
 
     Nor must a flow that fails: whoever reads its table reads it as it is. Raises NotFollowed at the end, with all that failed.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    for layer in list_stage_names(workspace.graph)[1 : len(workspace.graph.pipeline.layers)]:
+    for layer in workspace.graph.pipeline.layer_names[1:]:
         for level in _group_independent_flows(workspace.graph, layer):
             flows = [(item, flow) for item in level if (flow := _choose_flow(workspace, item, set()))]
             try:
@@ -199,7 +195,7 @@ def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
         try:
             reports += landing.rewrite_redelivered_files(workspace.as_increment())
         except SluiceError as error:
-            raise FlowsFailed([*reports, FlowReport(flow="landing", layer=deletions.STAGE)], {"landing": error}) from None
+            raise FlowsFailed([*reports, FlowReport(flow="landing", layer=DELETIONS.name)], {"landing": error}) from None
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None:

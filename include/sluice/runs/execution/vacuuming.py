@@ -10,10 +10,11 @@ from sluice.flows.progress import behind, streams
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.runs.execution.stages import StageOptions
 from sluice.upkeep import vacuum
 
 
-def run_vacuum_stage(workspace: Workspace) -> list[FlowReport]:
+def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
 
     And what killed commits left, which no VACUUM takes. Raises StopRequested between two tables, where somebody asked for it.

@@ -16,13 +16,14 @@ from sluice.flows.writing import targets
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import VERIFY
 from sluice.runs import ledger
+from sluice.runs.execution.stages import FlowsFailed, StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
 from sluice.verification.verify import VerificationFinding
 
-STAGE = "verify"
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _NAMED = 5
 """How many tables a message names."""
@@ -32,12 +33,17 @@ class TablesDiffer(SluiceError):
     """Tables are not what a full recompute from bronze gives. Exit code 1. Trying again does not help: nothing was written."""
 
 
-def run_verify_stage(
+def run_verify_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
+    """Compare the tables that are asked for, or the next one in turn. Raises FlowsFailed where one differs."""
+    return compare_with_recompute(workspace, options.verified)
+
+
+def compare_with_recompute(
     workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[VerificationFinding], None] | None = None
-) -> tuple[list[FlowReport], dict[str, BaseException]]:
+) -> list[FlowReport]:
     """Compare tables; None: the one that was not looked at for longest, none: all. heard: is given each finding as it is made.
 
-    Returns the reports, and by table that differs the error, which names them all.
+    Raises FlowsFailed where tables differ, with an error for each, which names them all.
     """
     books = PipelineBooks(workspace.settings, workspace.graph)
     chosen = (
@@ -60,13 +66,18 @@ def run_verify_stage(
             if heard is not None:
                 heard(found[-1])
     wrong = [one for one in found if one.equal is False]
-    error = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong)) if wrong else None
-    return [_build_verification_report(one) for one in found], {one.table: error for one in wrong if error is not None}
+    reports = [_build_verification_report(one) for one in found]
+    if wrong:
+        error = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong))
+        raise FlowsFailed(reports, {one.table: error for one in wrong})
+    return reports
 
 
 def choose_table_to_verify(workspace: Workspace) -> list[str]:
     """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
-    verified = [row["flow"] for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["stage"] == STAGE]
+    verified = [
+        row["flow"] for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["stage"] == VERIFY.name
+    ]
     last = {flow: place for place, flow in enumerate(verified)}
     there = [
         name
@@ -112,7 +123,9 @@ def _list_missing_deliveries(books: PipelineBooks, name: str) -> list[str]:
 
 
 def _build_verification_report(one: VerificationFinding) -> FlowReport:
-    report = FlowReport(flow=one.table, layer=STAGE, version_before=one.version, version_after=one.version, rows_in=one.rows or 0)
+    report = FlowReport(
+        flow=one.table, layer=VERIFY.name, version_before=one.version, version_after=one.version, rows_in=one.rows or 0
+    )
     report.notes.append(str(one))
     report.seconds = one.seconds
     return report

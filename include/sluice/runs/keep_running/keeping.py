@@ -19,8 +19,9 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs import job, modes, summary
-from sluice.runs.execution import clones, deletions, stages, verifying
+from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, stages_after_layers
+from sluice.runs import job, summary
+from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
 from sluice.runs.status import kept_running
 from sluice.settings import Settings
@@ -76,7 +77,7 @@ def run_until_stopped(
     asked: the run, its stage being the only one wanted, or "" for all. every: seconds. heard: is given each look that did something.
     begun: is called once the lease is held. Raises SluiceError where a flow failed too often in a row.
     """
-    for stage in [asked.stage] if asked.stage else modes.list_stage_names(graph):
+    for stage in [asked.stage] if asked.stage else list_stage_names(graph.pipeline):
         clones.check_stage_in_clone(settings, graph, stage)
     with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
         begun()
@@ -103,10 +104,8 @@ class PipelineKeeper:
     def __init__(self, workspace: Workspace, asked: job.JobRequest, every: float, upkeep: float) -> None:
         self._workspace, self._asked, self._every, self._upkeep = workspace, asked, every, upkeep
         self._news = FlowNews(workspace)
-        self._layers = (
-            [asked.stage] if asked.stage else modes.list_stage_names(workspace.graph)[: len(workspace.graph.pipeline.layers)]
-        )
-        self._first = modes.list_stage_names(workspace.graph)[0]
+        layers = workspace.graph.pipeline.layer_names
+        self._layers, self._first = (asked.stage,) if asked.stage else layers, layers[0]
         self._failing: dict[str, _FailingFlow] = {}
         self._next_upkeep = time.monotonic() + upkeep
         self._number = 0
@@ -153,14 +152,14 @@ class PipelineKeeper:
         for layer in self._layers:
             if self._due(layer):
                 self._stage(layer, self._waits)
-        if whole and (upkeep or self._news.deletions_wait()) and self._may(deletions.STAGE):
-            self._stage(deletions.STAGE)
+        if whole and (upkeep or self._news.deletions_wait()) and self._may(DELETIONS.name):
+            self._stage(DELETIONS.name)
         if upkeep:
             self._next_upkeep = time.monotonic() + self._upkeep
             done = self._news.up_to_date()
-            for stage in modes.AFTER_LAYERS:
-                if stage != deletions.STAGE:
-                    self._stage(stage)
+            for stage in stages_after_layers():
+                if stage != DELETIONS:
+                    self._stage(stage.name)
             self._news.leave_out(done)
 
     def _due(self, layer: str) -> bool:
@@ -198,7 +197,7 @@ class PipelineKeeper:
                 raise stages.FlowsFailed(
                     [one for one in found if _is_worth_recording(one) or one.flow in errors], errors
                 ) from None
-            return [one for one in found if _is_worth_recording(one) or stage in (verifying.STAGE, deletions.STAGE)]
+            return [one for one in found if _is_worth_recording(one) or describe_stage(stage).always_recorded]
 
         try:
             report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)

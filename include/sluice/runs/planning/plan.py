@@ -63,7 +63,7 @@ def plan_run(
     settings: Settings, graph: Graph, mode: str = "increment", interval: Interval | None = None, tables: Sequence[str] = ()
 ) -> RunPlan:
     """What a run in this mode would do now. Raises UsageError for what the run itself would refuse."""
-    modes.check_run_mode(graph, modes.list_stage_names(graph)[0], mode, tables, interval)
+    modes.check_run_mode(graph, graph.pipeline.layer_names[0], mode, tables, interval)
     books = PipelineBooks(settings, graph)
     chosen = modes.find_concerned_tables(graph, mode, tables)
     found: list[PlannedStep] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_stages import READMISSION
 from sluice.runs import job
 from sluice.settings import Settings
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
-STAGE = "quarantine"
 Entry = tuple[int, int | None]
 
 
@@ -105,7 +105,7 @@ def _run_on_quarantine(
                 raise stages.FlowsFailed(reports, {one.table: error}) from None
         return reports
 
-    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, STAGE, wait=wait), work)
+    return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, READMISSION, wait=wait), work)
 
 
 def _current_user_name() -> str:

@@ -11,8 +11,8 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
-from sluice.flows.progress import restored
 from sluice.lake import log, versions
+from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
 from sluice.settings import Settings
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
-RESTORE = restored.MODE
-"""The stage and the mode of such a run."""
 
 _SECOND = timedelta(seconds=1)  # requests are dated to the second
 
@@ -123,7 +121,7 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
     if any(request.state == requests.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
-            f"Run: sluice run {pipeline} --stage propagate_deletions"
+            f"Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )
     at = versions.read_version_commit_time(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
     for domain, names in sorted(erased.find_unreachable_erasures(workspace, dataset, columns).items()):

@@ -12,11 +12,12 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger as tables
 from sluice.lake import log
+from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-_ERASING = ("propagate_deletions", "erase")
+_ERASING = (DELETIONS.name, ERASE)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
     for row in books.runs:
         if row["flow"] == name and row["stage"] in _ERASING:
             # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
-            most = row["rows_out"] or 0 if row["stage"] == "erase" else row["deleted"] or 0
+            most = row["rows_out"] or 0 if row["stage"] == ERASE else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
     for commit in log.read_commit_history(path) if log.is_delta_table(path) else []:
         if commit["note"].get("flow") == f"erasure_{name}":

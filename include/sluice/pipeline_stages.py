@@ -1,0 +1,174 @@
+"""The stages of a pipeline's run: one record each, which the DAG, the job scripts, the command line and what runs them read.
+
+A new stage is an entry of `_AFTER_LAYERS`, a job script called like it, and the function that it names. Loads neither Spark nor Airflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from sluice.errors import UsageError, nearest_name_hint
+
+if TYPE_CHECKING:
+    from sluice.declare.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class StageGroup:
+    """A group of tasks in the DAG. tooltip: what people read in the UI."""
+
+    name: str
+    tooltip: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """What is to know of a stage. It is a task of the DAG, which runs the script `spark_jobs/<name>.py`.
+
+    title: what people read in the UI. documentation: what it does. function: carries it out, as "module:function"; it is loaded on the
+    Spark side only, and called with the workspace, the stage's name and `StageOptions`. group: of tasks, in the DAG.
+
+    in_clone: whether a clone runs it; "views": if all that it brings up to date are views. once_in_backfill: a backfill of many runs
+    does it in the last of them alone. retried: whether Airflow tries again when it failed; False where it wrote nothing, and would
+    fail again. always_recorded: what a process that is kept running does of it goes into the run ledger even where nothing changed.
+    moves_erasures: it may bring requests to erase people on, so that its report says where they stand.
+    """
+
+    name: str
+    title: str
+    documentation: str
+    function: str
+    group: StageGroup | None = None
+    in_clone: Literal["never", "views", "always"] = "never"
+    once_in_backfill: bool = False
+    retried: bool = True
+    always_recorded: bool = False
+    moves_erasures: bool = False
+
+
+def _layer_stage(name: str, title: str, documentation: str) -> Stage:
+    return Stage(
+        name=name,
+        title=title,
+        documentation=documentation,
+        function="sluice.runs.execution.stages:run_layer_stage",
+        group=_LAYER_GROUP,
+        in_clone="views",
+    )
+
+
+_LAYER_GROUP = StageGroup("layers", "From deliveries to what is asked")
+_UPKEEP_GROUP = StageGroup("upkeep", "Keep files few, large and needed")
+
+BRONZE = _layer_stage(
+    "bronze", "Bronze: new deliveries", "Finds new deliveries in the landing folder and appends all their records to bronze."
+)
+SILVER = _layer_stage(
+    "silver",
+    "Silver: clean and typed",
+    "Brings the silver tables up to date: typed, valid, one row a key. The rest is quarantined.",
+)
+GOLD = _layer_stage(
+    "gold", "Gold: what is asked", "Recomputes what changes touch of the gold tables, and merges the differences."
+)
+KNOWN_LAYERS = (BRONZE, SILVER, GOLD)
+"""Layers that are described here. A pipeline may have others, which are described by their names."""
+
+DELETIONS = Stage(
+    name="propagate_deletions",
+    title="Propagate deletions",
+    documentation="Takes the rows of erased people out of all layers.",
+    function="sluice.runs.execution.deletions:run_deletion_stage",
+    always_recorded=True,
+    moves_erasures=True,
+)
+OPTIMIZE = Stage(
+    name="optimize",
+    title="Optimize",
+    documentation="Rewrites small files into large ones and lays them out by the declared columns.",
+    function="sluice.runs.execution.optimizing:run_optimize_stage",
+    group=_UPKEEP_GROUP,
+    in_clone="always",
+    once_in_backfill=True,
+)
+VACUUM = Stage(
+    name="vacuum",
+    title="Vacuum",
+    documentation="Removes data files that no table has needed for the pipeline's retention time.",
+    function="sluice.runs.execution.vacuuming:run_vacuum_stage",
+    group=_UPKEEP_GROUP,
+    in_clone="always",
+    once_in_backfill=True,
+    moves_erasures=True,
+)
+VERIFY = Stage(
+    name="verify",
+    title="Verify against bronze",
+    documentation=(
+        "Recomputes one table, the next in turn, from bronze by plain batch code, and fails where a row differs. All tables, if asked."
+    ),
+    function="sluice.runs.execution.verifying:run_verify_stage",
+    once_in_backfill=True,
+    retried=False,
+    always_recorded=True,
+)
+
+_AFTER_LAYERS = (DELETIONS, OPTIMIZE, VACUUM, VERIFY)
+"""In the order in which they run. The last is the one that proves: where it fails, everything else is done."""
+
+PUBLISHED_AFTER = DELETIONS
+"""Other DAGs hear of new versions after this stage, not before: nobody is to copy the rows of erased people."""
+
+VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
+"""What the trigger form offers for the stage `verify`."""
+
+ERASE, CLONE, RELEASE, RESTORE, READMISSION = "erase", "clone", "release", "restore", "quarantine"
+"""Work of other commands, by the name that it has as a stage in the run ledger. It is no task of a pipeline's DAG."""
+
+
+def stages_after_layers() -> tuple[Stage, ...]:
+    """The stages that every pipeline has after its layers, in order."""
+    return _AFTER_LAYERS
+
+
+def layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+    """The stages that bring the pipeline's own layers up to date, lowest first."""
+    return [describe_stage(name) for name in pipeline.layer_names]
+
+
+def all_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+    """All of a pipeline's stages, in order."""
+    return [*layer_stages_of_pipeline(pipeline), *stages_after_layers()]
+
+
+def list_stage_names(pipeline: Pipeline) -> list[str]:
+    """The names of a pipeline's stages, in order."""
+    return [stage.name for stage in all_stages_of_pipeline(pipeline)]
+
+
+def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
+    """The stage by its name. Raises UsageError where the pipeline has none of that name, with the nearest."""
+    for stage in all_stages_of_pipeline(pipeline):
+        if stage.name == name:
+            return stage
+    raise UsageError(f"Pipeline '{pipeline.name}' has no stage '{name}'.{nearest_name_hint(name, list_stage_names(pipeline))}")
+
+
+def describe_stage(name: str) -> Stage:
+    """The record of a stage by its name. A name that is none of those here is a layer's."""
+    known = {stage.name: stage for stage in (*KNOWN_LAYERS, *stages_after_layers())}
+    own = _layer_stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
+    return known.get(name, own)
+
+
+def list_as_words(names: Iterable[str]) -> str:
+    """The names in a sentence, as "optimize, vacuum and verify"."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def name_backfill_upkeep() -> str:
+    """The stages that a backfill of many runs does once, in a sentence."""
+    return list_as_words(stage.name for stage in stages_after_layers() if stage.once_in_backfill)
