@@ -99,11 +99,7 @@ def _load_flow_checkpoints(settings: Settings, graph: Graph, table: str) -> list
         row: dict[str, Any] = {"pipeline": books.pipeline, "table": declared.name, "flow": flow}
         try:
             progress = positions.read_flow_progress(folder, flow)
-            standing = (
-                lag.measure_stream_lag(books, declared)
-                if isinstance(declared, Windowed)
-                else lag.read_flow_standing(books, declared)
-            )
+            standing = lag.read_flow_standing(books, declared)
             row |= {"problem": None, "next": standing.anew, "stuck": standing.stuck}
         except UsageError as error:
             progress = None

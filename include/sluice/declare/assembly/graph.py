@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -29,18 +30,15 @@ PSEUDONYM = "pseudonym"
 
 @dataclass(frozen=True)
 class Graph:
-    """Checked declarations of one pipeline. tables and views are in an order in which every input comes before its readers.
+    """Checked declarations of one pipeline. stored: by name those that have a table, every input before its readers.
 
-    streams: what @windowed declares. computed: what @view declares, which is not stored and so not among those that are iterated.
+    computed: what @view declares, which is not stored and so not among those that are iterated.
     links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views. forms: by domain, in
     which form identifiers are compared, where that is not as text.
     """
 
     pipeline: Pipeline
-    sources: Mapping[str, Source]
-    tables: Mapping[str, Table[Any]]
-    views: Mapping[str, MaterializedView[Any]]
-    streams: Mapping[str, Windowed[Any]] = field(default_factory=dict)
+    stored: Mapping[str, Source | AnyDataset]
     computed: Mapping[str, View[Any]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     asking: tuple[ErasureRequests, ...] = ()
@@ -48,22 +46,43 @@ class Graph:
     forms: Mapping[str, Canonical] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Source | AnyDataset]:
-        yield from self.sources.values()
-        yield from self.tables.values()
-        yield from self.streams.values()
-        yield from self.views.values()
+        yield from self.stored.values()
 
     def __getitem__(self, name: str) -> Source | AnyDataset:
         """The declaration of that name. Raises UsageError with the nearest name."""
-        for declared in self:
-            if declared.name == name:
-                return declared
+        if name in self.stored:
+            return self.stored[name]
         if name in self.computed:
             raise UsageError(
                 f"'{name}' of pipeline '{self.pipeline.name}' is a @view: computed when it is read, it has no table."
             )
         known = [declared.name for declared in self]
         raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest_name_hint(name, known)}")
+
+    @cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """Files and topics."""
+        return {name: item for name, item in self.stored.items() if isinstance(item, Source)}
+
+    @cached_property
+    def datasets(self) -> Mapping[str, AnyDataset]:
+        """All that is made of something else: every stored declaration but the sources."""
+        return {name: item for name, item in self.stored.items() if isinstance(item, Dataset)}
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table[Any]]:
+        """What @table declares."""
+        return {name: item for name, item in self.stored.items() if isinstance(item, Table)}
+
+    @cached_property
+    def views(self) -> Mapping[str, MaterializedView[Any]]:
+        """What @materialized_view declares."""
+        return {name: item for name, item in self.stored.items() if isinstance(item, MaterializedView)}
+
+    @cached_property
+    def streams(self) -> Mapping[str, Windowed[Any]]:
+        """What @windowed declares."""
+        return {name: item for name, item in self.stored.items() if isinstance(item, Windowed)}
 
     def feeding(self, name: str) -> tuple[Source, ...]:
         """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
@@ -138,7 +157,7 @@ class Graph:
         """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
         found: set[str] = set()
         read = self.table_of(name)
-        for dataset in (*self.tables.values(), *self.streams.values(), *self.views.values()):
+        for dataset in self.datasets.values():
             if set(dataset.reads) & ({read} | found):
                 found.add(dataset.name)
         return found
@@ -193,10 +212,7 @@ def build_declaration_graph(
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
         pipeline=pipeline,
-        sources={n: d for n, d in complete.items() if isinstance(d, Source)},
-        tables={n: d for n, d in complete.items() if isinstance(d, Table)},
-        views={n: d for n, d in complete.items() if isinstance(d, MaterializedView)},
-        streams={n: d for n, d in complete.items() if isinstance(d, Windowed)},
+        stored={one.name: one for one in sorted(complete.values(), key=lambda one: one.kind.order)},
         computed=seen,
         links=whose.links,
         asking=whose.asking,

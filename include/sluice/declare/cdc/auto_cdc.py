@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from sluice.declare import kinds
 from sluice.declare.datasets.decorators import find_calling_module
 from sluice.declare.datasets.tables import Names, Personal, split_personal_treatments
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -50,6 +52,7 @@ class AutoCdc:
     expectations are on the rows of the feeds, and a delete need not meet them. The other fields are those of `Dataset`, for the target.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.CHANGE_TARGET
     name: str
     reads: tuple[str, ...]
     keys: tuple[str, ...]

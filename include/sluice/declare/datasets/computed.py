@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, overload
+from typing import TYPE_CHECKING, ClassVar, Generic, overload
 
+from sluice.declare import kinds
 from sluice.declare.datasets.decorators import build_declaration_transform, build_sql_options
 from sluice.declare.datasets.tables import Dataset, Names
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.quality.expectations import ExpectingTransform, P
 from sluice.errors import DeclarationError
@@ -25,6 +27,7 @@ class View(Generic[P]):
     inherits by name. role: the role that a `role_view` is for; nothing stored may read such a view.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.COMPUTED_VIEW
     name: str
     function: Callable[P, DataFrame]
     reads: tuple[str, ...]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, get_args
 
+from sluice.declare import kinds
 from sluice.declare.datasets import partitions
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.privacy import small_groups, treat
 from sluice.declare.privacy.treat import Treatment
@@ -40,6 +42,7 @@ class Dataset(Generic[P]):
     functions and texts that the fingerprint covers, where the function is not the user's own. declared_in: the module that declares it.
     """
 
+    kind: ClassVar[DatasetKind]
     name: str
     function: Callable[P, DataFrame]
     reads: tuple[str, ...]
@@ -99,6 +102,15 @@ class Dataset(Generic[P]):
         return self.declared_in
 
     @property
+    def label(self) -> str:
+        """How messages call it."""
+        return f"{self.kind.label} '{self.name}'"
+
+    def over(self, present: Iterable[str]) -> Dataset[Any] | None:
+        """It over those of its inputs that are there. None where it waits for another."""
+        return self if set(self.reads) <= set(present) else None
+
+    @property
     def private(self) -> frozenset[str]:
         """Columns that must not get into statistics, partitions or clustering. A personal field makes its whole column private."""
         return add_parent_columns((*self.personal, *((self.subject,) if self.subject else ())))
@@ -118,6 +130,7 @@ class Table(Dataset[P]):
     of its target: a replay takes all changes of such a key, since otherwise its state would be made by two versions of the code.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.TABLE
     sequence_by: str | None = None
     key_in_one_file: bool = False
     apply_as_deletes: str | None = None
@@ -146,6 +159,7 @@ class MaterializedView(Dataset[P]):
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW
     of_some: Callable[[tuple[str, ...]], Callable[..., DataFrame] | None] | None = None
     reach: Mapping[str, TimeReach] = field(default_factory=dict, hash=False)
     recompute: Recompute = "auto"
@@ -185,6 +199,7 @@ class TemporaryView:
     It has no expectations: they belong to the tables that read it.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.TEMPORARY_VIEW
     name: str
     function: Callable[[DataFrame], DataFrame]
     reads: tuple[str, ...]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from sluice.declare import kinds
 from sluice.declare.datasets.tables import Dataset, Names, Personal, split_personal_treatments
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
@@ -44,6 +46,7 @@ class Windowed(Dataset[P]):
     windows are closed.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.WINDOWED_STREAM
     output: Output = "append"
     watermarks: Mapping[str, Watermark] = field(default_factory=dict, hash=False)
     closes_when_idle: str | None = None

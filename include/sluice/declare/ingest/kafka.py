@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from sluice.declare import kinds
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import parse_instant
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_names
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 
@@ -67,6 +69,7 @@ class KafkaSource(Source):
     options_file names a file in SLUICE_SECRETS, mode 0600, with properties such as sasl.password, a "name=value" a line.
     """
 
+    kind: ClassVar[DatasetKind] = kinds.TOPIC
     servers: str
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None

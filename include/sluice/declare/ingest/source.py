@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Source:
         <landing>/<pipeline>/_archive/) or "delete".
     """
 
+    kind: ClassVar[DatasetKind] = kinds.FILE_SOURCE
     name: str
     format: Literal["json", "csv", "parquet", "text", "binary"] = "json"
     path: str = ""

@@ -10,21 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, MaterializedView
-from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.declare.interval import Interval
+from sluice.declare.kinds import load_kind_function
 from sluice.erasure import canonical_entries
 from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
 from sluice.erasure.subjects import handover
 from sluice.errors import SluiceError, UsageError
-from sluice.flows import stateful
-from sluice.flows.bronze import append, regaining, reingest
-from sluice.flows.gold import view
+from sluice.flows.bronze import regaining
 from sluice.flows.quarantine import settlement
-from sluice.flows.silver import fold, refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_known_files
@@ -33,11 +28,10 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
-from sluice.runs.execution import clones, in_clone, table_rules
+from sluice.runs.execution import clones, table_rules
+from sluice.runs.execution.in_clone import Flow
 from sluice.runs.modes import find_concerned_tables
-from sluice.runs.status import stale
 
-Flow = Callable[[Workspace, FlowReport], None]
 _SIDE_BY_SIDE = 3
 
 
@@ -171,7 +165,7 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
 
 def _note_missing_landing_folder(workspace: Workspace, flow: str) -> list[str]:
     source = workspace.graph.sources.get(flow)
-    if source is None or isinstance(source, KafkaSource) or (workspace.landing / source.path).is_dir():
+    if source is None or not source.kind.in_files or (workspace.landing / source.path).is_dir():
         return []
     return [f"there is no landing folder {workspace.landing / source.path} yet"]
 
@@ -181,7 +175,7 @@ def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
     known = read_known_files(workspace.deliveries, workspace.outcomes)
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
-        if source is not None and not isinstance(source, KafkaSource) and (files := known.unread_files(source.name)):
+        if source is not None and source.kind.in_files and (files := known.unread_files(source.name)):
             count = f"{len(files)} {'file is' if len(files) == 1 else 'files are'}"
             report.notes.append(f"{count} missed, which every run tries again: sluice ledger {workspace.pipeline} --state missed")
 
@@ -265,35 +259,6 @@ def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], 
 
 
 def _choose_flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
-    """What to do to a table in this run's mode; None where the run is not about it. Views follow their inputs, in a replay too."""
-    anew = "refresh" if workspace.mode == "refresh" and item.name in chosen else None
-    interval = workspace.interval
-    if isinstance(item, MaterializedView):
-        view_ = item
-        return in_clone.adapt_view_flow_to_clone(
-            workspace, lambda workspace, report: view.run_gold_flow(workspace, view_, report, anew)
-        )
-    if isinstance(item, Windowed):
-        stream = item
-        return in_clone.adapt_stream_flow_to_clone(
-            workspace, lambda workspace, report: stateful.run_stateful_flow(workspace, stream, report, anew)
-        )
-    if interval is not None:
-        return _choose_replay_flow(workspace, item, interval) if item.name in chosen else None
-    if isinstance(item, Source):
-        source = item
-        return lambda workspace, report: append.run_bronze_flow(workspace, source, report, anew)
-    table: Any = item
-    return lambda workspace, report: fold.run_silver_flow(workspace, table, report, anew)
-
-
-def _choose_replay_flow(workspace: Workspace, item: Source | Dataset[Any], interval: Interval) -> Flow:
-    if isinstance(item, Source):
-        source = item
-        return lambda workspace, report: reingest.ingest_missed_deliveries(workspace, source, interval, report)
-    table: Any = item
-
-    def completes(extent: Interval | None) -> bool:
-        return stale.forecast_stale_intervals(workspace.settings, workspace.graph, table, interval, extent) == []
-
-    return lambda workspace, report: refold.refold_interval(workspace, table, interval, report, completes)
+    """What to do to a table in this run's mode; None where the run is not about it."""
+    choose: Callable[[Workspace, Source | Dataset[Any], bool], Flow | None] = load_kind_function(item.kind, "run")
+    return choose(workspace, item, item.name in chosen)

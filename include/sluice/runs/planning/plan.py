@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, Table
-from sluice.declare.ingest.source import Source
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError
+from sluice.declare.kinds import load_kind_function
 from sluice.flows.progress import restored
 from sluice.flows.progress.restored import RestorationMark
-from sluice.ingest.deliveries import discovery
-from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.runs import modes
 from sluice.runs.planning import steps
 from sluice.runs.planning.steps import (
-    FAIL,
-    FOLD_AGAIN,
     FOLD_ANEW,
-    INGEST,
-    NOTHING,
     READ_AGAIN,
     RECOMPUTE,
     START_OVER,
@@ -68,11 +61,10 @@ def plan_run(
     chosen = modes.find_concerned_tables(graph, mode, tables)
     found: list[PlannedStep] = []
     for flow in lag.measure_pipeline_lag(books):
-        declared = graph[flow.table]
-        if interval is None or not isinstance(declared, Source | Table):
+        if interval is None or graph[flow.table].kind.plan_replay is None:
             found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
         elif flow.table in chosen:
-            found.append(_plan_replay_step(books, declared, flow, interval, found))
+            found.append(_plan_replay_step(books, flow, interval, found))
     notes = [
         *_list_replay_notes(graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
@@ -96,48 +88,11 @@ def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMa
     )
 
 
-def _plan_replay_step(
-    books: PipelineBooks, declared: Source | Table[Any], flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
-) -> PlannedStep:
-    if isinstance(declared, Table):
-        return _plan_silver_replay(books, declared, flow, interval, before)
-    try:
-        return _plan_bronze_replay(books, declared, flow, interval)
-    except SluiceError as error:
-        return PlannedStep(flow.table, flow.layer, FAIL, str(error))
-
-
-def _plan_bronze_replay(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
-    """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
-    fresh = discovery.preview_discovery(source, books.landing, books.known, interval).came
-    lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
-    readable = [row for row in lacking if books.as_it_was(source, row)]
-    files = [
-        *({"file": file.file, "state": "new", "delivery": None} for file in fresh),
-        *({"file": row["file"], "state": row["state"], "delivery": row["delivery"]} for row in readable),
-    ]
-    lost = len(lacking) - len(readable)
-    why = f"of what it lacks, {lost} cannot be read: the file is gone or changed" if lost else ""
-    size = sum(file.size or 0 for file in fresh) + sum(row["size"] or 0 for row in readable)
-    return PlannedStep(
-        flow.table, flow.layer, INGEST if files else NOTHING, why, len(files), size, None if files else 0, files=files
-    )
-
-
-def _plan_silver_replay(
-    books: PipelineBooks, table: Table[Any], flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
-) -> PlannedStep:
-    """The keys that the interval's rows touch, before or after."""
-    source = books.graph.sources[table.reads[0]]
-    feeding = {one.name: one for one in books.graph.feeding(source.name)}
-    mine = [row for one in feeding.values() for row in books.of_interval(one, interval) if row["rows"]]
-    coming = [step for step in before if step.table in feeding and step.does == INGEST]
-    deliveries = len(mine) + sum(step.deliveries for step in coming)
-    size = sum(row["size"] or 0 for row in mine) + sum(step.bytes for step in coming)
-    rows = None if coming or source.dated_by else sum(row["rows"] for row in mine)
-    if not deliveries and not source.dated_by:
-        return PlannedStep(flow.table, flow.layer, NOTHING)
-    return PlannedStep(flow.table, flow.layer, FOLD_AGAIN, f"the keys of {interval}", deliveries, size, rows)
+def _plan_replay_step(books: PipelineBooks, flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]) -> PlannedStep:
+    declared = books.graph[flow.table]
+    plan: Callable[[PipelineBooks, Any, FlowLag, Interval, Sequence[PlannedStep]], PlannedStep]
+    plan = load_kind_function(declared.kind, "plan_replay")
+    return plan(books, declared, flow, interval, before)
 
 
 def _find_staleness(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.ingest.deliveries import discovery, listing
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
@@ -50,24 +51,26 @@ class PlannedStep:
 def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool) -> PlannedStep:
     """The step of a flow. before: those of its inputs, at least. refreshed: it is to be made anew."""
     declared = books.graph[flow.table]
-    if isinstance(declared, Source):
-        return _plan_bronze_refresh(books, declared, flow) if refreshed else _plan_bronze_step(books, declared, flow)
+    plan: Callable[[PipelineBooks, Any, FlowLag, Sequence[PlannedStep], bool], PlannedStep]
+    plan = load_kind_function(declared.kind, "plan")
+    return plan(books, declared, flow, before, refreshed)
+
+
+def list_moving_inputs(books: PipelineBooks, dataset: Dataset[Any], before: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """The steps before that may change an input."""
+    return [step for step in before if books.graph.table_of(step.table) in dataset.reads and step.moves]
+
+
+def _name_changed_inputs(books: PipelineBooks, dataset: Dataset[Any], before: Sequence[PlannedStep]) -> set[str]:
+    return {books.graph.table_of(step.table) for step in list_moving_inputs(books, dataset, before)}
+
+
+def plan_bronze_step(
+    books: PipelineBooks, source: Source, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
+) -> PlannedStep:
+    """What a run would take of a source."""
     if refreshed:
-        # What keeps a stream from going on, a refresh brings to an end; what it waits for to begin, not.
-        refused = isinstance(declared, Windowed) and flow.anew is None
-        flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh", stuck=None if refused else flow.stuck)
-    coming = [step for step in before if books.graph.table_of(step.table) in declared.reads and step.moves]
-    if isinstance(declared, Table):
-        return _plan_silver_step(books, declared, flow, coming)
-    changed = {books.graph.table_of(step.table) for step in coming}
-    return (
-        _plan_stream_step(declared, flow, changed)
-        if isinstance(declared, Windowed)
-        else _plan_view_step(declared.reads, flow, changed)
-    )
-
-
-def _plan_bronze_step(books: PipelineBooks, source: Source, flow: FlowLag) -> PlannedStep:
+        return _plan_bronze_refresh(books, source, flow)
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     again = flow.anew and log.latest_table_version(books.path(flow.table))
@@ -100,7 +103,13 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 
 
-def _plan_silver_step(books: PipelineBooks, table: Table[Any], flow: FlowLag, coming: Sequence[PlannedStep]) -> PlannedStep:
+def plan_silver_step(
+    books: PipelineBooks, table: Table[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
+) -> PlannedStep:
+    """What a run would fold."""
+    if refreshed:
+        flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh")
+    coming = list_moving_inputs(books, table, before)
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     if not coming and not log.is_delta_table(books.path(table.reads[0])):
@@ -118,8 +127,15 @@ def _plan_silver_step(books: PipelineBooks, table: Table[Any], flow: FlowLag, co
     )
 
 
-def _plan_stream_step(stream: Windowed[Any], flow: FlowLag, coming: set[str]) -> PlannedStep:
-    """coming: the inputs that the run changes before. A stream that cannot go on fails, whatever comes."""
+def plan_stream_step(
+    books: PipelineBooks, stream: Windowed[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
+) -> PlannedStep:
+    """What a run would do to a stream with state. One that cannot go on fails, whatever comes."""
+    if refreshed:
+        # What keeps it from going on, a refresh brings to an end; what it waits for to begin, not.
+        stuck = None if flow.anew is None else flow.stuck
+        flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh", stuck=stuck)
+    coming = _name_changed_inputs(books, stream, before)
     if flow.stuck and not coming:
         return PlannedStep(flow.table, flow.layer, NOTHING if flow.anew else FAIL, flow.stuck)
     if flow.stuck and not flow.anew:
@@ -131,11 +147,16 @@ def _plan_stream_step(stream: Windowed[Any], flow: FlowLag, coming: set[str]) ->
     return PlannedStep(flow.table, flow.layer, does, why, 0, flow.bytes, None if coming else flow.rows, flow.versions)
 
 
-def _plan_view_step(reads: Sequence[str], flow: FlowLag, coming: set[str]) -> PlannedStep:
-    """coming: the inputs that the run changes before."""
+def plan_view_step(
+    books: PipelineBooks, view: MaterializedView[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
+) -> PlannedStep:
+    """How far a run would recompute a view."""
+    if refreshed:
+        flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh")
+    coming = _name_changed_inputs(books, view, before)
     if flow.stuck and not coming:
         return PlannedStep(flow.table, flow.layer, NOTHING, flow.stuck)
-    moved = [name for name in reads if name in flow.moved or name in coming]
+    moved = [name for name in view.reads if name in flow.moved or name in coming]
     open_ones = [name for name in flow.unbounded if name in moved]
     if flow.anew:
         does, why = RECOMPUTE, flow.anew

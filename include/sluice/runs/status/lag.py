@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,8 +12,8 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import AnyDataset
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest.deliveries import discovery
@@ -57,21 +57,36 @@ class FlowLag:
 
 def measure_pipeline_lag(books: PipelineBooks) -> list[FlowLag]:
     """Every flow of a pipeline, inputs before readers. Raises UsageError for a checkpoint that is shared or another flow's."""
-    graph = books.graph
-    found = [_measure_bronze_lag(books, source) for source in graph.sources.values()]
-    found += [_measure_silver_lag(books, table) for table in graph.tables.values()]
-    found += [measure_stream_lag(books, stream) for stream in graph.streams.values()]
-    return found + [measure_view_lag(books, view) for view in graph.views.values()]
+    return [measure_flow_lag(books, declared) for declared in books.graph]
+
+
+def measure_flow_lag(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
+    """One flow. Errors as of `measure_pipeline_lag`."""
+    measure: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "measure_lag")
+    return measure(books, declared)
 
 
 def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
     """The flow of a table or view as it would be anew: all deliveries that count, all of the inputs."""
     declared = books.graph[flow.table]
-    if isinstance(declared, Table):
-        rows = books.feeding(declared.reads[0], "ingested")
-        return replace(flow, **_sum_rows_and_bytes(rows), deliveries=len(rows), since=None, moved=declared.reads if rows else ())
-    reads = () if isinstance(declared, Source) else declared.reads
-    states = {name: state for name in reads if (state := log.read_table_state(books.path(name)))}
+    measure: Callable[[PipelineBooks, Any, FlowLag], FlowLag] = load_kind_function(declared.kind, "measure_lag_anew")
+    return measure(books, declared, flow)
+
+
+def measure_bronze_lag_anew(books: PipelineBooks, source: Source, flow: FlowLag) -> FlowLag:
+    """A source reads no table: nothing beside what waits has a version."""
+    return replace(flow, rows=0, bytes=0, versions=0, since=None, moved=())
+
+
+def measure_silver_lag_anew(books: PipelineBooks, table: Table[Any], flow: FlowLag) -> FlowLag:
+    """All deliveries that count."""
+    rows = books.feeding(table.reads[0], "ingested")
+    return replace(flow, **_sum_rows_and_bytes(rows), deliveries=len(rows), since=None, moved=table.reads if rows else ())
+
+
+def measure_lag_of_all_inputs(books: PipelineBooks, dataset: AnyDataset, flow: FlowLag) -> FlowLag:
+    """All of the inputs, each as one version."""
+    states = {name: state for name in dataset.reads if (state := log.read_table_state(books.path(name)))}
     counts = [state.rows for state in states.values()]
     return replace(
         flow,
@@ -85,27 +100,55 @@ def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
     """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `measure_pipeline_lag`."""
-    if isinstance(declared, MaterializedView):
-        there = declared.over(name for name in declared.reads if log.is_delta_table(books.path(name)))
-        return _read_checkpoint_standing(books, declared, {name: books.path(name) for name in (there or declared).reads})
-    if isinstance(declared, Windowed):
-        return _read_checkpoint_standing(books, declared, _locate_streamed_inputs(books, declared))
-    name = "deliveries" if isinstance(declared, Source) else "outcomes"
-    return _read_checkpoint_standing(books, declared, {name: books.bookkeeping(name)})
+    read: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "read_standing")
+    return read(books, declared)
+
+
+def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
+    """By how far the list of deliveries was read."""
+    return _read_checkpoint_standing(books, source, {"deliveries": books.bookkeeping("deliveries")})
+
+
+def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
+    """By how far the list of outcomes was read."""
+    flow = _read_checkpoint_standing(books, table, {"outcomes": books.bookkeeping("outcomes")})
+    return _start_anew_without_table(books, flow)
+
+
+def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
+    """By how far the changes of its inputs were read; of a view that does not wait for all of them, of those that are there.
+
+    Its checkpoint's fingerprint goes on with the columns that bound a change of each input. These only Spark can tell anew; they are
+    taken as they are.
+    """
+    there = view.over(name for name in view.reads if log.is_delta_table(books.path(name)))
+    name, folder = books.checkpoints(view)
+    memory = checkpoints.read_flow_memory(folder, name) or {}
+    code, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(view)
+    rest = code.removeprefix(digits) if code.startswith(digits) else ""
+    unbounded = tuple(read for read in view.reads if re.search(rf"(?:^|\]){read}\[\]", rest))
+    flow = _read_checkpoint_standing(books, view, {name: books.path(name) for name in (there or view).reads}, digits + rest)
+    return _start_anew_without_table(books, replace(flow, unbounded=unbounded))
+
+
+def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
+    gone = flow.anew is None and not log.is_delta_table(books.path(flow.table))
+    return replace(flow, anew=checkpoints.GONE) if gone else flow
 
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
     """The deliveries whose outcomes a silver flow has not taken; none where it has no checkpoint to go on from."""
     outcomes = books.bookkeeping("outcomes")
-    flow = read_flow_standing(books, table)
+    flow = read_silver_standing(books, table)
     try:
         return set() if flow.anew is not None else {row["delivery"] for row in _read_outcomes_after(outcomes, flow.progress)}
     except changes.StreamChangesLost:
         return set()
 
 
-def _measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
-    flow = read_flow_standing(books, source)
+def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
+    """Files or offsets that nobody has discovered, and deliveries without outcome."""
+    flow = read_bronze_standing(books, source)
     try:
         found = discovery.preview_discovery(source, books.landing, books.known)
         warnings = (*books.warnings(source), *found.warnings)
@@ -129,14 +172,15 @@ def _measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
 
 def _count_waiting_records(source: Source, files: list[str]) -> int | None:
     """How many records wait: of topics as many as there are offsets, of files nobody knows."""
-    if isinstance(source, KafkaSource):
+    if not source.kind.in_files:
         return sum(parse_offset_range(file).offsets for file in files)
     return None if files else 0
 
 
-def _measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
+def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
+    """Outcomes that it has not taken."""
     outcomes = books.bookkeeping("outcomes")
-    flow = read_flow_standing(books, table)
+    flow = read_silver_standing(books, table)
     if flow.anew is not None:
         return measure_lag_from_start(books, flow)
     feeding = {source.name for source in books.graph.feeding(table.reads[0])}
@@ -159,7 +203,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     """How the flow of a stream with state stands. Errors as of `measure_pipeline_lag`."""
     missing = [name for name in stream.reads if not log.is_delta_table(books.path(name))]
     if missing:
-        flow = read_flow_standing(books, stream)
+        flow = _read_stream_standing(books, stream)
         return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
     (name, folder), inputs = books.checkpoints(stream), _locate_streamed_inputs(books, stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if log.is_delta_table(path)}
@@ -168,11 +212,16 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     )
     if why is not None:
         return replace(
-            read_flow_standing(books, stream),
+            _read_stream_standing(books, stream),
             anew=None,
             stuck=str(continuity.broken_stream_error(books.pipeline, stream.name, why)),
         )
-    return _add_waiting_changes(books, stream, read_flow_standing(books, stream))
+    return _add_waiting_changes(books, stream, _read_stream_standing(books, stream))
+
+
+def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
+    mark = continuity.stream_fingerprint(stream)
+    return _read_checkpoint_standing(books, stream, _locate_streamed_inputs(books, stream), mark)
 
 
 def _locate_streamed_inputs(books: PipelineBooks, stream: Windowed[Any]) -> dict[str, str]:
@@ -183,7 +232,7 @@ def _locate_streamed_inputs(books: PipelineBooks, stream: Windowed[Any]) -> dict
 
 def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
     """How a view's flow stands. Errors as of `measure_pipeline_lag`."""
-    flow = read_flow_standing(books, view)
+    flow = read_view_standing(books, view)
     missing = [name for name in view.reads if not log.is_delta_table(books.path(name))]
     present = view.over(set(view.reads) - set(missing))
     if present is not None:
@@ -213,38 +262,20 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
     )
 
 
-def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, inputs: dict[str, str]) -> FlowLag:
-    """A flow by its checkpoint alone. inputs: where the tables lie that it streams, by name."""
+def _read_checkpoint_standing(
+    books: PipelineBooks, declared: Source | AnyDataset, inputs: dict[str, str], code: str = ""
+) -> FlowLag:
+    """A flow by its checkpoint alone. inputs: where the tables lie that it streams, by name. code: the fingerprint that it should have."""
     name, folder = books.checkpoints(declared)
     ids = {name: log.read_table_id(path) for name, path in inputs.items() if log.is_delta_table(path)}
-    code, unbounded = _expected_checkpoint_mark(declared, folder, name)
     anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
-    gone = isinstance(declared, Table | MaterializedView) and not log.is_delta_table(books.path(declared.name))
     return FlowLag(
         table=declared.name,
         layer=books.graph.layer(declared),
         name=name,
         progress=positions.read_flow_progress(folder, name),
-        anew=checkpoints.GONE if gone and anew is None else anew,
-        unbounded=unbounded,
+        anew=anew,
     )
-
-
-def _expected_checkpoint_mark(declared: Source | AnyDataset, folder: str, name: str) -> tuple[str, tuple[str, ...]]:
-    """The fingerprint that a checkpoint should have, and the inputs that are marked in it as not bounded by any column.
-
-    A view's goes on with the columns that bound a change of each input. These only Spark can tell anew; they are taken as they are.
-    """
-    if isinstance(declared, Windowed):
-        return continuity.stream_fingerprint(declared), ()
-    if not isinstance(declared, MaterializedView):
-        return "", ()
-    memory = checkpoints.read_flow_memory(folder, name) or {}
-    marks, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(declared)
-    if not marks.startswith(digits):
-        return digits, ()
-    rest = marks.removeprefix(digits)
-    return marks, tuple(read for read in declared.reads if re.search(rf"(?:^|\]){read}\[\]", rest))
 
 
 def _sum_rows_and_bytes(rows: Sequence[Row]) -> dict[str, Any]:

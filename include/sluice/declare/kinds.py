@@ -1,0 +1,137 @@
+"""The kinds of declarations: what messages call each, and which functions of the engine run, plan, measure, check and test it.
+
+A function stands here as "module:function" and is loaded when it is called, so that Airflow, which parses declarations, loads no Spark.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sluice.errors import DeclarationError
+
+Role = Literal["run", "plan", "plan_replay", "measure_lag", "measure_lag_anew", "read_standing", "check", "test"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetKind:
+    """One kind of declaration. A new kind is one of these, the functions that it names, and the class that has it as its `kind`.
+
+    name: as people read it. label: how messages begin, as in "View 'day'". order: a pipeline's declarations come in this order; of one
+    order each comes after those that it reads. in_files: its records lie in files of a landing folder. sets_rows_aside: it has a quarantine.
+    may_ask_clock: its expectations may compare with the present, because it is never replayed.
+
+    What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
+    run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
+    steps before, whether it is refreshed) gives the step. plan_replay: (books, declaration, its lag, interval, steps before); None: a
+    replay reaches it as any run does. measure_lag: (books, declaration) gives what waits for it. measure_lag_anew: (books, declaration, its
+    lag) gives that as if it started anew. read_standing: (books, declaration) gives its lag by its checkpoint alone. check: (examination,
+    declaration) gives the columns that it stores, or None where they are not known yet. test: (test run, declaration) gives its rows, or
+    None where the test gives nothing that they could be made of.
+    """
+
+    name: str
+    label: str
+    order: int
+    in_files: bool = False
+    sets_rows_aside: bool = False
+    may_ask_clock: bool = False
+    run: str | None = None
+    plan: str | None = None
+    plan_replay: str | None = None
+    measure_lag: str | None = None
+    measure_lag_anew: str | None = None
+    read_standing: str | None = None
+    check: str | None = None
+    test: str | None = None
+
+
+def load_kind_function(kind: DatasetKind, role: Role) -> Any:
+    """The function that plays a role for a kind. Raises DeclarationError where the kind names none."""
+    named: str | None = getattr(kind, role)
+    if named is None:
+        raise DeclarationError(f"A {kind.name} has no function for '{role}': name one in its DatasetKind.")
+    module, _, function = named.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+FILE_SOURCE = DatasetKind(
+    name="file source",
+    label="Source",
+    order=0,
+    in_files=True,
+    sets_rows_aside=True,
+    run="sluice.runs.execution.flow_choice:choose_bronze_flow",
+    plan="sluice.runs.planning.steps:plan_bronze_step",
+    plan_replay="sluice.runs.planning.replay_steps:plan_bronze_replay",
+    measure_lag="sluice.runs.status.lag:measure_bronze_lag",
+    measure_lag_anew="sluice.runs.status.lag:measure_bronze_lag_anew",
+    read_standing="sluice.runs.status.lag:read_bronze_standing",
+    check="sluice.runs.planning.transforms:find_source_schema",
+)
+TOPIC = DatasetKind(
+    name="topic",
+    label="Source",
+    order=0,
+    sets_rows_aside=True,
+    run=FILE_SOURCE.run,
+    plan=FILE_SOURCE.plan,
+    plan_replay=FILE_SOURCE.plan_replay,
+    measure_lag=FILE_SOURCE.measure_lag,
+    measure_lag_anew=FILE_SOURCE.measure_lag_anew,
+    read_standing=FILE_SOURCE.read_standing,
+    check=FILE_SOURCE.check,
+)
+TABLE = DatasetKind(
+    name="table",
+    label="Table",
+    order=1,
+    sets_rows_aside=True,
+    run="sluice.runs.execution.flow_choice:choose_silver_flow",
+    plan="sluice.runs.planning.steps:plan_silver_step",
+    plan_replay="sluice.runs.planning.replay_steps:plan_silver_replay",
+    measure_lag="sluice.runs.status.lag:measure_silver_lag",
+    measure_lag_anew="sluice.runs.status.lag:measure_silver_lag_anew",
+    read_standing="sluice.runs.status.lag:read_silver_standing",
+    check="sluice.runs.planning.transforms:examine_table",
+    test="sluice.testing.running:make_table_rows",
+)
+WINDOWED_STREAM = DatasetKind(
+    name="windowed stream",
+    label="Stream",
+    order=2,
+    run="sluice.runs.execution.flow_choice:choose_stream_flow",
+    plan="sluice.runs.planning.steps:plan_stream_step",
+    measure_lag="sluice.runs.status.lag:measure_stream_lag",
+    measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
+    read_standing="sluice.runs.status.lag:measure_stream_lag",  # the checkpoint alone does not tell whether it can go on
+    check="sluice.runs.planning.transforms:examine_stream",
+)
+MATERIALIZED_VIEW = DatasetKind(
+    name="materialized view",
+    label="View",
+    order=3,
+    may_ask_clock=True,
+    run="sluice.runs.execution.flow_choice:choose_gold_flow",
+    plan="sluice.runs.planning.steps:plan_view_step",
+    measure_lag="sluice.runs.status.lag:measure_view_lag",
+    measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
+    read_standing="sluice.runs.status.lag:read_view_standing",
+    check="sluice.runs.planning.transforms:examine_view",
+    test="sluice.testing.running:make_view_rows",
+)
+COMPUTED_VIEW = DatasetKind(
+    name="computed view",
+    label="View",
+    order=4,
+    check="sluice.runs.planning.transforms:examine_computed_view",
+    test="sluice.testing.running:make_computed_view_rows",
+)
+TEMPORARY_VIEW = DatasetKind(
+    name="temporary view", label="Temporary view", order=4, test="sluice.testing.running:make_temporary_view_rows"
+)
+CHANGE_TARGET = DatasetKind(name="change target", label="Table", order=4)
+"""What `auto_cdc` declares. A pipeline has the tables and the view that it stands for instead, and each of them has its own kind."""
+
+KINDS = (FILE_SOURCE, TOPIC, TABLE, WINDOWED_STREAM, MATERIALIZED_VIEW, COMPUTED_VIEW, TEMPORARY_VIEW, CHANGE_TARGET)

@@ -1,0 +1,67 @@
+"""What a run does to each kind of table: what is new, everything again (refresh), or an interval again (replay).
+
+`DatasetKind.run` names these. chosen: whether the run names the table, as one to refresh or to replay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import Interval
+from sluice.flows import stateful
+from sluice.flows.bronze import append, reingest
+from sluice.flows.gold import view as gold_view
+from sluice.flows.silver import fold, refold
+from sluice.lake.workspace import Workspace
+from sluice.runs.execution import in_clone
+from sluice.runs.execution.in_clone import Flow
+from sluice.runs.status import stale
+
+
+def choose_bronze_flow(workspace: Workspace, source: Source, chosen: bool) -> Flow | None:
+    """The flow of a source's table; None in a replay that is not about it."""
+    interval = workspace.interval
+    if interval is None:
+        anew = _reason_to_refresh(workspace, chosen)
+        return lambda workspace, report: append.run_bronze_flow(workspace, source, report, anew)
+    if not chosen:
+        return None
+    return lambda workspace, report: reingest.ingest_missed_deliveries(workspace, source, interval, report)
+
+
+def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) -> Flow | None:
+    """The flow of a table; None in a replay that is not about it."""
+    interval = workspace.interval
+    if interval is None:
+        anew = _reason_to_refresh(workspace, chosen)
+        return lambda workspace, report: fold.run_silver_flow(workspace, table, report, anew)
+    if not chosen:
+        return None
+
+    def completes(extent: Interval | None) -> bool:
+        return stale.forecast_stale_intervals(workspace.settings, workspace.graph, table, interval, extent) == []
+
+    return lambda workspace, report: refold.refold_interval(workspace, table, interval, report, completes)
+
+
+def choose_stream_flow(workspace: Workspace, stream: Windowed[Any], chosen: bool) -> Flow | None:
+    """The flow of a stream with state, which says itself that a replay does not reach it."""
+    anew = _reason_to_refresh(workspace, chosen)
+    return in_clone.adapt_stream_flow_to_clone(
+        workspace, lambda workspace, report: stateful.run_stateful_flow(workspace, stream, report, anew)
+    )
+
+
+def choose_gold_flow(workspace: Workspace, view: MaterializedView[Any], chosen: bool) -> Flow | None:
+    """The flow of a view, which follows its inputs in a replay, too."""
+    anew = _reason_to_refresh(workspace, chosen)
+    return in_clone.adapt_view_flow_to_clone(
+        workspace, lambda workspace, report: gold_view.run_gold_flow(workspace, view, report, anew)
+    )
+
+
+def _reason_to_refresh(workspace: Workspace, chosen: bool) -> str | None:
+    return "refresh" if workspace.mode == "refresh" and chosen else None
