@@ -118,7 +118,4 @@ def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:
     """Whether a flow can set rows aside: every flow but those of views, whose rows depend on others."""
-    from sluice.declare.datasets.tables import MaterializedView
-    from sluice.declare.datasets.windowed import Windowed
-
-    return not isinstance(declared, MaterializedView | Windowed)
+    return declared.kind.sets_rows_aside

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.quality.expectations import Expectation
 from sluice.errors import DeclarationError, nearest_name_hint
 
@@ -34,12 +34,11 @@ def find_condition_mistakes(session: SparkSession, dataset: Dataset[Any], column
     if not dataset.expectations:
         return []
     rows = session.createDataFrame([], columns)
-    clock = isinstance(dataset, MaterializedView)
+    clock = dataset.kind.may_ask_clock
     if _all_conditions_work(rows, dataset.expectations, clock):
         return []
-    owner = f"{'View' if clock else 'Table'} '{dataset.name}'"
     each = [(one.name, _find_condition_mistake(rows, one, clock)) for one in dataset.expectations]
-    return [f"{owner}, expectation '{name}': {mistake}" for name, mistake in each if mistake]
+    return [f"{dataset.label}, expectation '{name}': {mistake}" for name, mistake in each if mistake]
 
 
 def _all_conditions_work(rows: DataFrame, expectations: Sequence[Expectation], clock: bool) -> bool:

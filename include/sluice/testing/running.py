@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,19 +26,19 @@ from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.expansion.stored import Declared, compose_transforms, expand_declarations, resolve_temporary_views
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import Action
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.append import TECHNICAL
+from sluice.flows.gold import view_rows
 from sluice.flows.silver import made
-from sluice.flows.silver.provenance import carry_provenance
-from sluice.flows.silver.winners import replace_negative_zeros, select_winning_rows
-from sluice.flows.writing import enforced, targets
+from sluice.flows.silver.winners import select_winning_rows
+from sluice.flows.writing import enforced
 from sluice.flows.writing.judgement import count_verdicts
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
-from sluice.privacy import treatments
 from sluice.quality import conditions, verdicts
 from sluice.settings import Settings
 from sluice.testing.session import session
@@ -77,54 +77,49 @@ def run(
     session()  # DDL is read by Spark
     needed = _find_needed_declarations(declared, [*using, *find_sibling_declarations(declared.module)], set(inputs))
     with _settings_with_test_keys(needed) as settings:
-        running = _Running(settings, needed, inputs, columns or {})
-        rows = running.made(declared.name)
-        keys = [key for key in getattr(running.found.get(declared.name), "keys", ()) if key in rows.columns]
+        running = TrialRun(settings, needed, inputs, columns or {})
+        rows = running.make_rows(declared.name)
+        keys = [key for key in getattr(running.stored.get(declared.name), "keys", ()) if key in rows.columns]
         result = replace(running.result, rows=_collect_rows(rows.drop(*PROVENANCE)))
         result.rows.sort(key=lambda row: [_nulls_first_sort_key(row[key]) for key in keys])
         return result
 
 
-class _Running:
+class TrialRun:
     """One run over the declarations that are needed. result: what was refused so far."""
 
     def __init__(self, settings: Settings, needed: list[Declared], inputs: Mapping[str, Any], columns: Mapping[str, str]) -> None:
         self.settings, self.inputs, self.columns = settings, inputs, columns
         self.views = {item.name: item for item in needed if isinstance(item, TemporaryView)}
-        self.computed = {item.name: item for item in needed if isinstance(item, View)}
-        self.found = {item.name: item for item in expand_declarations(needed)}
+        self.stored = {item.name: item for item in expand_declarations(needed)}
+        computed = {item.name: item for item in needed if isinstance(item, View)}
+        self.found: dict[str, Declared] = {**self.stored, **computed, **self.views}
         self.result = Result()
         read = {name: None for item in needed if not isinstance(item, Source) for name in item.reads}
         for name in inputs:
             if name not in read:
                 raise UsageError(f"'{name}' is given, but nothing reads it.{nearest_name_hint(name, read)}")
 
-    def made(self, name: str) -> DataFrame:
+    def make_rows(self, name: str) -> DataFrame:
         """The rows of a table, stored or given. Raises UsageError where they can be made of nothing that was given."""
         item = self.found.get(name)
         if name in self.inputs:
-            return self._given(name, technical=isinstance(item, Source)).drop(*PROVENANCE)
-        if name in self.views:
-            source, passed = resolve_temporary_views(self.views, name)
-            return compose_transforms(passed[:-1], passed[-1])(self._given(source))
-        if name in self.computed:
-            return self.computed[name](*(self.made(read) for read in self.computed[name].reads))
-        if isinstance(item, Table) and self._has(item):
-            return self._table(item)
-        if isinstance(item, MaterializedView) and (over := item.over(read for read in item.reads if self._has_name(read))):
-            return self._view(over)
+            return self.read_given_rows(name, technical=isinstance(item, Source)).drop(*PROVENANCE)
+        if item is not None and item.kind.test is not None:
+            make: Callable[[TrialRun, Any], DataFrame | None] = load_kind_function(item.kind, "test")
+            rows = make(self, item)
+            if rows is not None:
+                return rows
         raise UsageError(f"'{name}' is not given, nor what it is made of: {name}=[...].{nearest_name_hint(name, self.inputs)}")
 
-    def _has(self, table: Table[Any]) -> bool:
-        return table.reads[0] in self.inputs
-
-    def _has_name(self, name: str) -> bool:
-        item = self.found.get(name)
-        below = isinstance(item, Dataset) and any(self._has_name(read) for read in item.reads)
+    def has_rows_of(self, name: str) -> bool:
+        """Whether a table is given, or something that it is made of."""
+        item = self.stored.get(name)
+        below = isinstance(item, Dataset) and any(self.has_rows_of(read) for read in item.reads)
         return name in self.inputs or below
 
-    def _given(self, name: str, technical: bool = True) -> DataFrame:
-        """technical: whether it is read as a source is, with the columns that Sluice adds in bronze."""
+    def read_given_rows(self, name: str, technical: bool = True) -> DataFrame:
+        """The rows that stand in the test. technical: whether it is read as a source is, with the columns that Sluice adds in bronze."""
         if name not in self.inputs:
             raise UsageError(f"The rows of '{name}' are not given: {name}=[...].{nearest_name_hint(name, self.inputs)}")
         rows, columns = self.inputs[name], self._columns(name)
@@ -133,38 +128,14 @@ class _Running:
         return build_input_frame(session(), name, rows, columns, technical)
 
     def _columns(self, name: str) -> StructType | None:
-        item = self.found.get(name)
+        item = self.stored.get(name)
         ddl = self.columns.get(name) or (item.ddl if isinstance(item, Source) else None)
         if ddl:
             return tables.parse_ddl_schema(ddl)
         return enforced.declared_schema_columns(item) if isinstance(item, Dataset) else None
 
-    def _table(self, table: Table[Any]) -> DataFrame:
-        rows = replace_negative_zeros(carry_provenance(table(self._given(table.reads[0])), table.name))
-        enforced.check_declared_schema(table, rows.schema)
-        conditions.check_conditions(session(), table, rows.schema)
-        judged = verdicts.add_verdict_column(rows, table.expectations)
-        stored = made.prepare_rows_for_storage(self.settings, table, judged)
-        targets.check_declared_columns(table, stored.drop(*verdicts.VERDICT).schema)
-        self._judge(table, judged)
-        return select_winning_rows(table, made.select_accepted_rows(table, stored)).drop(*PROVENANCE)
-
-    def _view(self, view: MaterializedView[Any]) -> DataFrame:
-        rows = view(*(self.made(name) for name in view.reads))
-        enforced.check_declared_schema(view, rows.schema)
-        conditions.check_conditions(session(), view, rows.schema)
-        judged = verdicts.add_verdict_column(rows, view.expectations)
-        self._judge(view, judged)
-        stored = treatments.apply_treatments(self.settings, judged, view.treatments, enforced.dataset_label(view)).drop(
-            *verdicts.VERDICT
-        )
-        targets.check_declared_columns(view, stored.schema)
-        twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
-        if twice:
-            raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")
-        return stored
-
-    def _judge(self, dataset: Dataset[Any], judged: DataFrame) -> None:
+    def note_verdicts(self, dataset: Dataset[Any], judged: DataFrame) -> None:
+        """Keep what was refused of rows with verdicts. Raises SluiceError where a rule fails that must not."""
         if not dataset.expectations:
             return
         report = FlowReport(flow=dataset.name, layer="")
@@ -178,6 +149,47 @@ class _Running:
             self.result.dropped.extend(
                 _collect_rows(shown.where(verdicts.has_failed_expectation(dataset.expectations, Action.DROP) & ~bad))
             )
+
+
+def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
+    """The rows of a table by its flow's recipe; None where its source is not given."""
+    if table.reads[0] not in running.inputs:
+        return None
+    rows = made.transform_source_rows(table, running.read_given_rows(table.reads[0]))
+    made.check_table_columns(table, rows)
+    conditions.check_conditions(session(), table, rows.schema)
+    judged = verdicts.add_verdict_column(rows, table.expectations)
+    stored = made.prepare_rows_for_storage(running.settings, table, judged)
+    running.note_verdicts(table, judged)
+    return select_winning_rows(table, made.select_accepted_rows(table, stored)).drop(*PROVENANCE)
+
+
+def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFrame | None:
+    """The rows of a view by its flow's recipe; None where an input that it waits for cannot be made."""
+    view = declared.over(read for read in declared.reads if running.has_rows_of(read))
+    if view is None:
+        return None
+    rows = view(*map(running.make_rows, view.reads))
+    view_rows.check_view_columns(view, rows)
+    conditions.check_conditions(session(), view, rows.schema)
+    judged = view_rows.judge_view_rows(view, rows)
+    running.note_verdicts(view, judged)
+    stored = view_rows.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
+    twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
+    if twice:
+        raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")
+    return stored
+
+
+def make_computed_view_rows(running: TrialRun, view: View[Any]) -> DataFrame:
+    """What whoever reads the view gets."""
+    return view(*map(running.make_rows, view.reads))
+
+
+def make_temporary_view_rows(running: TrialRun, view: TemporaryView) -> DataFrame:
+    """What the temporary views down to the source, and this one, make of the source's rows."""
+    source, passed = resolve_temporary_views(running.views, view.name)
+    return compose_transforms(passed[:-1], passed[-1])(running.read_given_rows(source))
 
 
 def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], given: set[str]) -> list[Declared]:

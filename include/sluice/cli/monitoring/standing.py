@@ -8,7 +8,6 @@ from typing import Any
 
 from sluice.cli.printing import escaping_console, format_duration, format_instant, format_size, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError
 from sluice.runs import ledger
 from sluice.runs.planning import plan
@@ -154,7 +153,7 @@ def _reconcile_records(books: PipelineBooks) -> list[dict[str, Any]]:
 
 def _find_missed_files(books: PipelineBooks) -> list[dict[str, Any]]:
     """Files of which nothing was read. What a topic has lost is gone for good: its source says whether the run goes on without."""
-    files = {name for name, source in books.graph.sources.items() if not isinstance(source, KafkaSource)}
+    files = {name for name, source in books.graph.sources.items() if source.kind.in_files}
     found = [row for row in ledger.find_missed_files(books.deliveries) if row["source"] in files]
     return [{name: row[name] for name in ("delivery", "source", "file", "reason")} for row in found]
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from sluice import entries
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
@@ -52,12 +51,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
     workspace = erasing.workspace
     rewriting.finish_rewriting_journals(settlement.rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for source in workspace.graph.sources.values():
-        if (
-            source.subject
-            and source.domain
-            and not isinstance(source, KafkaSource)
-            and not erasing.is_done("landing", source.name)
-        ):
+        if source.subject and source.domain and source.kind.in_files and not erasing.is_done("landing", source.name):
             found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
             report.notes += [f"{found.files} landed files rewritten"] if found.files else []
@@ -107,9 +101,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
         else:
             found[name].discard(file)
     sources = workspace.graph.sources
-    return {
-        name: files for name, files in found.items() if files and name in sources and not isinstance(sources[name], KafkaSource)
-    }
+    return {name: files for name, files in found.items() if files and name in sources and sources[name].kind.in_files}
 
 
 class TakenOutCounts(NamedTuple):

@@ -21,10 +21,11 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
+from sluice.flows.gold.view_rows import check_view_columns, judge_view_rows, treat_view_rows
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint
 from sluice.flows.progress.pins import PinnedVersions, Versions
-from sluice.flows.writing import enforced, targets
+from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     DISTINCT,
     MergeCounts,
@@ -40,7 +41,6 @@ from sluice.lake import evaluation, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import treatments
 from sluice.quality import conditions, verdicts
 
 if TYPE_CHECKING:
@@ -61,10 +61,9 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
     view = present
     inputs = {name: read_view_input(workspace, name) for name in view.reads}
     given = view(*(inputs[name] for name in view.reads))
-    enforced.check_declared_schema(view, given.schema)
+    stored = check_view_columns(view, given)
     conditions.check_conditions(workspace.session, view, given.schema)
-    rows = treatments.apply_treatments(None, given, view.treatments, f"View '{view.name}'")
-    shape = targets.prepare_target_table(workspace, view, rows.schema, anew=anew)
+    shape = targets.prepare_target_table(workspace, view, stored, anew=anew)
     reach = find_input_reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
     streams.run_with_rebase(lambda why: _stream_view_changes(workspace, view, reach, report, why, shape), anew)
 
@@ -258,8 +257,7 @@ class ViewBatch:
 
     def _stored(self, rows: DataFrame) -> DataFrame:
         """The transform's rows with verdicts, personal columns treated."""
-        judged = verdicts.add_verdict_column(rows, self.view.expectations)
-        return treatments.apply_treatments(self.workspace.settings, judged, self.view.treatments, f"View '{self.view.name}'")
+        return treat_view_rows(self.workspace.settings, self.view, judge_view_rows(self.view, rows))
 
 
 def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:

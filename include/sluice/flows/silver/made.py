@@ -14,7 +14,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.silver.provenance import carry_provenance
 from sluice.flows.silver.winners import replace_negative_zeros
-from sluice.flows.writing import enforced
+from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import null_safe_equality
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -38,12 +38,24 @@ def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -
     bronze = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, path))
     if not delivered_columns(bronze.columns):
         return None
-    rows = replace_negative_zeros(carry_provenance(table(bronze), table.name))
-    enforced.check_declared_schema(table, rows.schema)
+    rows = transform_source_rows(table, bronze)
+    stored = check_table_columns(table, rows)
     conditions.check_conditions(workspace.session, table, rows.schema)
-    return order_provenance_last(
-        prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT).schema
-    )
+    return stored
+
+
+def transform_source_rows(table: AnyTable, bronze: DataFrame) -> DataFrame:
+    """What the transform makes of records, each row with its provenance."""
+    return replace_negative_zeros(carry_provenance(table(bronze), table.name))
+
+
+def check_table_columns(table: AnyTable, rows: DataFrame) -> StructType:
+    """The columns that the transform's rows have when they are stored. Raises DeclarationError where they are not those that are declared."""
+    enforced.check_declared_schema(table, rows.schema)
+    judged = verdicts.add_verdict_column(rows, ())
+    stored = order_provenance_last(prepare_rows_for_storage(None, table, judged).drop(*verdicts.VERDICT).schema)
+    targets.check_declared_columns(table, stored)
+    return stored
 
 
 def order_provenance_last(schema: StructType) -> StructType:
@@ -59,8 +71,8 @@ def make_judged_rows(
     everything = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, workspace.path(source.name)))
     bronze = everything.where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
-    made = carry_provenance(table(bronze if dated is None else bronze.where(dated)), table.name)
-    rows = replace_negative_zeros(_select_deliveries(workspace, made, live))
+    made = transform_source_rows(table, bronze if dated is None else bronze.where(dated))
+    rows = _select_deliveries(workspace, made, live)
     judged_rows = verdicts.add_verdict_column(rows.select(*order_provenance_last(rows.schema).names), table.expectations)
     return prepare_rows_for_storage(workspace.settings, table, judged_rows)
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.sql.schema import SchemaText, split_schema_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import tables
@@ -27,7 +27,7 @@ def check_declared_schema(dataset: Dataset[Any], given: StructType) -> None:
     found = StructType([field for field in given if field.name in wanted.names or not _is_provenance_column(field.name)])
     mistakes = list(_describe_schema_differences(wanted, found))
     if mistakes:
-        raise DeclarationError(f"{dataset_label(dataset)}: " + "; ".join(mistakes) + ".")
+        raise DeclarationError(f"{dataset.label}: " + "; ".join(mistakes) + ".")
 
 
 def enforceable_schema(dataset: Dataset[Any], stored: StructType) -> tuple[StructType, dict[str, str]]:
@@ -58,20 +58,15 @@ def declared_schema_columns(dataset: Dataset[Any]) -> StructType | None:
 def constraint_refusal_text(pipeline: str, dataset: Dataset[Any], bad: Mapping[str, int]) -> str:
     """Why a table that is there does not get the constraints of its `schema=`, and the remedy. bad: by constraint, how many rows."""
     name = max(bad, key=lambda one: bad[one])
-    then = "" if isinstance(dataset, MaterializedView) else " and sets such rows aside"
+    then = " and sets such rows aside" if dataset.kind.sets_rows_aside else ""
     return (
-        f"{dataset_label(dataset)}: schema= now says '{name}', which {bad[name]} rows of the table do not meet. Nothing was changed. Correct "
+        f"{dataset.label}: schema= now says '{name}', which {bad[name]} rows of the table do not meet. Nothing was changed. Correct "
         f"schema=, or make the table anew, which judges every row again{then}: sluice run {pipeline} --mode refresh --table {dataset.name}."
     )
 
 
-def dataset_label(dataset: Dataset[Any]) -> str:
-    """How messages name a table or view."""
-    return f"{'View' if isinstance(dataset, MaterializedView) else 'Table'} '{dataset.name}'"
-
-
 def _parse_schema_text(dataset: Dataset[Any]) -> SchemaText | None:
-    return split_schema_declaration(dataset.schema, dataset_label(dataset)) if dataset.schema is not None else None
+    return split_schema_declaration(dataset.schema, dataset.label) if dataset.schema is not None else None
 
 
 def _parse_schema_columns(dataset: Dataset[Any], text: SchemaText) -> StructType:
@@ -79,7 +74,7 @@ def _parse_schema_columns(dataset: Dataset[Any], text: SchemaText) -> StructType
         return tables.parse_ddl_schema(text.ddl)
     except PySparkException as error:
         reason = str(error).splitlines()[0]
-        raise DeclarationError(f"{dataset_label(dataset)}: schema= is not understood by Spark: {reason}") from None
+        raise DeclarationError(f"{dataset.label}: schema= is not understood by Spark: {reason}") from None
 
 
 def _describe_schema_differences(wanted: StructType, given: StructType) -> Iterator[str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
@@ -27,7 +26,7 @@ def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: Kno
         return 0
     found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
     last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
-    folders = {one.name: landing / one.path for one in sources if not isinstance(one, KafkaSource)}
+    folders = {one.name: landing / one.path for one in sources if one.kind.in_files}
     rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
     ledger.create_delivery_ledger_table(known.deliveries, ledger.DELIVERIES)
     ledger.append_delivery_ledger_rows(known.deliveries, rows, ledger.DELIVERIES, run)

@@ -7,9 +7,9 @@ What of subjects, links and requests can be known to be wrong once the columns o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -17,25 +17,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
 from sluice.flows.bronze import append
 from sluice.flows.gold.probe import find_input_reaches
+from sluice.flows.gold.view_rows import check_view_columns
 from sluice.flows.silver import made
-from sluice.flows.silver.provenance import carry_provenance
-from sluice.flows.silver.winners import replace_negative_zeros
-from sluice.flows.writing import enforced, targets
 from sluice.lake import log, tables
 from sluice.lake.workspace import PROVENANCE
-from sluice.privacy import treatments
 from sluice.privacy.anonymised import MARK
 from sluice.quality import conditions, whole_table
-from sluice.quality.verdicts import VERDICT, add_verdict_column
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,112 +57,116 @@ class TransformFindings:
 
 def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) -> TransformFindings:
     """Look into every transform of a pipeline, inputs first. What reads a table with a mistake is left out, with a note."""
-    found = TransformFindings()
-    schemas: dict[str, StructType] = {}
-    for source in (one for one in graph.sources.values() if one.into is None):
-        schema = _find_source_schema(session, settings, graph, source)
-        if schema is None:
-            found.notes.append(f"source '{source.name}': columns not known before the first delivery")
-        else:
-            schemas[source.name] = schema
-    for declared in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()):
-        dataset = (declared.over(schemas) or declared) if isinstance(declared, MaterializedView) else declared
-        missing = [name for name in dataset.reads if name not in schemas]
-        if missing:
-            found.notes.append(f"'{dataset.name}' was not looked into: the columns of '{missing[0]}' are not known")
-            continue
-        look = (
-            _examine_table if isinstance(dataset, Table) else _examine_stream if isinstance(dataset, Windowed) else _examine_view
-        )
-        with _note_mistakes(found, _describe_owner(dataset)):
-            schemas[dataset.name] = look(session, dataset, schemas, found)
-    _examine_computed_views(session, graph, schemas, found)
+    examination = Examination(session, settings, graph)
+    found, schemas = examination.found, examination.schemas
+    for declared in graph:
+        if graph.table_of(declared.name) == declared.name:
+            _examine_declaration(examination, declared)
+    # Computed views come last, and in schemas of their own: nothing that is stored refers to their columns.
+    of_views = replace(examination, schemas=dict(schemas))
+    for view in graph.computed.values():
+        _examine_declaration(of_views, view)
     found.mistakes += _find_table_rule_mistakes(graph, schemas)
     found.mistakes += find_subject_column_mistakes(session, graph, schemas)
     found.mistakes = list(dict.fromkeys(found.mistakes))
     return found
 
 
-def _find_source_schema(session: SparkSession, settings: Settings, graph: Graph, source: Source) -> StructType | None:
-    """A source's columns: those of the lake, else the declared ones; None where there are neither."""
-    path = settings.table_path(graph.pipeline.name, graph.layer(source), source.name)
+@dataclass(frozen=True)
+class Examination:
+    """One look into the transforms of a pipeline. schemas: the columns that are known by now, of what was looked into."""
+
+    session: SparkSession
+    settings: Settings
+    graph: Graph
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    found: TransformFindings = field(default_factory=TransformFindings)
+
+    def make_empty_input(self, name: str) -> DataFrame:
+        """No row, with all columns that are stored."""
+        return _create_empty_frame(self.session, self.schemas[name])
+
+    def make_empty_view_input(self, name: str) -> DataFrame:
+        """No row, with the columns that a view sees: none of provenance."""
+        return _create_empty_frame(self.session, self.view_input_schema(name))
+
+    def view_input_schema(self, name: str) -> StructType:
+        """The columns that a view sees of an input."""
+        return StructType([one for one in self.schemas[name] if one.name not in PROVENANCE])
+
+
+def _examine_declaration(examination: Examination, declared: Source | Dataset[Any] | View[Any]) -> None:
+    """Look into one declaration by its kind's function, unless an input is not known."""
+    item = (declared.over(examination.schemas) or declared) if isinstance(declared, Dataset) else declared
+    called = f"@view '{item.name}'" if isinstance(item, View) else f"'{item.name}'"
+    for name in () if isinstance(item, Source) else item.reads:
+        if name not in examination.schemas:
+            examination.found.notes.append(f"{called} was not looked into: the columns of '{name}' are not known")
+            return
+    examine: Callable[[Examination, Any], StructType | None] = load_kind_function(item.kind, "check")
+    with _note_mistakes(examination.found, _describe_owner(item)):
+        schema = examine(examination, item)
+        if schema is not None:
+            examination.schemas[item.name] = schema
+
+
+def find_source_schema(examination: Examination, source: Source) -> StructType | None:
+    """A source's columns: those of the lake, else the declared ones; None, with a note, where there are neither."""
+    path = examination.graph.location(examination.settings, source.name)
     if log.is_delta_table(path):
-        schema = tables.read_table(session, path).drop(MARK).schema
-        return schema if delivered_columns(schema.names) else None
-    if source.ddl is None:
-        return None
-    return StructType([*tables.parse_ddl_schema(source.ddl).fields, *tables.parse_ddl_schema(append.TECHNICAL).fields])
+        schema = tables.read_table(examination.session, path).drop(MARK).schema
+        if delivered_columns(schema.names):
+            return schema
+    elif source.ddl is not None:
+        return StructType([*tables.parse_ddl_schema(source.ddl).fields, *tables.parse_ddl_schema(append.TECHNICAL).fields])
+    examination.found.notes.append(f"source '{source.name}': columns not known before the first delivery")
+    return None
 
 
-def _examine_table(
-    session: SparkSession, table: Dataset[Any], schemas: Mapping[str, StructType], found: TransformFindings
-) -> StructType:
-    assert isinstance(table, Table)
-    rows = replace_negative_zeros(carry_provenance(table(_create_empty_frame(session, schemas[table.reads[0]])), table.name))
-    enforced.check_declared_schema(table, rows.schema)
-    schema = made.order_provenance_last(
-        made.prepare_rows_for_storage(None, table, add_verdict_column(rows, ())).drop(*VERDICT).schema
-    )
-    targets.check_declared_columns(table, schema)
-    found.mistakes += conditions.find_condition_mistakes(session, table, rows.schema)
+def examine_table(examination: Examination, table: Table[Any]) -> StructType:
+    """The columns of a table, by its recipe over a frame without rows."""
+    rows = made.transform_source_rows(table, examination.make_empty_input(table.reads[0]))
+    schema = made.check_table_columns(table, rows)
+    examination.found.mistakes += conditions.find_condition_mistakes(examination.session, table, rows.schema)
     return schema
 
 
-def _examine_stream(
-    session: SparkSession, stream: Dataset[Any], schemas: Mapping[str, StructType], found: TransformFindings
-) -> StructType:
-    assert isinstance(stream, Windowed)
-    return stateful.preview_stream_schema(session, stream, schemas)
+def examine_stream(examination: Examination, stream: Windowed[Any]) -> StructType:
+    """The columns of a stream's table."""
+    return stateful.preview_stream_schema(examination.session, stream, examination.schemas)
 
 
-def _examine_view(
-    session: SparkSession, view: Dataset[Any], schemas: Mapping[str, StructType], found: TransformFindings
-) -> StructType:
-    assert isinstance(view, MaterializedView)
-    inputs = {name: _drop_provenance_columns(schemas[name]) for name in view.reads}
-    rows = view(*(_create_empty_frame(session, inputs[name]) for name in view.reads))
-    enforced.check_declared_schema(view, rows.schema)
-    stored = treatments.apply_treatments(None, rows, view.treatments, f"View '{view.name}'").schema
-    targets.check_declared_columns(view, stored)
-    found.mistakes += conditions.find_condition_mistakes(session, view, rows.schema)
-    for name, reach in find_input_reaches(session, view, inputs).items():
+def examine_view(examination: Examination, view: MaterializedView[Any]) -> StructType:
+    """The columns of a view, and how far a change of each input reaches."""
+    rows = view(*map(examination.make_empty_view_input, view.reads))
+    stored = check_view_columns(view, rows)
+    examination.found.mistakes += conditions.find_condition_mistakes(examination.session, view, rows.schema)
+    inputs = {name: examination.view_input_schema(name) for name in view.reads}
+    for name, reach in find_input_reaches(examination.session, view, inputs).items():
         declared = view.reach.get(name)
         in_time = vars(declared) if declared else None
-        found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time})
+        examination.found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time})
     return stored
 
 
-def _examine_computed_views(
-    session: SparkSession, graph: Graph, schemas: Mapping[str, StructType], found: TransformFindings
-) -> None:
-    """Call the views that are computed when they are read; those that they read come before them."""
-    known = dict(schemas)
-    for view in graph.computed.values():
-        missing = [name for name in view.reads if name not in known]
-        if missing:
-            found.notes.append(f"@view '{view.name}' was not looked into: the columns of '{missing[0]}' are not known")
-            continue
-        with _note_mistakes(found, f"View '{view.name}'"):
-            known[view.name] = view(
-                *(_create_empty_frame(session, _drop_provenance_columns(known[name])) for name in view.reads)
-            ).schema
+def examine_computed_view(examination: Examination, view: View[Any]) -> StructType:
+    """The columns that a view has for whoever reads it."""
+    return view(*map(examination.make_empty_view_input, view.reads)).schema
 
 
 def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:
     """What is wrong with expectations on whole tables whose columns are known."""
-    for dataset in (*graph.tables.values(), *graph.views.values()):
+    for dataset in graph.datasets.values():
         for rule in dataset.table_expectations if dataset.name in schemas else ():
             wrong = whole_table.find_table_rule_mistake(rule, schemas, dataset.name)
             if wrong:
                 yield f"{_describe_owner(dataset)}, expectation '{rule.name}': {wrong}"
 
 
-def _describe_owner(dataset: Dataset[Any]) -> str:
+def _describe_owner(declared: Source | Dataset[Any] | View[Any]) -> str:
     """As declared: an `auto_cdc` is a table to whoever declared it, and so is what is kept for it."""
-    view = isinstance(dataset, MaterializedView) and dataset.of_some is None
-    if isinstance(dataset, Windowed):
-        return f"Stream '{dataset.name}'"
-    return f"{'View' if view else 'Table'} '{dataset.serves or dataset.name}'"
+    label = "Table" if isinstance(declared, MaterializedView) and declared.of_some else declared.kind.label
+    return f"{label} '{(declared.serves if isinstance(declared, Dataset) else None) or declared.name}'"
 
 
 @contextmanager
@@ -183,10 +185,6 @@ def _note_mistakes(found: TransformFindings, owner: str) -> Iterator[None]:
 
 def _create_empty_frame(session: SparkSession, schema: StructType) -> DataFrame:
     return session.createDataFrame([], schema)
-
-
-def _drop_provenance_columns(schema: StructType) -> StructType:
-    return StructType([one for one in schema if one.name not in PROVENANCE])
 
 
 def find_subject_column_mistakes(session: SparkSession, graph: Graph, schemas: Mapping[str, StructType]) -> list[str]:

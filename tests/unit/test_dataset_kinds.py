@@ -1,0 +1,135 @@
+"""A kind of declaration is one record: what it names is there, and a kind that nobody else knows runs, is planned, measured, checked and tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import pytest
+from deltalake import DeltaTable
+from tests.conftest import Lakehouse
+
+from sluice.declare import Pipeline, Source
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.kinds import KINDS, TABLE, DatasetKind, Role, load_kind_function
+from sluice.errors import DeclarationError
+from sluice.lake import log, tables
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs.execution.in_clone import Flow
+from sluice.runs.planning import plan, transforms
+from sluice.runs.planning.steps import NOTHING, RECOMPUTE, PlannedStep
+from sluice.runs.planning.transforms import Examination
+from sluice.runs.status import lag
+from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.lag import FlowLag
+from sluice.testing import run
+from sluice.testing.running import TrialRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from sluice.settings import Settings
+
+WHOLE_COPY = DatasetKind(
+    name="whole copy",
+    label="Copy",
+    order=2,
+    run=f"{__name__}:choose_copy_flow",
+    plan=f"{__name__}:plan_copy",
+    measure_lag=f"{__name__}:measure_copy_lag",
+    check=f"{__name__}:examine_copy",
+    test=f"{__name__}:make_copy_rows",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeCopy(Dataset[Any]):
+    """Written anew by every run that finds another version of its input."""
+
+    kind: ClassVar[DatasetKind] = WHOLE_COPY
+
+
+def choose_copy_flow(workspace: Workspace, copy: WholeCopy, chosen: bool) -> Flow:
+    def write_copy(inside: Workspace, report: FlowReport) -> None:
+        rows = copy(tables.read_table(inside.session, inside.path(copy.reads[0])))
+        rows.write.format("delta").mode("overwrite").save(inside.path(copy.name))
+        report.notes.append(f"copied, {'named' if chosen else 'not named'}")
+
+    return write_copy
+
+
+def measure_copy_lag(books: PipelineBooks, copy: WholeCopy) -> FlowLag:
+    behind = not log.is_delta_table(books.path(copy.name))
+    return FlowLag(table=copy.name, layer=books.graph.layer(copy), name=copy.name, versions=int(behind))
+
+
+def plan_copy(
+    books: PipelineBooks, copy: WholeCopy, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
+) -> PlannedStep:
+    return PlannedStep(copy.name, flow.layer, RECOMPUTE if flow.waits else NOTHING, "a copy")
+
+
+def examine_copy(examination: Examination, copy: WholeCopy) -> StructType:
+    return copy(examination.make_empty_view_input(copy.reads[0])).schema
+
+
+def make_copy_rows(running: TrialRun, copy: WholeCopy) -> DataFrame:
+    return copy(running.read_given_rows(copy.reads[0], technical=False))
+
+
+ORDERS = Source(name="orders", schema="id BIGINT, city STRING")
+
+
+def copy_cities(orders: DataFrame) -> DataFrame:
+    """The cities."""
+    return orders.select("id", "city")
+
+
+cities = WholeCopy(name="cities", function=copy_cities, reads=("orders",), keys=("id",))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_function_that_a_kind_names_is_there(kind: DatasetKind) -> None:
+    for role in get_args(Role):
+        if getattr(kind, role) is not None:
+            assert callable(load_kind_function(kind, role)), role
+        else:
+            with pytest.raises(DeclarationError, match=f"A {kind.name} has no function for '{role}'"):
+                load_kind_function(kind, role)
+
+
+def test_a_kind_is_no_field_of_a_declaration() -> None:
+    """Fingerprints and comparisons are of fields, and tables that are there must go on as they are."""
+    assert "kind" not in repr(ORDERS) and "kind" not in repr(cities)
+    assert ORDERS.kind is not TABLE
+
+
+@pytest.mark.spark
+def test_a_new_kind_is_one_entry(settings: Settings, spark: SparkSession) -> None:
+    pipeline = Pipeline(name="shop", description="x", owner="x", layers=("pipelines.shop.bronze", __name__))
+    lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [ORDERS, cities]))
+    books = PipelineBooks(settings, lake.graph)
+    found = transforms.examine_transforms(spark, settings, lake.graph)
+    assert (found.mistakes, found.notes) == ([], [])
+    (step,) = (one for one in plan.plan_run(settings, lake.graph).steps if one.table == "cities")
+    assert (step.does, step.why) == (RECOMPUTE, "a copy")
+    lake.land("orders/one.json", '{"id": 1, "city": "Rome"}\n{"id": 2, "city": "Oslo"}\n')
+    assert lake.run()["cities"].notes == ["copied, named"]
+    stored = DeltaTable(books.path("cities")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["city"]) for row in stored) == [(1, "Rome"), (2, "Oslo")]
+    assert [flow.waits for flow in lag.measure_pipeline_lag(books)] == [False, False]
+    assert run(cities, orders=[{"id": 3, "city": "Bern"}], using=[ORDERS]).rows == [{"id": 3, "city": "Bern"}]
+
+
+@pytest.mark.spark
+def test_what_a_new_kind_gives_wrong_is_told_under_its_label(settings: Settings, spark: SparkSession) -> None:
+    wrong = WholeCopy(
+        name="wrong", function=lambda orders: orders.select("town"), reads=("orders",), keys=("id",), declared_in=__name__
+    )
+    pipeline = Pipeline(name="shop", description="x", owner="x", layers=("pipelines.shop.bronze", __name__))
+    (mistake,) = transforms.examine_transforms(spark, settings, build_declaration_graph(pipeline, [ORDERS, wrong])).mistakes
+    assert mistake.startswith("Copy 'wrong': ") and "town" in mistake
