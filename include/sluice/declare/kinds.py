@@ -20,7 +20,8 @@ class DatasetKind:
 
     name: as people read it. label: how messages begin, as in "View 'day'". order: a pipeline's declarations come in this order; of one
     order each comes after those that it reads. in_files: its records lie in files of a landing folder. sets_rows_aside: it has a quarantine.
-    may_ask_clock: its expectations may compare with the present, because it is never replayed.
+    may_ask_clock: its expectations may compare with the present, because it is never replayed. may_read: the kinds, by name, of what it
+    reads, None meaning any; reads_others: how the message goes on about an input of another kind.
 
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
@@ -37,6 +38,8 @@ class DatasetKind:
     in_files: bool = False
     sets_rows_aside: bool = False
     may_ask_clock: bool = False
+    may_read: tuple[str, ...] | None = None
+    reads_others: str = ""
     run: str | None = None
     plan: str | None = None
     plan_replay: str | None = None
@@ -88,6 +91,8 @@ TABLE = DatasetKind(
     label="Table",
     order=1,
     sets_rows_aside=True,
+    may_read=(FILE_SOURCE.name, TOPIC.name),
+    reads_others=", which is no source; a @materialized_view reads tables and views.",
     run="sluice.runs.execution.flow_choice:choose_silver_flow",
     plan="sluice.runs.planning.steps:plan_silver_step",
     plan_replay="sluice.runs.planning.replay_steps:plan_silver_replay",
@@ -101,6 +106,8 @@ WINDOWED_STREAM = DatasetKind(
     name="windowed stream",
     label="Stream",
     order=2,
+    may_read=(FILE_SOURCE.name, TOPIC.name, TABLE.name),
+    reads_others="; a @windowed reads sources and tables, whose rows mostly are only added.",
     run="sluice.runs.execution.flow_choice:choose_stream_flow",
     plan="sluice.runs.planning.steps:plan_stream_step",
     measure_lag="sluice.runs.status.lag:measure_stream_lag",

@@ -15,7 +15,6 @@ from typing import Any
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.sql.tokens import strip_sql_layout
 
@@ -31,21 +30,11 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
     declared = (reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
     # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
     # Of a schema what counts is among the expectations; its types are the transform's.
-    later = (None, sorted(dataset.treatments.items()), *_kind_specific_fields(dataset))
+    later = (None, sorted(dataset.treatments.items()), *dataset.list_fingerprint_fields())
     seen: set[object] = set()
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _collect_maker_code(made_by, seen))
     text = repr(declared) + (repr(later) if any(later) else "") + code
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _kind_specific_fields(dataset: Dataset[Any]) -> tuple[object, ...]:
-    """What else counts of a kind of declaration. How cheaply a view is kept does not."""
-    if isinstance(dataset, Windowed):
-        return (dataset.output, sorted((name, repr(one)) for name, one in dataset.watermarks.items()))
-    if not isinstance(dataset, MaterializedView):
-        return ()
-    groups = ((dataset.at_least, dataset.subjects),) if dataset.at_least else ()
-    return (*((sorted((name, repr(one)) for name, one in dataset.reach.items()),) if dataset.reach else ()), *groups)
 
 
 def _collect_maker_code(made_by: Callable[..., Any] | str, seen: set[object]) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 from sluice.declare.cdc.change_log import is_truncate_log
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.expansion.stored import Declared
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import parse_column_types
@@ -49,10 +48,8 @@ def _find_stored_input_mistakes(
                 yield f"{describe_declaration(item)} reads the @view '{name}'; only a @materialized_view or another @view does."
             elif name not in computed:
                 yield from _find_read_mistakes(describe_declaration(item), name, read, unstored, known)
-            if isinstance(item, Table) and read is not None and not isinstance(read, Source):
-                yield f"{describe_declaration(item)} reads '{name}', which is no source; a @materialized_view reads tables and views."
-            elif isinstance(item, Windowed) and isinstance(read, MaterializedView | Windowed):
-                yield f"{describe_declaration(item)} reads '{name}'; a @windowed reads sources and tables, whose rows mostly are only added."
+            if read is not None and item.kind.may_read is not None and read.kind.name not in item.kind.may_read:
+                yield f"{describe_declaration(item)} reads '{name}'{item.kind.reads_others}"
         if isinstance(item, Table):
             yield from _find_table_source_mistakes(item, kinds)
 

@@ -106,6 +106,10 @@ class Dataset(Generic[P]):
         """How messages call it."""
         return f"{self.kind.label} '{self.name}'"
 
+    def list_fingerprint_fields(self) -> tuple[object, ...]:
+        """What of the fields that only its kind has counts in its fingerprint."""
+        return ()
+
     def over(self, present: Iterable[str]) -> Dataset[Any] | None:
         """It over those of its inputs that are there. None where it waits for another."""
         return self if set(self.reads) <= set(present) else None
@@ -180,6 +184,11 @@ class MaterializedView(Dataset[P]):
         object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
         if self.recompute not in get_args(Recompute):
             raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
+
+    def list_fingerprint_fields(self) -> tuple[object, ...]:
+        """How far changes reach, and how small groups may be. How cheaply a view is kept does not count."""
+        groups = ((self.at_least, self.subjects),) if self.at_least else ()
+        return (*((sorted((name, repr(one)) for name, one in self.reach.items()),) if self.reach else ()), *groups)
 
     def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
         """The view over those of its inputs that are there; None where it waits for one that is not."""

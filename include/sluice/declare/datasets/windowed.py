@@ -70,6 +70,10 @@ class Windowed(Dataset[P]):
         if self.closes_when_idle is not None and not (is_interval(self.closes_when_idle) and self.watermarks):
             raise DeclarationError(f"{owner}: closes_when_idle is an interval such as '1 hour', of a stream with a watermark.")
 
+    def list_fingerprint_fields(self) -> tuple[object, ...]:
+        """What Spark's state depends on."""
+        return (self.output, sorted((name, repr(one)) for name, one in self.watermarks.items()))
+
     @property
     def late(self) -> str:
         """The name of the table that keeps the rows that came too late."""
