@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
@@ -51,7 +50,7 @@ def claim_own_records(_: Settings, __: Graph) -> Claim:
 def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     """Landed and archived files that a source takes, whatever became of them, and the folders above them."""
     landing = settings.landing / graph.pipeline.name
-    sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    sources = [one for one in graph.sources.values() if one.kind.in_files]
     folders = {one.name: [Path(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
     def claims(root: str, path: Path) -> bool:

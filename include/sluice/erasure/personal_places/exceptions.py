@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from sluice import session_folders
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.erasure.personal_places.place import CertificateException
 from sluice.settings import Settings
 
@@ -17,7 +16,7 @@ AIRFLOW_HOMES = ("airflow", "airflow2")
 def list_topics(_: Settings, graph: Graph) -> Iterator[CertificateException]:
     """Topics that are read."""
     for source in graph.sources.values():
-        if isinstance(source, KafkaSource):
+        if not source.kind.in_files:
             yield CertificateException(f"topics of source '{source.name}'", "the broker's retention")
 
 

@@ -17,7 +17,6 @@ from sluice import session_folders
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.claims import RECORD_TABLES
 from sluice.erasure.personal_places.exceptions import AIRFLOW_HOMES
@@ -62,7 +61,7 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
         settings.landing / graph.pipeline.name,
         known.read_known_files(settings.bookkeeping(graph.pipeline.name, "deliveries")),
     )
-    sources = [one for one in graph.sources.values() if not isinstance(one, KafkaSource)]
+    sources = [one for one in graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.of(one.name))})
 
 
