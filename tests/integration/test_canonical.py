@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow  # minutes; unit/test_links.py and unit/test_emptied.py hold the parts
+pytestmark = (
+    pytest.mark.slow
+)  # minutes; unit/erasure/subjects/test_links.py and unit/ingest/formats/test_emptied.py hold the parts
 PIPELINE = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__), retain="0 seconds")
 members = Source(name="members", schema="user_id STRING, email STRING", subject="user_id", personal="email")
 notes = Source(name="notes", schema="email STRING, text STRING", subject="email", comment="Notes.")

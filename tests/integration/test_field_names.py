@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow  # minutes; unit/test_field_names.py holds the rule
+pytestmark = pytest.mark.slow  # minutes; unit/declare/ingest/test_field_names.py holds the rule
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
 TAKEN = {"_anonymised": True, "_subject": "x", "_metadata": {"a": 1}, "_change_type": "delete", "_commit_version": 7}
 

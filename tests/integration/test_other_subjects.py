@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow  # minutes; unit/test_emptied.py holds the parts
+pytestmark = pytest.mark.slow  # minutes; unit/ingest/formats/test_emptied.py holds the parts
 PIPELINE = Pipeline(
     name="code",
     description="c",

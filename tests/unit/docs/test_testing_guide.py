@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

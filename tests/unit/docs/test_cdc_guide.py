@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "cdc.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "cdc.md"
 BLOCKS = [
     text for text in re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL) if "def test_" in text
 ]

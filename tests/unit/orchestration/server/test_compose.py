@@ -17,7 +17,7 @@ from orchestration.server import deployment, environment_file
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "include" / "orchestration" / "server" / "environment_file.py"
 AIRFLOW = {"apiserver", "scheduler", "dag-processor", "triggerer"}
 

@@ -44,7 +44,7 @@ from sluice.declare.quality.expectations import Action
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAN, INFINITE = float("nan"), float("inf")
 
 

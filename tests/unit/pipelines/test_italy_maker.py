@@ -18,7 +18,7 @@ import pytest
 from pipelines.italy.maker import land
 from sluice.declare import Landed, UsageError
 
-SHARED = Path(os.environ.get("SLUICE_SHARED", Path(__file__).parents[2].parent / "shared"))
+SHARED = Path(os.environ.get("SLUICE_SHARED", Path(__file__).parents[3].parent / "shared"))
 ARCHIVE = SHARED / "data" / "italy_regions" / "deliveries.tar.xz"
 CUTS = ("2020-03-07T152204Z", "2020-04-20T213017Z", "2020-05-11T160642Z", "2020-07-12T150416Z", "2020-08-31")
 ONE, TWO = "dpc-covid19-ita-regioni-20200301.csv", "dpc-covid19-ita-regioni-20200302.csv"

@@ -18,7 +18,7 @@ from sluice.cli.setup.new_pipeline import write_new_pipeline
 from sluice.errors import UsageError
 from sluice.settings import Settings, list_pipeline_names
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 ORDERS = "Order ID,Größe (cm),Bought,Seen at,Postcode,Price,,order id,Class\n"
 ROWS = """\
 1,x,2026-01-01,2026-01-01T10:00:00Z,01234,1.5,?,9,a

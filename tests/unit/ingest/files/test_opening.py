@@ -198,5 +198,5 @@ def test_no_reading_module_loads_spark() -> None:
         "import sys, sluice.ingest.reading.examination, sluice.ingest.formats.delimited, sluice.ingest.formats.columnar, "
         "sluice.ingest.formats.plain; sys.exit(any(name.split('.')[0] in ('pyspark', 'py4j', 'delta') for name in sys.modules))"
     )
-    include = Path(__file__).resolve().parents[2] / "include"
+    include = Path(__file__).resolve().parents[4] / "include"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(include)}).returncode == 0

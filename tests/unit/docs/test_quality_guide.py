@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.loading import _collect_declarations
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "quality.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "quality.md"
 SECTIONS = ("Expectations on rows", "Rule sets: rules kept as data", "Expectations on whole tables")
 
 

@@ -23,7 +23,7 @@ from sluice.erasure.personal_places.place import (
 from sluice.erasure.proof import scope, undeclared
 from sluice.settings import Settings
 
-DOCS = Path(__file__).parents[2] / "docs" / "erasure.md"
+DOCS = Path(__file__).parents[3] / "docs" / "erasure.md"
 
 
 def _list_deferred_functions() -> list[SparkFunction]:

@@ -19,7 +19,7 @@ from sluice.declare.assembly.loading import _collect_declarations
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "gold.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "gold.md"
 TEXT = GUIDE.read_text()
 EXAMPLES = "\n\n".join(re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
 NAMES = re.findall(r"^def (test_\w+)", EXAMPLES, re.MULTILINE)

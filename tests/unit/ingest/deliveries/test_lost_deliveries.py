@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.unit.test_discovery import A, Folder
+from tests.unit.ingest.deliveries.test_discovery import A, Folder
 
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
