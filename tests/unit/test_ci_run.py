@@ -49,7 +49,7 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
     assert {"setup", "lint", "test", "run", "compose-check", "setup AIRFLOW=2", "test-system"} <= set(made)
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
     assert "late, but there" in done.stdout and "s aside" in done.stdout
-    assert made[-1] == "test-slow ARGS=--slow-seconds=690", "of twelve minutes, half a one for ending"
+    assert made[-1] == "test-slow ARGS=--slow-seconds=330", "of six minutes, half a one for ending"
 
 
 @pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "compose-check"])
@@ -66,7 +66,7 @@ def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "seconds"), [(3000, 690), (84 * 60 - 300, 270), (84 * 60 - 100, None), (84 * 60 + 100, None)]
+    ("elapsed", "seconds"), [(3000, 330), (84 * 60 - 300, 270), (84 * 60 - 100, None), (84 * 60 + 100, None)]
 )
 def test_slow_tests_take_what_is_left_until_minute_84(checkout: Path, elapsed: int, seconds: int | None) -> None:
     done, made = check(checkout, elapsed)

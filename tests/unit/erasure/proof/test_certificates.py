@@ -418,7 +418,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     _erase(settings, request_of_her)
     landing, released = settings.landing / "house", settings.released / "house"
     picky = replace(notes, pattern="*.jsonl", ready_marker="{name}.done")
-    made = replace(house, sources={"notes": picky})
+    made = replace(house, stored={**house.stored, "notes": picky})
     theirs = [
         landing / "notes" / name
         for name in ("1.jsonl", "2.jsonl.part", ".3.jsonl.tmp", "1.jsonl.done", "d/.4.jsonl.0a.rewritten.part")
