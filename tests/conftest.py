@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401  # slow tests in turns
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from tests.broker import Broker
 
     from sluice.lake.workspace import Workspace
+
+# A machine that does other things besides is no counterexample.
+hypothesis.settings.register_profile("sluice", deadline=None)
+hypothesis.settings.load_profile("sluice")
 
 ROOT = Path(__file__).resolve().parents[1]
 
