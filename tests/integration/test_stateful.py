@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -229,7 +230,7 @@ def _later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     monkeypatch.setattr(idle, "datetime", Clock)
 
 
-@pytest.mark.parametrize("where", [pytest.param("late.keep", marks=pytest.mark.slow), "output.write"])
+@pytest.mark.parametrize("where", [pytest.param("late.keep_late_rows", marks=pytest.mark.slow), "write_stream_batch"])
 def test_a_batch_that_is_repeated_writes_once(
     settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -239,14 +240,15 @@ def test_a_batch_that_is_repeated_writes_once(
     lake.pulses(5, 12, 31)
     lake.run()
     lake.pulses(9, 15, 60)
-    module, name = where.split(".")
-    done: Callable[..., None] = getattr(getattr(flow, module), name)
+    *inside, name = where.split(".")
+    place: Any = functools.reduce(getattr, inside, flow)
+    done: Callable[..., None] = getattr(place, name)
 
     def dying(*arguments: Any) -> None:
         done(*arguments)
         raise StopRequested("killed")
 
-    monkeypatch.setattr(getattr(flow, module), name, dying)
+    monkeypatch.setattr(place, name, dying)
     with pytest.raises(StopRequested):
         lake.run()
     monkeypatch.undo()
