@@ -12,6 +12,7 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 import time
 from pathlib import Path
@@ -82,8 +83,9 @@ def flush_file(path: Path) -> None:
 
 
 def _remove_unfinished_writes(path: Path, before: float = math.inf) -> None:
+    unfinished = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")  # not those of a file whose name only begins like it
     for left in path.parent.iterdir():
-        if left.name.startswith(f".{path.name}.") and left.suffix == ".tmp":
+        if unfinished.fullmatch(left.name):
             with contextlib.suppress(FileNotFoundError):  # another process has just finished it
                 if left.stat().st_mtime < before:
                     left.unlink()

@@ -123,6 +123,13 @@ def test_a_later_write_removes_what_a_killed_process_left(file: Path) -> None:
     durable_files.remove_file_durably(file.parent / "no folder" / "kept.json")
 
 
+def test_what_another_file_of_a_longer_name_is_being_written_by_stays(file: Path) -> None:
+    others = file.with_name(f".{file.name}.bak.0a1b2c3d.tmp")
+    others.write_text("half of another file")
+    durable_files.remove_file_durably(file)
+    assert others.exists()
+
+
 def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[int] = []
     fsync = os.fsync
