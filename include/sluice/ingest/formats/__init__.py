@@ -47,7 +47,7 @@ def read_file_records(source: Source, path: Path, schema: pa.Schema, path_values
     """
     name = "json_documents" if source.format == "json" and source.multi_line else _MODULES[source.format]
     module = importlib.import_module(f"{__name__}.{name}")
-    found: Iterator[ParsedBlock] = module.read(source, path, schema, path_values)
+    found: Iterator[ParsedBlock] = module.read_format_records(source, path, schema, path_values)
     return found
 
 

@@ -82,7 +82,7 @@ class _ArrowValues:
         return FittedValues(column, rest if rest.null_count < len(rest) or news else None, pa.struct(news))
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     if not path.stat().st_size:
         return

@@ -32,7 +32,7 @@ _LONGEST_NAME = 1 << 17
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     texts = opening.read_text_pieces(source, path)
     start = _read_file_start(texts)

@@ -22,7 +22,7 @@ _MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _OTHER = re.compile(rb"(?:" + _STRING + rb'|[^"{}\[\],\n])*+[}]*+', re.DOTALL)
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
     document = JsonDocumentSplitter()

@@ -16,7 +16,7 @@ from sluice.ingest.formats.json_records import JsonBlockReader
 _BLANKS = " \t\r\ufeff"
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
     for block in opening.read_line_blocks(source, path):

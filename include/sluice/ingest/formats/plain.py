@@ -31,7 +31,7 @@ class _BinaryValues:
         return pa.array([f'"{b64encode(value).decode()}"' for value in self.content.to_pylist()], pa.string()), pa.binary()
 
 
-def read(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. A line ends with LF or CR LF, which do not belong to it."""
     for field, count in _read_plain_fields(source, path):
         fields = [field]
