@@ -124,10 +124,10 @@ class Bench:
         """All of the table anew, without them."""
         from pyspark.sql import functions as F
 
-        from sluice.lake import tables
+        from sluice.lake import table_frames, tables
 
         gone = tables.make_inline_frame(self.workspace.session, [(one,) for one in people], "device_id BIGINT")
-        rest = tables.read_table(self.workspace.session, self.path).join(F.broadcast(gone), "device_id", "left_anti")
+        rest = table_frames.read_table(self.workspace.session, self.path).join(F.broadcast(gone), "device_id", "left_anti")
         rest.write.format("delta").mode("overwrite").save(self.path)
 
     def _cpu(self) -> float:

@@ -14,7 +14,7 @@ from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import sought
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows.copies import erased
-from sluice.lake import tables
+from sluice.lake import table_frames
 from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("bad", "bo@example.org", "ada@example.org", 8),
     )
     lake.run()
-    before = tables.read_table(spark, lake.workspace().path("commit"))
+    before = table_frames.read_table(spark, lake.workspace().path("commit"))
     old = {row.sha for row in before.collect()}
     receiving.receive_erasure_request(
         settings, lake.graph, [Identifier("mail", "ADA@example.org"), Identifier("login", "login-of-ada")]

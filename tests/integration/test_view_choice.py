@@ -23,7 +23,7 @@ from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans
 from sluice.flows.progress.pins import PinnedVersions
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
@@ -81,8 +81,11 @@ class Lake:
 
     def right(self) -> bool:
         """Whether every view equals its transform."""
-        days = tables.read_table(self.workspace.session, self.path)
-        held = {name: tables.read_table(self.workspace.session, self.workspace.path(name)) for name in self.workspace.graph.views}
+        days = table_frames.read_table(self.workspace.session, self.path)
+        held = {
+            name: table_frames.read_table(self.workspace.session, self.workspace.path(name))
+            for name in self.workspace.graph.views
+        }
         return all(
             sorted(map(tuple, held[one.name].collect()), key=repr)
             == sorted(map(tuple, one(days).select(*held[one.name].columns).collect()), key=repr)
@@ -191,7 +194,7 @@ def test_reach_in_time_leaves_files_out(
     lake.run()
     # The view in files of ten days each, as large ones are.
     path = lake.workspace.path("three_days")
-    tables.read_table(spark, path).repartitionByRange(4, "d").write.format("delta").mode("overwrite").save(path)
+    table_frames.read_table(spark, path).repartitionByRange(4, "d").write.format("delta").mode("overwrite").save(path)
     read: dict[str, list[int]] = {"of_input": [], "of_view": []}
 
     def watched(name: str) -> Callable[..., DataFrame]:
@@ -234,7 +237,9 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
     path = lake.workspace.path("by_region")
     commit = log.read_commit_history(path, 1)[0]
     assert commit["note"]["inputs"] == {"days": pinned}
-    assert tables.read_table(spark, path).where("region = 2").agg(F.max("n")).first()[0] == 1, "what came after the pin waits"
+    assert table_frames.read_table(spark, path).where("region = 2").agg(F.max("n")).first()[0] == 1, (
+        "what came after the pin waits"
+    )
     lake.run()
     assert log.read_commit_history(path, 1)[0]["note"]["inputs"] == {"days": log.latest_table_version(lake.path)} and lake.right()
 
@@ -273,7 +278,7 @@ def test_commits_say_how_many_changes_there_are_at_most(settings: Settings, spar
     assert changed() == 4, "both images"
     DeltaTable.forPath(spark, lake.path).optimize().executeCompaction()
     assert changed() == 0
-    tables.read_table(spark, lake.path).where("region = 1").write.format("delta").mode("overwrite").save(lake.path)
+    table_frames.read_table(spark, lake.path).where("region = 1").write.format("delta").mode("overwrite").save(lake.path)
     assert changed() is None, "how many went is not said"
 
 
@@ -333,7 +338,7 @@ def test_files_are_left_out_by_the_day_of_an_instant_though_rows_without_one_are
         rows.write.format("delta").mode("append").save(str(tmp_path / "t"))
     of = "timestamp" if expression == "t" else "date"
     needed = InTime("c", expression, "date", of).needed(((2, 3),))
-    assert len(tables.read_table(spark, str(tmp_path / "t")).where(needed).inputFiles()) == 2
+    assert len(table_frames.read_table(spark, str(tmp_path / "t")).where(needed).inputFiles()) == 2
 
 
 def test_spans_that_meet_are_one_and_few_remain() -> None:

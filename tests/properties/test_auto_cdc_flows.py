@@ -19,7 +19,7 @@ from tests.properties.plain_cdc import Change, Key, Values
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake import tables
+from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -114,7 +114,7 @@ class Lake:
                 raise next(iter(failed.errors.values())) from None
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        frame = tables.read_table(self.workspace.session, self.workspace.path(name)).select(*columns)
+        frame = table_frames.read_table(self.workspace.session, self.workspace.path(name)).select(*columns)
         return sorted((tuple(row) for row in frame.collect()), key=repr)
 
     def check(self) -> None:

@@ -32,7 +32,7 @@ from tests.properties.plain_fold import (
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest import ledger
-from sluice.lake import tables
+from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -101,7 +101,8 @@ class Lake:
 
     def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
         return [
-            tuple(row) for row in tables.read_table(self.workspace.session, self.workspace.path(name)).select(*columns).collect()
+            tuple(row)
+            for row in table_frames.read_table(self.workspace.session, self.workspace.path(name)).select(*columns).collect()
         ]
 
     def deliveries(self, name: str) -> dict[int, tuple[str, int]]:
@@ -115,7 +116,7 @@ class Lake:
     def aside(self, name: str, origin: str) -> Counter[tuple[object, ...]]:
         numbers = self.deliveries(origin)
         found: Counter[tuple[object, ...]] = Counter()
-        for row in tables.read_table(self.workspace.session, self.workspace.quarantine(name)).collect():
+        for row in table_frames.read_table(self.workspace.session, self.workspace.quarantine(name)).collect():
             record = json.loads(row.record)
             found[*numbers[row._delivery], tuple(record.get(column) for column in NAMES)] += 1
             assert list(row.reasons) == ["not_negative"]
@@ -183,7 +184,7 @@ def adds_up(lake: Lake, name: str, deliveries: list[Delivery]) -> None:
     assert Counter((numbers[row[0]], row[2:]) for row in bronze) == Counter(
         ((d.file, d.modified), row) for d in deliveries for row in d.rows
     )
-    aside = tables.read_table(lake.workspace.session, lake.workspace.quarantine(name)).select("_delivery").collect()
+    aside = table_frames.read_table(lake.workspace.session, lake.workspace.quarantine(name)).select("_delivery").collect()
     assert Counter(numbers[row._delivery] for row in aside) == Counter(
         (d.file, d.modified) for d in deliveries for _ in range(d.malformed)
     )

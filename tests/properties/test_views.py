@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.lake import tables
+from sluice.lake import table_frames, tables
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
@@ -355,7 +355,7 @@ def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> Non
     for view in workspace.graph.views.values():
         full = view(*(frames[name] for name in view.reads))
         frames[view.name] = full
-        found = tables.read_table(workspace.session, workspace.path(view.name)).select(*full.columns)
+        found = table_frames.read_table(workspace.session, workspace.path(view.name)).select(*full.columns)
         both = found.select(F.lit(True).alias("_kept"), "*").union(full.select(F.lit(False), "*")).collect()
         kept, expected = (Counter(tuple(row[1:]) for row in both if row[0] is side) for side in (True, False))
         steps = "\n".join(itertools.chain.from_iterable(history))

@@ -14,7 +14,7 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.append import TECHNICAL
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def has_delta_table(target: AutoloadTarget) -> bool:
 
 def read_own_columns(session: SparkSession, path: str) -> StructType:
     """The table's columns without Sluice's."""
-    schema = tables.read_table(session, path).schema
+    schema = table_frames.read_table(session, path).schema
     return StructType([schema[name] for name in delivered_columns(schema.names)])
 
 
@@ -120,7 +120,7 @@ def _refuse_missing_database(session: SparkSession, name: str) -> None:
 def _add_technical_columns(session: SparkSession, target: AutoloadTarget) -> None:
     """A table that somebody else made gets Sluice's columns; its rows so far have NULL there."""
     path = str(target.path)
-    there = {field.name.lower(): field.dataType for field in tables.read_table(session, path).schema}
+    there = {field.name.lower(): field.dataType for field in table_frames.read_table(session, path).schema}
     wanted = tables.parse_ddl_schema(TECHNICAL)
     for field in wanted:
         found = there.get(field.name, field.dataType)

@@ -22,7 +22,7 @@ from sluice.erasure.steps.rows import delete_by_merge
 from sluice.errors import StopRequested
 from sluice.flows.silver import refold
 from sluice.kept_json import load_kept_object
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
@@ -128,7 +128,7 @@ def _is_made_of_source(workspace: Workspace, table: str, source: Source) -> bool
 
 
 def _select_expired_rows(workspace: Workspace, source: Source, before: datetime) -> DataFrame:
-    bronze = tables.read_table(workspace.session, workspace.path(source.name))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     return bronze.where(age.is_older_than_kept(source, bronze, before)).select(*PROVENANCE)
 
 
@@ -143,7 +143,7 @@ def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> F
     report = FlowReport(flow=name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     if log.is_delta_table(path):
         old = (
-            tables
+            table_frames
             .read_table(workspace.session, path)
             .where(F.col("quarantined_at") < F.lit(before))
             .select(*PROVENANCE)

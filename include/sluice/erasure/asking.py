@@ -25,7 +25,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
@@ -100,7 +100,7 @@ def _find_latest_request_delivery(workspace: Workspace) -> int:
     found = []
     for path in (workspace.path(name) for name in sorted(reads)):
         row = (
-            tables.read_table(workspace.session, path).agg(F.max("_delivery").alias("last")).first()
+            table_frames.read_table(workspace.session, path).agg(F.max("_delivery").alias("last")).first()
             if log.is_delta_table(path)
             else None
         )
@@ -158,7 +158,7 @@ def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int
     """What the declaration reads, of deliveries that count, of everybody who was not erased."""
     name, passed = resolve_temporary_views(workspace.graph.unstored, asking.reads)
     source = workspace.graph.sources[name]
-    rows = tables.read_table(workspace.session, workspace.path(name))
+    rows = table_frames.read_table(workspace.session, workspace.path(name))
     if after:
         rows = rows.where(F.col("_delivery") > after)
     every, live = _find_ingested_deliveries(workspace, name)

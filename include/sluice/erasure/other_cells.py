@@ -23,7 +23,7 @@ from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.flows.silver import refold
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
@@ -71,7 +71,7 @@ def _empty_cells_in_bronze(
 
 def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: dict[str, str]) -> DataFrame:
     """The rows with an erased person in one of the cells: which they are, and a flag for each cell."""
-    bronze = tables.read_table(workspace.session, workspace.path(source.name))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     flagged = suppression.flag_suppressed_cells(
         workspace, bronze, cells, suppression.row_instant_column(bronze, source.subject_at)
     )
@@ -131,7 +131,7 @@ def _refold_emptied_tables(workspace: Workspace, source: Source) -> list[FlowRep
         path = workspace.path(table.name)
         if table.reads[0] == source.name and log.is_delta_table(path):
             report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-            marked = tables.read_table(workspace.session, workspace.path(source.name)).where(other_subjects.MARK)
+            marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(other_subjects.MARK)
             refold.refold_rows(workspace, table, marked.select(*PROVENANCE), report)
             report.version_after = log.latest_table_version(path)
             report.seconds = round(time.monotonic() - report.started, 2)
@@ -164,7 +164,7 @@ def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
     columns = log.read_column_names(path)
     if anonymised.MARK not in columns:
         workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{anonymised.MARK}` BOOLEAN)")
-    subject, bronze = places.bronze_subject_expression(source, workspace), tables.read_table(workspace.session, path)
+    subject, bronze = places.bronze_subject_expression(source, workspace), table_frames.read_table(workspace.session, path)
     told = bronze.withColumn("_whose", F.expr(subject)).where(F.col("_whose").isNotNull())
     at = suppression.row_instant_column(told, source.subject_at)
     theirs = suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE).persist()
@@ -192,7 +192,9 @@ def _refold_anonymised_tables(workspace: Workspace, source: Source) -> list[Flow
         path = workspace.path(table.name)
         if table.reads[0] == source.name and table.on_erasure == "anonymise" and log.is_delta_table(path):
             report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-            origin = tables.read_table(workspace.session, workspace.path(source.name)).where(anonymised.MARK).select(*PROVENANCE)
+            origin = (
+                table_frames.read_table(workspace.session, workspace.path(source.name)).where(anonymised.MARK).select(*PROVENANCE)
+            )
             refold.refold_rows(workspace, table, origin, report)
             report.version_after = log.latest_table_version(path)
             report.seconds = round(time.monotonic() - report.started, 2)

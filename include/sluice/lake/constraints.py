@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.tables import CHECKS, CONSTRAINT, TableShape
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class PendingChanges:
 
 def find_pending_changes(session: SparkSession, path: str, shape: TableShape) -> PendingChanges:
     """What the table lacks of the shape. Constraints that somebody added by hand stay."""
-    properties, present = log.read_table_properties(path), tables.read_table(session, path).schema
+    properties, present = log.read_table_properties(path), table_frames.read_table(session, path).schema
     has = {name.removeprefix(CONSTRAINT): value for name, value in properties.items() if name.startswith(CONSTRAINT)}
     ours = set(filter(None, properties.get(CHECKS, "").split(",")))
     wanted = _required_checks(present, shape)
@@ -47,7 +47,7 @@ def count_table_violations(session: SparkSession, path: str, shape: TableShape, 
     """
     if not conditions:
         return {}
-    rows = tables.read_table(session, path)
+    rows = table_frames.read_table(session, path)
     added = {field.name: F.lit(None).cast(field.dataType) for field in shape.schema if field.name not in rows.columns}
     return count_failing_rows(rows.withColumns(added), conditions)
 

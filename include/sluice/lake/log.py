@@ -186,15 +186,20 @@ def read_partition_columns(path: str) -> list[str]:
     return [str(name) for name in open_checked_table(path).metadata().partition_columns]
 
 
-def find_partitions_written_since(path: str, since: int) -> list[dict[str, Any]]:
-    """The partitions that got files after a version, each as the values of its columns."""
-    before = set(open_checked_table(path, version=since).file_uris())
-    table = open_checked_table(path)
-    fresh = [uri not in before for uri in table.file_uris()]
-    actions = table.get_add_actions(flatten=True)
-    names = [name for name in actions.schema.names if name.startswith("partition.")]
-    values = zip(*(pa.chunked_array(actions[name]).to_pylist() for name in names), strict=True)
-    found = {group for group, new in zip(values, fresh, strict=True) if new}
-    return [
-        dict(zip((name.removeprefix("partition.") for name in names), group, strict=True)) for group in sorted(found, key=repr)
-    ]
+@dataclass(frozen=True)
+class PartitionFiles:
+    """A partition's values by column, none for a table without partitions, and the sizes of its files in bytes."""
+
+    values: Mapping[str, Any]
+    file_sizes: Sequence[int]
+
+
+def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
+    """The partitions of a table as it is now, by their values; one for a table without partitions; none where it has no file."""
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    columns = [name for name in actions.schema.names if name.startswith("partition.")]
+    sizes: dict[tuple[Any, ...], list[int]] = {}
+    for size, *values in zip(*(pa.chunked_array(actions[name]).to_pylist() for name in ("size_bytes", *columns)), strict=True):
+        sizes.setdefault(tuple(values), []).append(int(size))
+    names = [name.removeprefix("partition.") for name in columns]
+    return [PartitionFiles(dict(zip(names, values, strict=True)), sizes[values]) for values in sorted(sizes, key=repr)]

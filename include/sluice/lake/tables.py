@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
-from sluice.delta_log import LOG, check_table_logs, list_log_versions
+from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -165,13 +165,6 @@ def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]],
     values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, schema, strict=True)]
     return session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema), parse_ddl_schema(ddl))
-
-
-def read_table(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
-    """The table as it is now, or as it was at a version. Raises DamagedLog."""
-    check_table_logs({path: path})
-    reader = session.read.format("delta")
-    return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 
 
 def _shape_properties(shape: TableShape) -> dict[str, str]:

@@ -18,7 +18,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import other_subjects, suppression_key
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns
@@ -175,5 +175,5 @@ def _is_before_lifting(frame: DataFrame, timed: bool, then: datetime | None) -> 
 
 
 def _read_domain_entries(session: SparkSession, path: str, domain: str) -> DataFrame:
-    listed = tables.read_table(session, path).where(F.col("domain") == domain)
+    listed = table_frames.read_table(session, path).where(F.col("domain") == domain)
     return listed.select(*(F.col(name).alias(made) for name, made in _ENTRY.items()))

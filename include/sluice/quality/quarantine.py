@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
     before = (
         sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries])) if not some else []
     )
-    if some or (before and not tables.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
+    if some or (before and not table_frames.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
         commits.replace_rows_of_deliveries(rows, path, deliveries)
 
 
@@ -64,7 +64,7 @@ def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: D
 
     judged_again: _delivery and _row of all of them, each once.
     """
-    before = tables.read_table(rows.sparkSession, path)
+    before = table_frames.read_table(rows.sparkSession, path)
     old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
     what = ("_delivery", "_row", "reasons", "record", "made", "rules_version")
     differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
@@ -77,7 +77,7 @@ def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: D
 
 def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
     """Rows in quarantine: the named ones, or all."""
-    rows = tables.read_table(session, path)
+    rows = table_frames.read_table(session, path)
     return rows if entries is None else rows.where(_matches_any_entry(entries))
 
 
@@ -86,7 +86,7 @@ def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequenc
     deliveries = sorted({delivery for delivery, _ in entries})
     if not deliveries:
         return
-    before = tables.read_table(session, path).where(F.col("_delivery").isin(deliveries))
+    before = table_frames.read_table(session, path).where(F.col("_delivery").isin(deliveries))
     gone = tables.make_inline_frame(session, list(entries), "_delivery BIGINT, _row BIGINT")
     same = before["_delivery"].eqNullSafe(gone["_delivery"]) & before["_row"].eqNullSafe(gone["_row"])
     if not before.join(F.broadcast(gone), same, "left_semi").isEmpty():

@@ -15,7 +15,7 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import nearest_name_hint
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -73,7 +73,7 @@ def find_table_rule_mistake(rule: TableExpectation, schemas: Mapping[str, Struct
 
 
 def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
-    keyed = _rows_without_null(tables.read_table(whole.session, whole.path), rule.columns)
+    keyed = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
     again = keyed.groupBy(*keyed.columns).count().where("count > 1").agg(F.sum("count").alias("rows")).first()
     count = int(again.rows or 0) if again else 0
     return TableRuleFinding(
@@ -83,7 +83,7 @@ def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
 
 def _evaluate_row_count(rule: RowCount, whole: WholeTable) -> TableRuleFinding:
     state = log.read_table_state(whole.path)
-    counted = state.rows if state and state.rows is not None else tables.read_table(whole.session, whole.path).count()
+    counted = state.rows if state and state.rows is not None else table_frames.read_table(whole.session, whole.path).count()
     usual = median(whole.earlier) if whole.earlier else 0
     times = [None if limit is None or not usual else limit * usual for limit in (rule.least_times, rule.most_times)]
     for least, most in ((rule.at_least, rule.at_most), (times[0], times[1])):
@@ -107,7 +107,7 @@ def _rounded_excess(low: float, high: float) -> int:
 def _evaluate_freshness(rule: Fresh, whole: WholeTable) -> TableRuleFinding:
     known, latest = log.read_highest_value(whole.path, rule.column)
     if not known:
-        row = tables.read_table(whole.session, whole.path).agg(F.max(F.col(f"`{rule.column}`")).alias("latest")).first()
+        row = table_frames.read_table(whole.session, whole.path).agg(F.max(F.col(f"`{rule.column}`")).alias("latest")).first()
         latest = row.latest if row else None
     if latest is None:
         return TableRuleFinding(False, 1, f"it has no value in '{rule.column}'")
@@ -123,9 +123,9 @@ def _as_utc_instant(value: date | datetime) -> datetime:
 
 
 def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFinding:
-    here = _rows_without_null(tables.read_table(whole.session, whole.path), rule.columns)
+    here = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
     if whole.other is not None and log.is_delta_table(whole.other):
-        there = tables.read_table(whole.session, whole.other).select(*_quoted_columns(rule.of_columns)).distinct()
+        there = table_frames.read_table(whole.session, whole.other).select(*_quoted_columns(rule.of_columns)).distinct()
         pairs = zip(rule.columns, rule.of_columns, strict=True)
         same = [F.col(f"here.`{one}`") == F.col(f"there.`{other}`") for one, other in pairs]
         here = here.alias("here").join(there.alias("there"), same, "left_anti")

@@ -1,4 +1,4 @@
-"""OPTIMIZE, with ZORDER where it is declared: only where data came since the last time, and of partitioned tables only there.
+"""OPTIMIZE, with ZORDER where it is declared: of a table or a partition, once as many bytes came as the last time left.
 
 Files that hold instants as INT96, as Spark writes them unless told otherwise, are written anew, once a table: every reader
 then understands them. INT96 counts nanoseconds from a day. Spark reads every instant of it; other engines make nanoseconds
@@ -8,6 +8,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -18,7 +19,8 @@ from deltalake import DeltaTable
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
+from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import INSTANTS, MICROSECONDS
 from sluice.lake.workspace import Workspace
@@ -27,17 +29,21 @@ from sluice.pipeline_stages import OPTIMIZE
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+_LARGE_FILE = 512 * 1024 * 1024
+"""Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
+
 _CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
 
 
 def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
-    """Lay out one table's files. A table without new data since its last OPTIMIZE is left alone."""
+    """Lay out the files of one table, or of those of its partitions that have grown enough since they were laid out."""
     path = workspace.path(declared.name)
     report = FlowReport(flow=declared.name, layer=workspace.graph.layer(declared), version_before=log.latest_table_version(path))
-    since = _find_last_optimize(path)
-    if since is not None:
+    partitions = log.list_partition_file_sizes(path) if _has_new_data(path) else []
+    grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes)]
+    if grown:
         workspace.note(OPTIMIZE.name)
-        where = _changed_partitions_clause(declared, path, since)
+        where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
         zorder = () if isinstance(declared, Source) else declared.zorder_by
         statement = f"OPTIMIZE delta.`{path}`{where}" + (f" ZORDER BY ({', '.join(f'`{c}`' for c in zorder)})" if zorder else "")
         metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
@@ -47,28 +53,33 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
     return report
 
 
-def _find_last_optimize(path: str) -> int | None:
-    """The version of the last OPTIMIZE, -1 without one; None where no data came since, or all of it is in one file."""
-    state = log.read_table_state(path)
-    if state is not None and state.files <= 1:
-        return None
-    new_data = False
+def _has_new_data(path: str) -> bool:
+    """Whether data came since the last OPTIMIZE, or since the table was made."""
+    if log.latest_table_version(path) is None:
+        return False
     for commit in log.read_commit_history(path):
         if commit["operation"] == "OPTIMIZE":
-            return int(commit["version"]) if new_data else None
-        new_data = new_data or str(commit["operation"]).startswith(_CHANGES_DATA)
-    return -1 if new_data else None
+            return False
+        if str(commit["operation"]).startswith(_CHANGES_DATA):
+            return True
+    return False
 
 
-def _changed_partitions_clause(declared: Source | Dataset[Any], path: str, since: int) -> str:
-    """A WHERE clause for the partitions with files written after a version; "" where all of the table is meant."""
-    if isinstance(declared, Source) or not declared.partition_by or since < 0:
-        return ""
-    groups = [
-        " AND ".join(_partition_condition(name, value) for name, value in group.items())
-        for group in log.find_partitions_written_since(path, since)
-    ]
-    return f" WHERE {' OR '.join(f'({group})' for group in groups)}" if groups else ""
+def has_grown_since_rewrite(file_sizes: Sequence[int]) -> bool:
+    """Whether the bytes that came since the last rewrite have reached the size of what it left.
+
+    So each byte is rewritten a few times in a table's life, however often little is added. A rewrite leaves one file, or as many large
+    ones as there is data for; what else is there came since. A MERGE leaves such a file as well, when it copies what it does not change.
+    """
+    large = sum(size for size in file_sizes if size >= _LARGE_FILE)
+    laid_out = max(large, *file_sizes)
+    return len(file_sizes) > 1 and sum(file_sizes) - laid_out >= laid_out
+
+
+def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:
+    """A WHERE clause for these partitions."""
+    groups = [" AND ".join(_partition_condition(name, value) for name, value in one.values.items()) for one in partitions]
+    return f" WHERE {' OR '.join(f'({group})' for group in groups)}"
 
 
 def _partition_condition(name: str, value: object) -> str:
@@ -106,7 +117,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
 
 def _rewrite_all_files(session: SparkSession, path: str) -> None:
     """ZORDER takes every file, also one that is alone or large enough. By which column does not matter here; it need have no statistics."""
-    schema = tables.read_table(session, path).schema
+    schema = table_frames.read_table(session, path).schema
     ordered = tables.choose_statistics_columns(schema, private=log.read_partition_columns(path))
     session.conf.set(_CHECKED, "false")
     try:

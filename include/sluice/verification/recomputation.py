@@ -11,7 +11,7 @@ from sluice.declare.datasets import partitions
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.source import Source
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.verification.comparison import align_columns
@@ -76,7 +76,7 @@ class Recomputation:
 
     def _input(self, name: str) -> DataFrame:
         """What a view reads: a table as it should be, with the columns that the stored one has."""
-        stored = tables.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
+        stored = table_frames.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
         if isinstance(self.workspace.graph[name], Source):  # bronze, of which everything is made
             return stored
         made = None if self.as_stored(name) else self.expected(name)

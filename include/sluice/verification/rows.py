@@ -21,7 +21,7 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action, Expectation
 from sluice.ingest import ledger
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, suppression, suppression_list, treatments
 
@@ -59,7 +59,7 @@ def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | 
     path = workspace.path(source.name)
     if not log.is_delta_table(path):
         return None
-    bronze = tables.read_table(workspace.session, path)
+    bronze = table_frames.read_table(workspace.session, path)
     if not delivered_columns(bronze.columns):
         return None
     numbers = sorted(find_counting_deliveries(workspace, source))

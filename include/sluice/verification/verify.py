@@ -25,7 +25,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
-from sluice.lake import evaluation, log, tables
+from sluice.lake import evaluation, log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings
@@ -143,7 +143,7 @@ class _VerificationRun:
         if expected is None:
             return replace(found, note="its inputs have no row yet")
         notes = again.followed(name)
-        stored = tables.read_table(self.workspace.session, path).drop(*PROVENANCE) if state else expected.limit(0)
+        stored = table_frames.read_table(self.workspace.session, path).drop(*PROVENANCE) if state else expected.limit(0)
         if not state:
             notes.append("there is no such table yet")
         if wrong := find_type_differences(expected.schema, stored.schema):
@@ -233,8 +233,8 @@ def find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence
         else _dated_deliveries_condition(workspace, source, intervals)
     )
     names = [F.col(f"`{name}`") for name in table.replayed_by]
-    origin = tables.read_table(workspace.session, workspace.path(source.name)).where(of_intervals).select(*PROVENANCE)
-    stored = tables.read_table(workspace.session, workspace.path(table.name))
+    origin = table_frames.read_table(workspace.session, workspace.path(source.name)).where(of_intervals).select(*PROVENANCE)
+    stored = table_frames.read_table(workspace.session, workspace.path(table.name))
     by_earlier = stored.join(origin, list(PROVENANCE), "left_semi").select(*names)
     by_today = recompute_silver_rows(workspace, table, of_intervals)
     return by_earlier if by_today is None else by_earlier.unionByName(by_today.select(*names))

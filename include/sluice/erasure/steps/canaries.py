@@ -19,7 +19,7 @@ from sluice.erasure.steps import rows, sweep
 from sluice.flows.quarantine import settlement
 from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
@@ -95,7 +95,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     key = secrets.read_secret_key(workspace.settings, make=False)
     hashed = [(made,) for value in sorted(place.values) if (made := compute_pseudonym(key, TEXT, value))]
     wanted = tables.make_inline_frame(workspace.session, hashed, f"{_PSEUDONYM} STRING")
-    present = tables.read_table(workspace.session, path).select(
+    present = table_frames.read_table(workspace.session, path).select(
         F.col(f"`{place.column}`").cast("string").alias("_erased_subject")
     )
     told = add_pseudonym_column(present.distinct(), key, TEXT, F.col("_erased_subject"), _PSEUDONYM)

@@ -13,8 +13,7 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
-from sluice.lake import log
-from sluice.lake import tables as delta
+from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
@@ -97,7 +96,7 @@ def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> Data
 
     The list is asked of each value once, however many rows have it.
     """
-    table = delta.read_table(workspace.session, place.path)
+    table = table_frames.read_table(workspace.session, place.path)
     rows = table.where(place.where) if place.where else table
     at = suppression.row_instant_column(rows, place.at)
     told = rows.select(F.expr(place.subject).cast("string").alias(_SUBJECT), *([] if at is None else [at.alias(_AT)]))
@@ -111,12 +110,12 @@ def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> Data
 
 def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
     """Which rows of a quarantine are those of people on the list. A record that does not say of what time it is counts as theirs."""
-    rows = delta.read_table(workspace.session, place.path).where("`_subject` IS NOT NULL")
+    rows = table_frames.read_table(workspace.session, place.path).where("`_subject` IS NOT NULL")
     told = rows.select(*PROVENANCE, "_subject", "record")
     at = None
     if place.at:
         source = places.find_originating_source(workspace, workspace.graph[place.name.removesuffix("_quarantine")])
-        schema = delta.read_table(workspace.session, workspace.path(source.name)).schema
+        schema = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
         fields = StructType([schema[name] for name in delivered_columns(schema.names)])
         told = told.select(*PROVENANCE, "_subject", F.from_json("record", fields).alias("_told")).select(
             *PROVENANCE, "_subject", "_told.*"

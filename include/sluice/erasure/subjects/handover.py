@@ -13,7 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from sluice.erasure.subjects import link_rows
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column
@@ -62,7 +62,7 @@ def _end_entries_of_link(workspace: Workspace, link: Link, rows: link_rows.LinkR
     path = workspace.suppression
     if frame is None:
         return 0
-    open_ones = tables.read_table(workspace.session, path).where(
+    open_ones = table_frames.read_table(workspace.session, path).where(
         (F.col("domain") == link.identifier[1]) & F.expr("valid_to IS NULL AND lifted_at IS NULL AND known_until IS NOT NULL")
     )
     if open_ones.isEmpty():

@@ -19,7 +19,7 @@ from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column, canonical_column
@@ -140,14 +140,14 @@ def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) 
     for source in graph.sources.values():
         path = workspace.path(source.name)
         if source.domain == domain and not source.into and log.is_delta_table(path):
-            bronze = tables.read_table(workspace.session, path)
+            bronze = table_frames.read_table(workspace.session, path)
             told = subjects.build_subject_expression(graph, source, bronze.columns)
             found += [bronze.select(_identifier_text_column(F.expr(told)).alias("value"))] if told else []
         for column, of_cell in source.also_subjects:
             bronze_path = workspace.path(source.table)
             if of_cell == domain and log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
                 found.append(
-                    tables.read_table(workspace.session, bronze_path).select(
+                    table_frames.read_table(workspace.session, bronze_path).select(
                         _identifier_text_column(F.col(f"`{column}`")).alias("value")
                     )
                 )
@@ -168,7 +168,7 @@ def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
     stored = (
         [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.is_delta_table(workspace.path(name))]
     )
-    found += [told(tables.read_table(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
+    found += [told(table_frames.read_table(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
     if not found:
         return None
     every = functools.reduce(lambda a, b: a.unionByName(b), found)
@@ -179,7 +179,7 @@ def _read_link_bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | No
     path = workspace.path(table.reads[0])
     if not log.is_delta_table(path):
         return None
-    bronze = tables.read_table(workspace.session, path)
+    bronze = table_frames.read_table(workspace.session, path)
     return bronze if delivered_columns(bronze.columns) else None
 
 

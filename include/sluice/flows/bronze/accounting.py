@@ -12,7 +12,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.reading.delivery import ExaminedDelivery
 from sluice.ingest.schema.held_back import held_back_note, newly_held_back_fields
-from sluice.lake import tables
+from sluice.lake import table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
@@ -67,7 +67,7 @@ def build_outcome_rows(
 
 
 def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[ExaminedDelivery]) -> dict[int, tuple[int, int]]:
-    frame = tables.read_table(workspace.session, path)
+    frame = table_frames.read_table(workspace.session, path)
     numbers = [item.delivery.number for item in examined]
     ours = frame.where(F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers))
     rescued = F.count("_rescued_data") if "_rescued_data" in frame.columns else F.lit(0)

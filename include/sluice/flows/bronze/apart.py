@@ -25,7 +25,7 @@ from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
 from sluice.ingest.reading.delivery import ExaminedDelivery
 from sluice.ingest.schema import evolution
-from sluice.lake import commits, tables
+from sluice.lake import commits, table_frames
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -75,7 +75,7 @@ def _ingest_one_by_one(
 
 def _withdraw_unwritten_columns(workspace: Workspace, source: Source) -> None:
     """Columns that an attempt has written down before its rows could not be written must not be in the way of the next one."""
-    bronze = tables.read_table(workspace.session, workspace.path(source.name)).schema
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
     evolution.withdraw_unwritten_versions(workspace.schemas(source.table), bronze)
 
 
@@ -90,7 +90,7 @@ def _has_writable_others(
         return len(refused) < len(examined)
     path = workspace.path(source.name)
     try:
-        commits.append_rows(tables.read_table(workspace.session, path).limit(0), path, None)
+        commits.append_rows(table_frames.read_table(workspace.session, path).limit(0), path, None)
     except Exception:
         return False
     return True

@@ -26,7 +26,7 @@ from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading import records
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.ingest.reading.examination import examine_deliveries
-from sluice.lake import evaluation, log, tables
+from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
@@ -178,7 +178,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
 
     written = intake.quarantine_and_store_records(workspace, source, examined, store, anew=True)
     if not stored:  # nothing of them fits any more
-        store(tables.read_table(workspace.session, workspace.path(source.name)).limit(0))
+        store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0))
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
     )
@@ -202,7 +202,7 @@ def _replace_bronze_rows(
 ) -> None:
     path = workspace.path(source.name)
     again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
-    others = tables.read_table(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
+    others = table_frames.read_table(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
     final = rows if others.isEmpty() else rows.unionByName(cast_or_rescue_columns(others, rows.schema), allowMissingColumns=True)
     technical = [name for name in shape.schema.names if is_reserved_column(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]

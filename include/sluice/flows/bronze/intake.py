@@ -27,7 +27,7 @@ from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema import evolution
 from sluice.ingest.schema.evolution import SourceColumns
 from sluice.ingest.schema.held_back import find_held_back_fields
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -120,13 +120,15 @@ def _find_written_deliveries(workspace: Workspace, source: Source, examined: lis
     possible = sorted(log.find_values_in_file_ranges(path, "_delivery", [item.delivery.number for item in examined]))
     if not possible:
         return set()
-    present = tables.read_table(workspace.session, path).where(F.col("_delivery").isin(possible)).select("_delivery").distinct()
+    present = (
+        table_frames.read_table(workspace.session, path).where(F.col("_delivery").isin(possible)).select("_delivery").distinct()
+    )
     return {row._delivery for row in present.collect()}
 
 
 def current_source_columns(workspace: Workspace, source: Source, anew: bool = False) -> SourceColumns:
     """The source's columns now. anew: as if nothing had been ingested yet."""
-    bronze = tables.read_table(workspace.session, workspace.path(source.name)).schema
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
     return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run, anew)
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
-from sluice.lake import tables
+from sluice.lake import table_frames, tables
 from sluice.lake.tables import TableShape, read_table_property
 from sluice.lake.workspace import Workspace
 
@@ -22,7 +22,7 @@ def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructTyp
     Delta's own widening is a feature that few other readers know, and it does not take a BIGINT to a DOUBLE.
     """
     path = workspace.path(source.name)
-    there = tables.read_table(workspace.session, path)
+    there = table_frames.read_table(workspace.session, path)
     widened = [name for name in there.columns if name in wanted.names and _has_other_type(there.schema, wanted, name)]
     if widened:
         schema = StructType([wanted[field.name] if field.name in widened else field for field in there.schema])

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
-from sluice.lake import tables
+from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_list
 
@@ -35,7 +35,7 @@ def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataF
 
 def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: DataFrame) -> DataFrame:
     """The rows of now that are nobody's any more, of keys of which a row was left out. Of then they might tell more than is declared."""
-    now = tables.read_table(workspace.session, workspace.path(dataset.name))
+    now = table_frames.read_table(workspace.session, workspace.path(dataset.name))
     if not set(rows.columns) <= set(now.columns):
         return kept.limit(0)
     keys, names = list(dataset.keys), [F.col(f"`{name}`") for name in rows.columns]
@@ -49,7 +49,7 @@ def find_unreachable_erasures(workspace: Workspace, dataset: Dataset[Any], colum
     if not unknown or suppression_list.is_suppression_list_empty(workspace):
         return {}
     named = {name: domain for domain in unknown for name in (domain, *workspace.graph.former(domain))}
-    listed = tables.read_table(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))
+    listed = table_frames.read_table(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))
     found: dict[str, set[str]] = {}
     for row in listed.select("domain", "request").distinct().collect():
         found.setdefault(named[row.domain], set()).add(row.request)

@@ -18,7 +18,7 @@ from sluice.declare.datasets.tables import Dataset, MaterializedView
 from sluice.declare.privacy.treat import Hmac
 from sluice.errors import UsageError
 from sluice.flows.copies import erased
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression_key, suppression_list
@@ -61,7 +61,7 @@ def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) ->
     """Write a table's rows of now, but those of erased people. Returns what the release says of it."""
     path = workspace.path(dataset.name)
     version = log.latest_table_version(path)
-    rows = erased.drop_rows_of_erased(workspace, dataset, tables.read_table(workspace.session, path, version))
+    rows = erased.drop_rows_of_erased(workspace, dataset, table_frames.read_table(workspace.session, path, version))
     chosen = plan_released_columns(workspace.graph, dataset, rows.columns)
     for column, domain in chosen.pseudonyms.items():
         rows = (
@@ -85,7 +85,7 @@ def erase_from_release(workspace: Workspace, of: Release, table: str, written: C
     written: pseudonyms, by domain, of identifiers as they are written: a release of before their form was declared is made of these.
     """
     path = str(of.folder / table)
-    rows = tables.read_table(workspace.session, path)
+    rows = table_frames.read_table(workspace.session, path)
     kept: DataFrame = rows
     for column, domain in of.tables[table]["pseudonyms"].items():
         called = [(made,) for name, made in written if name == domain]
@@ -125,7 +125,7 @@ def _read_suppressed_pseudonyms(workspace: Workspace, domain: str, of: Release) 
     path = workspace.suppression
     if suppression_list.is_suppression_list_empty(workspace):
         return tables.make_inline_frame(workspace.session, [], f"{_MADE} STRING")
-    listed = tables.read_table(workspace.session, path).where(
+    listed = table_frames.read_table(workspace.session, path).where(
         F.col("domain").isin(sorted({domain, *workspace.graph.former(domain)}))
     )
     standing = listed.where(F.col("lifted_at").isNull()) if "lifted_at" in listed.columns else listed

@@ -15,7 +15,7 @@ from sluice.flows.copies import erased
 from sluice.flows.progress import restored
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
-from sluice.lake import constraints, evaluation, log, tables, versions
+from sluice.lake import constraints, evaluation, log, table_frames, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CONSTRAINT
 from sluice.lake.workspace import Workspace
@@ -32,7 +32,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
     session, path = workspace.session, workspace.path(dataset.name)
     workspace.note(f"restore_{dataset.name}")
     evaluation.choose_evaluation_settings(session, [path, path])
-    now = tables.read_table(session, path)
+    now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
     wanted = erased.drop_rows_of_erased(workspace, dataset, then, versions.read_version_commit_time(path, version))
     _check_constraints_hold(workspace, dataset, wanted, version)
@@ -60,7 +60,7 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
     }
     found |= {
         f"{f.name} NOT NULL": f"`{f.name}` IS NOT NULL"
-        for f in tables.read_table(workspace.session, path).schema
+        for f in table_frames.read_table(workspace.session, path).schema
         if not f.nullable
     }
     bad = constraints.count_failing_rows(wanted, found)

@@ -13,7 +13,7 @@ from typing import Any
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
-from sluice.lake import evaluation, log, tables
+from sluice.lake import evaluation, log, table_frames
 from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
@@ -99,7 +99,7 @@ def is_most_of_view_touched(
         [count_rows_within_limits(path, scope.limits()) for scope in scopes], bound
     ):
         return False
-    target = tables.read_table(workspace.session, path)
+    target = table_frames.read_table(workspace.session, path)
     return sum(scope.of_view(target).count() for scope in scopes) >= bound
 
 

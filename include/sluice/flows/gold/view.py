@@ -37,7 +37,7 @@ from sluice.flows.writing.difference import (
     refuse_repeated_keys,
 )
 from sluice.flows.writing.judgement import count_verdicts_with_aggregates
-from sluice.lake import evaluation, log, tables
+from sluice.lake import evaluation, log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -114,7 +114,7 @@ _ELSEWHERE = "a key that was made has another row where no change was"
 
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
     """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
-    return tables.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
+    return table_frames.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
 
 
 @dataclass
@@ -193,7 +193,7 @@ class ViewBatch:
     def _merged(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
         """Recompute the view, or the part in scope, and merge the difference. Returns the number of rows computed, and what was merged."""
         view, session = self.view, self.workspace.session
-        inputs, old = self._inputs(), tables.read_table(session, self._path)
+        inputs, old = self._inputs(), table_frames.read_table(session, self._path)
         if scope is not None:
             inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
         new = view(*(inputs[name] for name in view.reads))
@@ -220,11 +220,11 @@ class ViewBatch:
         state = log.read_table_state(self._path)
         if state is not None and state.rows == made:
             return False
-        return tables.read_table(self.workspace.session, self._path).count() != made
+        return table_frames.read_table(self.workspace.session, self._path).count() != made
 
     def _anew(self) -> None:
         """Write all rows of the table anew."""
-        columns = tables.read_table(self.workspace.session, self._path).schema
+        columns = table_frames.read_table(self.workspace.session, self._path).schema
         with persist_frame(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
             given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
             named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]

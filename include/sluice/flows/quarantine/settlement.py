@@ -24,7 +24,7 @@ from sluice.durable_files import write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
 from sluice.kept_json import load_kept_json
-from sluice.lake import tables
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
@@ -66,7 +66,7 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
 
 def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:
     """Which of these rows bronze has."""
-    bronze = tables.read_table(workspace.session, workspace.path(source.name))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     numbers = sorted({delivery for delivery, _ in entries})
     wanted = tables.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
     near = bronze.where(F.col("_delivery").isin(numbers)).select(*PROVENANCE)

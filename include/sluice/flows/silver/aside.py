@@ -14,7 +14,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts
 
@@ -34,7 +34,7 @@ def quarantine_scope_rows(
     bad = _select_quarantined_rows(table, rows)
     touched = {*scope.fresh, *scope.dead}
     if scope.everything:
-        both = tables.read_table(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
+        both = table_frames.read_table(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
         touched = {row._delivery for row in both.distinct().collect()}
     quarantine.replace_quarantine_of_deliveries(
         build_table_quarantine_rows(workspace, table, source, bad, sorted(touched)), path, sorted(touched), some=number > 0
@@ -77,7 +77,7 @@ def _select_quarantined_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
 def _read_rows_as_delivered(workspace: Workspace, source: Source, deliveries: Sequence[int]) -> DataFrame:
     """Bronze of these deliveries: the provenance, `_file`, its columns as the struct `came`, and `of`, its subject."""
     low, high = (min(deliveries), max(deliveries)) if deliveries else (0, 0)
-    bronze = tables.read_table(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # What did not fit into a column came, too.
     own = [name for name in bronze.columns if not is_reserved_column(name) or name == "_rescued_data"]
     came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")

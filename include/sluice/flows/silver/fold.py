@@ -48,7 +48,7 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.judgement import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import evaluation, log, tables
+from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -110,7 +110,7 @@ def fold_scope(
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
     evaluation.choose_evaluation_settings(workspace.session, [path], count_delivery_rows(workspace, source, live))
-    target = tables.read_table(workspace.session, path)
+    target = table_frames.read_table(workspace.session, path)
     bounding = targets.choose_bounding_columns(table, target.schema)
     with persist_frame(make_judged_rows(workspace, table, source, live)) as rows:
         asked = bounding.aggregates(where=verdicts.is_row_accepted(table.expectations))

@@ -16,7 +16,7 @@ from sluice.flows.silver.provenance import carry_provenance
 from sluice.flows.silver.winners import replace_negative_zeros
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import null_safe_equality
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, treatments
 from sluice.quality import conditions, verdicts
@@ -35,7 +35,7 @@ def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -
     path = workspace.path(source.name)
     if not log.is_delta_table(path):
         return None
-    bronze = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, path))
+    bronze = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, path))
     if not delivered_columns(bronze.columns):
         return None
     rows = transform_source_rows(table, bronze)
@@ -68,7 +68,7 @@ def make_judged_rows(
 ) -> DataFrame:
     """The transform's rows of these deliveries, with verdicts. dated: a further condition on rows of bronze."""
     low, high = (min(live), max(live)) if live else (0, 0)
-    everything = anonymised.bronze_rows_for_table(table, tables.read_table(workspace.session, workspace.path(source.name)))
+    everything = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, workspace.path(source.name)))
     bronze = everything.where(F.col("_delivery").between(low, high))
     # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
     made = transform_source_rows(table, bronze if dated is None else bronze.where(dated))

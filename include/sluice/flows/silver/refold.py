@@ -31,7 +31,7 @@ from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame
 from sluice.flows.writing.judgement import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
-from sluice.lake import evaluation, tables
+from sluice.lake import evaluation, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 
@@ -83,7 +83,7 @@ def _refold_keys(
     path, deliveries = workspace.path(table.name), _list_deliveries(origin)
     workspace.note(f"{workspace.graph.layer(table)}_{table.name}", deliveries)
     evaluation.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
-    target = tables.read_table(workspace.session, path)
+    target = table_frames.read_table(workspace.session, path)
     live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
     with persist_frame(
         select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), keys, table.replayed_by)
@@ -104,7 +104,7 @@ def _refold_keys(
 
 def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval) -> DataFrame:
     """_delivery and _row of the interval's rows in bronze, of deliveries that count and of those that do not."""
-    bronze = tables.read_table(workspace.session, workspace.path(source.name))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     dated = _interval_condition(source, interval)
     if dated is None:
         named = [
@@ -124,7 +124,7 @@ def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None
     if source.dated_by is None:
         return None
     at = F.expr(source.dated_by).cast("timestamp")
-    bronze = tables.read_table(workspace.session, workspace.path(source.name))
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     row = bronze.agg(F.min(at).alias("earliest"), F.max(at).alias("latest"), F.count_if(at.isNull()).alias("undated")).first()
     if row is None or row.undated or row.earliest is None:
         return None
@@ -152,12 +152,14 @@ def _find_replayed_keys(
     dated: the condition that selects the rows, where records have dates of their own. some: they are not whole deliveries.
     """
     names = [F.col(f"`{key}`") for key in table.replayed_by]
-    target = tables.read_table(workspace.session, workspace.path(table.name))
+    target = table_frames.read_table(workspace.session, workspace.path(table.name))
     live = sorted(set(_list_deliveries(origin)) & set(live_deliveries(workspace, source)))
     made = make_judged_rows(workspace, table, source, live, dated)
     today = (made.join(origin, list(PROVENANCE), "left_semi") if some else made).select(*names)
     present = target.join(origin, list(PROVENANCE), "left_semi").select(*names)
-    aside = tables.read_table(workspace.session, workspace.quarantine(table.name)).join(origin, list(PROVENANCE), "left_semi")
+    aside = table_frames.read_table(workspace.session, workspace.quarantine(table.name)).join(
+        origin, list(PROVENANCE), "left_semi"
+    )
     schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.replayed_by)
     refused = aside.select(F.from_json("made", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
     return today.unionByName(present).unionByName(refused).distinct()

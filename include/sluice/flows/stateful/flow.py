@@ -22,7 +22,7 @@ from sluice.flows.stateful import idle, inputs, late, operators, refusals, state
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, null_safe_equality, persist_frame, plan_merge_operations
-from sluice.lake import commits, evaluation, log, tables
+from sluice.lake import commits, evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
@@ -65,7 +65,7 @@ def _append_stream_rows(
 def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:
     """whole: the rows are all that the table should have; else what it has of other keys stays."""
     path = workspace.path(stream.name)
-    target = tables.read_table(workspace.session, path)
+    target = table_frames.read_table(workspace.session, path)
     old = target if whole else _select_rows_of_keys(target, rows, stream.keys)
     differing = plan_merge_operations(rows, old, stream.keys)
     changes = apply_merge_operations(

@@ -19,7 +19,7 @@ from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 
@@ -77,7 +77,7 @@ def _last_data_time(path: str) -> datetime:
 
 def _is_already_closed(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, marks: str) -> bool:
     """Whether the windows of exactly these rows have been closed before."""
-    beats = tables.read_table(workspace.session, inputs.heartbeat_table_path(workspace, stream))
+    beats = table_frames.read_table(workspace.session, inputs.heartbeat_table_path(workspace, stream))
     ours = (F.col("checkpoint") == checkpoint.identity) & (F.col("inputs") == marks)
     return not beats.where(ours).isEmpty()
 

@@ -17,7 +17,7 @@ from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
 from sluice.flows.progress.batches import VersionRange
 from sluice.flows.progress.continuity import HEARTBEATS
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression, suppression_list
 
@@ -161,5 +161,5 @@ def make_empty_stream(session: SparkSession, schema: StructType) -> DataFrame:
 def read_stream_input(workspace: Workspace, name: str) -> DataFrame:
     """An input as it is now, as a transform sees it."""
     return drop_technical_columns(
-        _drop_erased_people(workspace, name, tables.read_table(workspace.session, workspace.path(name)))
+        _drop_erased_people(workspace, name, table_frames.read_table(workspace.session, workspace.path(name)))
     )

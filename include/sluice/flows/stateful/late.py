@@ -19,7 +19,7 @@ from sluice.flows.stateful.arriving import END
 from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
@@ -59,7 +59,7 @@ def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Latenes
     )
     if tables.create_table(workspace.session, path, shape) or not anew:
         return
-    present = {one.name: one.dataType for one in tables.read_table(workspace.session, path).schema}
+    present = {one.name: one.dataType for one in table_frames.read_table(workspace.session, path).schema}
     if any(one.name in present and present[one.name] != one.dataType for one in schema):
         tables.replace_table(workspace.session.createDataFrame([], schema), path, shape)
 
@@ -99,7 +99,7 @@ def empty_late_table(workspace: Workspace, stream: AnyStream, checkpoint: Checkp
         return
     state = log.read_table_state(path)
     if state is not None and state.rows != 0:
-        commits.overwrite_rows(tables.read_table(workspace.session, path).limit(0), path)
+        commits.overwrite_rows(table_frames.read_table(workspace.session, path).limit(0), path)
 
 
 def _late_transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) -> Transaction:

@@ -20,7 +20,7 @@ from sluice.flows.progress import checkpoints, restored
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import constraints, log, tables
+from sluice.lake import constraints, log, table_frames, tables
 from sluice.lake.tables import TableShape, choose_statistics_columns
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
@@ -146,7 +146,7 @@ def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
 
 def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> bool:
     """Whether the table has other columns than the shape, or other partitions; columns that are only missing can be added."""
-    present = {field.name: field.dataType for field in tables.read_table(session, path).schema}
+    present = {field.name: field.dataType for field in table_frames.read_table(session, path).schema}
     wanted = {field.name: field.dataType for field in shape.schema}
     return any(wanted.get(name) != kind for name, kind in present.items()) or log.read_partition_columns(path) != list(
         shape.partition_by
@@ -154,7 +154,7 @@ def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> 
 
 
 def _refuse_column_type_changes(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
-    present = {field.name: field for field in tables.read_table(session, path).schema}
+    present = {field.name: field for field in table_frames.read_table(session, path).schema}
     for field in wanted:
         if field.name in present and present[field.name].dataType != field.dataType:
             was, now = present[field.name].dataType.simpleString(), field.dataType.simpleString()
@@ -165,7 +165,7 @@ def _refuse_column_type_changes(session: SparkSession, path: str, wanted: Struct
 
 
 def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -> None:
-    present = tables.read_table(session, path).columns
+    present = table_frames.read_table(session, path).columns
     added = [field for field in wanted if field.name not in present]
     if added:
         columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}{_comment_clause(field)}" for field in added)

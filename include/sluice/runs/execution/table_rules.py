@@ -13,7 +13,7 @@ from typing import Any
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation
 from sluice.errors import DeclarationError, SluiceError
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.quality import whole_table
@@ -92,7 +92,7 @@ def _check_rule_references(workspace: Workspace, dataset: Dataset[Any], rules: S
     wanted = {dataset.name, *(rule.of for rule in rules if isinstance(rule, References))}
     paths = {name: workspace.path(name) for name in wanted}
     schemas = {
-        name: tables.read_table(workspace.session, path).schema for name, path in paths.items() if log.is_delta_table(path)
+        name: table_frames.read_table(workspace.session, path).schema for name, path in paths.items() if log.is_delta_table(path)
     }
     for rule in rules:
         wrong = whole_table.find_table_rule_mistake(rule, schemas, dataset.name)

@@ -30,7 +30,7 @@ from sluice.flows.bronze import append
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_rows import check_view_columns
 from sluice.flows.silver import made
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.anonymised import MARK
 from sluice.quality import conditions, whole_table
@@ -114,7 +114,7 @@ def find_source_schema(examination: Examination, source: Source) -> StructType |
     """A source's columns: those of the lake, else the declared ones; None, with a note, where there are neither."""
     path = examination.graph.location(examination.settings, source.name)
     if log.is_delta_table(path):
-        schema = tables.read_table(examination.session, path).drop(MARK).schema
+        schema = table_frames.read_table(examination.session, path).drop(MARK).schema
         if delivered_columns(schema.names):
             return schema
     elif source.ddl is not None:

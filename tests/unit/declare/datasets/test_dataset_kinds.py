@@ -15,7 +15,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.kinds import KINDS, TABLE, DatasetKind, Role, load_kind_function
 from sluice.errors import DeclarationError
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution.in_clone import Flow
@@ -55,7 +55,7 @@ class WholeCopy(Dataset[Any]):
 
 def choose_copy_flow(workspace: Workspace, copy: WholeCopy, chosen: bool) -> Flow:
     def write_copy(inside: Workspace, report: FlowReport) -> None:
-        rows = copy(tables.read_table(inside.session, inside.path(copy.reads[0])))
+        rows = copy(table_frames.read_table(inside.session, inside.path(copy.reads[0])))
         rows.write.format("delta").mode("overwrite").save(inside.path(copy.name))
         report.notes.append(f"copied, {'named' if chosen else 'not named'}")
 

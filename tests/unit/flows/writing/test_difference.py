@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import OPERATION, MergeCounts, apply_merge_operations, join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.tables import TableShape
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,7 @@ def operations(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
 
 
 def held(spark: SparkSession, path: str) -> set[tuple[object, ...]]:
-    return {tuple(row) for row in tables.read_table(spark, path).collect()}
+    return {tuple(row) for row in table_frames.read_table(spark, path).collect()}
 
 
 def changes(spark: SparkSession, path: str, version: int) -> set[tuple[object, ...]]:

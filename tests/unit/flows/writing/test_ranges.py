@@ -22,7 +22,7 @@ from sluice.flows.writing.ranges import (
     limits_condition,
     range_condition_sql,
 )
-from sluice.lake import log, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.tables import TableShape
 
 
@@ -124,12 +124,12 @@ def test_files_between_a_late_row_and_the_rest_are_not_read(spark: SparkSession,
     late = [("U", 1, datetime(2026, 1, day, 6), 1) for day in (3, 30, 31)]
     operations = spark.createDataFrame(late, f"{OPERATION} STRING, {schema}")
     found = of(operations, "t")
-    read = tables.read_table(spark, path).where(limits_condition(found))
+    read = table_frames.read_table(spark, path).where(limits_condition(found))
     assert len(read.select("_metadata.file_path").distinct().collect()) == 3
     assert apply_merge_operations(spark, path, operations, ("k", "t"), BoundingColumns(operations.schema, ("t",))).updated == 3
     commit = log.read_commit_history(path, 1)[0]
     assert int(commit["metrics"]["numTargetFilesRemoved"]) == 3
-    assert tables.read_table(spark, path).where("v = 1").count() == 3
+    assert table_frames.read_table(spark, path).where("v = 1").count() == 3
 
 
 def test_there_are_at_most_a_few_ranges(spark: SparkSession) -> None:

@@ -1,0 +1,84 @@
+"""A table's rows as a frame, by the way that costs least.
+
+A small table is read by the paths of its files, which delta-rs knows from the log in milliseconds: Delta's reader takes Spark jobs to
+learn them. Delta's reader stays for large tables, of which it reads only the files whose statistics fit, and for all that the paths of
+Parquet files do not say: partitions, required columns, deletion vectors and whatever else a protocol may hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from sluice.delta_log import check_table_logs, open_checked_table
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_FILES = 100
+"""Each path is asked for its status when a frame is made: 1,000 of them take two thirds of a second."""
+
+MOST_BYTES = 128 * 1024 * 1024
+"""Of more than this it pays to leave out the files whose statistics do not fit."""
+
+_READER_VERSIONS = frozenset({1, 3})
+_READER_FEATURES = frozenset({"timestampNtz"})
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PATTERN_LETTERS = frozenset("*?[]{}\\")
+
+
+def read_table(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
+    """The table as it is now, or as it was at a version. Raises DamagedLog.
+
+    What is committed after this call may be in the frame or not: whoever writes, reads anew.
+    """
+    frame = _read_small_table(session, path, version)
+    if frame is not None:
+        return frame
+    check_table_logs({path: path})
+    reader = session.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(path)
+
+
+def _read_small_table(session: SparkSession, path: str, version: int | None) -> DataFrame | None:
+    """The table by its files' paths; None where Delta's reader must read it, which also says what is wrong with a table."""
+    if _PATTERN_LETTERS & set(path) or not log.is_delta_table(path):  # Spark takes such a path for a pattern
+        return None
+    try:
+        table = open_checked_table(path, version)
+    except DeltaError:
+        return None
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    if not (_is_plain_parquet(table) and _is_kept_by_parquet(schema)):
+        return None
+    actions = table.get_add_actions()
+    names, sizes = (pa.chunked_array(actions[column]).to_pylist() for column in ("path", "size_bytes"))
+    if not names:
+        return session.createDataFrame(to_arrow_schema(schema, timezone="UTC").empty_table(), schema)
+    # A name with a folder is of a partition, or of another table's file, which a shallow clone reads.
+    if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES or any(not _FILE_NAME.fullmatch(name) for name in names):
+        return None
+    # Not `file_uris`: it has the table's folder encoded as in a URL.
+    return session.read.schema(schema).parquet(*(f"{path}/{name}" for name in names))
+
+
+def _is_plain_parquet(table: DeltaTable) -> bool:
+    """Whether a table's rows are what its files hold, whole and by the names of its columns."""
+    protocol = table.protocol()
+    features = set(protocol.reader_features or ())
+    plain = protocol.min_reader_version in _READER_VERSIONS and features <= _READER_FEATURES
+    return plain and not table.metadata().partition_columns
+
+
+def _is_kept_by_parquet(schema: StructType) -> bool:
+    """Whether Spark's reader of Parquet gives a frame of exactly this schema: it takes every column for one that may be NULL."""
+    said = schema.json()
+    return '"nullable":false' not in said and '"containsNull":false' not in said and '"valueContainsNull":false' not in said
