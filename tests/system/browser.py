@@ -82,7 +82,7 @@ class Browser:
         fields = "[...document.querySelectorAll('input, textarea, select')].map(one => one.value)"
         return str(self.run(f"return [document.body.innerText, ...{fields}].join('\\n')"))
 
-    def until(self, *texts: str, seconds: float = 60) -> str:
+    def until(self, *texts: str, seconds: float = 180) -> str:
         """Wait until the page holds all of these texts; what it holds then. Raises AssertionError."""
         deadline = time.monotonic() + seconds
         while not all(text in (found := self.text()) for text in texts):
@@ -90,7 +90,7 @@ class Browser:
             time.sleep(0.3)
         return found
 
-    def click(self, xpath: str, seconds: float = 30) -> None:
+    def click(self, xpath: str, seconds: float = 90) -> None:
         """Click the first visible element that an XPath finds, once there is one. Raises AssertionError."""
         deadline = time.monotonic() + seconds
         while True:

@@ -76,8 +76,13 @@ def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
     patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
 
 
+PATIENCE = 3
+"""How much longer than alone on the machine a wait may take: `.ci/run` has both pipelines run beside these tests."""
+
+
 def until(condition: Callable[[], Any], seconds: float = 120, what: str = "it") -> Any:
-    """What the condition gives, once it gives anything."""
+    """What the condition gives, once it gives anything. seconds: how long that may take at most where nothing else runs."""
+    seconds *= PATIENCE
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} did not come to that within {seconds} s"

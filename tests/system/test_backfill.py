@@ -57,7 +57,7 @@ def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "sluice.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1200,
         check=False,
     )
 
@@ -65,7 +65,7 @@ def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:
 def airflow_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """As `./airflow` runs it."""
     command = [sys.executable, "-P", "-m", "orchestration.local", "exec", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def jobs(here: Place) -> list[tuple[str, str, str]]:
@@ -159,7 +159,7 @@ def test_an_interrupted_wait_leaves_the_runs_and_cancel_ends_them(here: Place, c
     waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
     until(lambda: len(here.told()) == 2, what="the first job")
     waiting.send_signal(signal.SIGINT)
-    text, _ = waiting.communicate(timeout=60)
+    text, _ = waiting.communicate(timeout=180)
     assert waiting.returncode == 130 and "sluice backfill gym --cancel" in text
     assert [run["state"] for run in client.runs("gym", *OPEN_STATES)].count("running") == 1
     second = sluice("backfill", "gym", *DAYS, "--per-interval")

@@ -99,7 +99,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         )
         first, second = (run for run in follow_backfill_runs(backfill) if isinstance(run, BackfillRun))
         assert (first.state, second.state) == ("success", "success")
-        said = beside.communicate(timeout=500)[0]
+        said = beside.communicate(timeout=1500)[0]
         assert beside.returncode == 0, said
         assert ended(client, "gym", "increment", 500) == "success"
         upkeep = [[client.tasks("gym", run.run)[stage]["state"] for stage in UPKEEP] for run in (first, second)]

@@ -65,7 +65,7 @@ def run(here: Path, chosen: dict[str, str]) -> dict[str, str]:
     text = "\n".join(lines).replace(":8080", f":{os.environ['SLUICE_AIRFLOW_PORT']}")
     # What these targets do once all is set up.
     text = re.sub(r"make (up|down)( AIRFLOW=2)?", rf"{ENVIRONMENT}/bin/python -m sluice.cli \1", text)
-    done = subprocess.run(["bash", "-c", text], cwd=here, check=False, timeout=500, stdin=subprocess.DEVNULL)
+    done = subprocess.run(["bash", "-c", text], cwd=here, check=False, timeout=1500, stdin=subprocess.DEVNULL)
     printed = {name: path.read_text() for number, name in enumerate(chosen) if (path := outputs / str(number)).exists()}
     assert done.returncode == 0, json.dumps(printed, indent=1)
     return printed
