@@ -56,26 +56,8 @@ def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[Supp
     now = datetime.now(UTC)
     there = list_suppressed_requests(workspace) if subjects else frozenset()
     new = sorted(request for request, of in subjects.items() if of and request not in there)
-    rows = [
-        (
-            one.domain,
-            one.pseudonym,
-            request,
-            now,
-            _parse_utc_instant(one.since),
-            _parse_utc_instant(one.until),
-            _parse_utc_instant(one.known_until),
-            None,
-            None,
-        )
-        for request in new
-        for one in dict.fromkeys(subjects[request])
-    ]
-    if not rows:
-        return 0
-    once = Transaction("suppression", hashlib.sha256(" ".join(new).encode()).hexdigest()[:12], "suppression", 0)
-    commits.append_rows(tables.make_inline_frame(workspace.session, rows, SCHEMA), workspace.suppression, once)
-    return len(rows)
+    rows = [_entry_row(request, one, now) for request in new for one in dict.fromkeys(subjects[request])]
+    return _append_entries_once(workspace, rows, " ".join(new))
 
 
 def add_suppression_entries(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:
@@ -84,24 +66,27 @@ def add_suppression_entries(workspace: Workspace, subjects: Mapping[str, Iterabl
     workspace.note("suppression")
     there, now = read_suppression_times(workspace.suppression), datetime.now(UTC)
     rows = [
-        (
-            one.domain,
-            one.pseudonym,
-            request,
-            now,
-            _parse_utc_instant(one.since),
-            _parse_utc_instant(one.until),
-            _parse_utc_instant(one.known_until),
-            None,
-            None,
-        )
+        _entry_row(request, one, now)
         for request, of in subjects.items()
         for one in dict.fromkeys(of)
         if request not in {entry[0] for entry in there.get((one.domain, one.pseudonym), ())}
     ]
+    return _append_entries_once(workspace, rows, " ".join(sorted(f"{request} {called}" for _, called, request, *_ in rows)))
+
+
+EntryRow = tuple[str, str, str, datetime, datetime | None, datetime | None, datetime | None, None, None]
+
+
+def _entry_row(request: str, one: SuppressedIdentifier, now: datetime) -> EntryRow:
+    """A row of the list, in the order of SCHEMA, that nobody has lifted."""
+    during = (_parse_utc_instant(one.since), _parse_utc_instant(one.until), _parse_utc_instant(one.known_until))
+    return (one.domain, one.pseudonym, request, now, *during, None, None)
+
+
+def _append_entries_once(workspace: Workspace, rows: Sequence[EntryRow], what: str) -> int:
+    """Append entries in one commit, however often it is tried. what: names them, the same in each try. Returns how many they are."""
     if rows:
-        new = " ".join(sorted(f"{request} {called}" for _, called, request, *_ in rows))
-        once = Transaction("suppression", hashlib.sha256(new.encode()).hexdigest()[:12], "suppression", 0)
+        once = Transaction("suppression", hashlib.sha256(what.encode()).hexdigest()[:12], "suppression", 0)
         commits.append_rows(tables.make_inline_frame(workspace.session, rows, SCHEMA), workspace.suppression, once)
     return len(rows)
 
