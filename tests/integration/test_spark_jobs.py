@@ -59,6 +59,4 @@ def test_a_later_increment_takes_few_jobs_a_flow(lake: Lakehouse) -> None:
         counted = {stage: count_jobs(lake, stage) for stage in LAYERS}
     most = {"bronze": 6, "silver": 9, "gold": 13}
     assert {stage: jobs for stage, jobs in counted.items() if jobs > most[stage]} == {}, counted
-    assert {stage: count_jobs(lake, stage) for stage in (*LAYERS, "optimize", "vacuum")} == dict.fromkeys(
-        (*LAYERS, "optimize", "vacuum"), 0
-    )
+    assert {stage: count_jobs(lake, stage) for stage in (*LAYERS, "vacuum")} == dict.fromkeys((*LAYERS, "vacuum"), 0)
