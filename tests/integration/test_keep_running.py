@@ -198,7 +198,7 @@ def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
 
 @pytest.mark.slow
 def test_upkeep_is_nothing_new_to_any_flow(wards: Lakehouse) -> None:
-    for number in (1, 2):
+    for number in (1, 2, 3):
         wards.land(f"stays/{number}.csv", f"patient,ward,beds\np{number},a,1\n")
         wards.run()
     keeper = keeper_of(wards, upkeep=0.0)

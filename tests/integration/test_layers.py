@@ -137,11 +137,6 @@ def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse)
     assert merge["note"]["deliveries"] == {"count": 5, "ranges": [[19, 23]]}
 
 
-def test_optimize_sorts_by_what_is_declared(gym: Lakehouse) -> None:
-    found = [c["parameters"] for c in log.read_commit_history(gym.workspace().path("heart_rate")) if c["operation"] == "OPTIMIZE"]
-    assert found and json.loads(found[0]["zOrderBy"]) == ["time"]
-
-
 def test_no_personal_column_is_in_the_statistics_of_any_commit(gym: Lakehouse) -> None:
     for declared in gym.graph:
         assert declared.private, f"all tables of the gym are about somebody, also {declared.name}"

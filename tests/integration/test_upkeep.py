@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -97,6 +98,7 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
     lake.run("optimize")
     commits = [c for c in log.read_commit_history(lake.workspace().path("sale")) if c["operation"] == "OPTIMIZE"]
     assert "c's" in str(commits[0]["parameters"]["predicate"]) and int(commits[0]["metrics"]["numRemovedFiles"]) == 3
+    assert json.loads(commits[0]["parameters"]["zOrderBy"]) == ["id"], "sorted by what is declared"
     versions = lake.versions()
     assert lake.run("optimize")["sale"].committed is False and lake.versions() == versions
 
