@@ -1,0 +1,77 @@
+"""With a checksum beside its commit, Spark knows a table that delta-rs wrote without a job; what it reads and writes is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, write_deltalake
+
+from sluice.books.version_checksums import write_version_checksum
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+def make_table(path: Path, rows: int) -> str:
+    DeltaTable.create(str(path), SCHEMA, configuration={"delta.logRetentionDuration": "interval 30 days"})
+    for number in range(rows):
+        write_deltalake(str(path), pa.Table.from_pylist([{"id": number, "name": "a"}], schema=SCHEMA), mode="append")
+    return str(path)
+
+
+def forget_tables(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def jobs_to_read_schema(spark: SparkSession, path: str) -> tuple[int, StructType]:
+    forget_tables(spark)
+    context: Any = spark._jsc
+    scheduler = context.sc().dagScheduler()
+    before = scheduler.nextJobId()
+    schema = spark.read.format("delta").load(path).schema
+    return scheduler.nextJobId() - before, schema
+
+
+def test_a_schema_is_known_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    path = make_table(tmp_path / "t", 3)
+    without, schema = jobs_to_read_schema(spark, path)
+    write_version_checksum(path)
+    assert without > 0 and jobs_to_read_schema(spark, path) == (0, schema)
+
+
+def test_spark_reads_the_rows_and_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
+    path = make_table(tmp_path / "t", 3)
+    write_version_checksum(path)
+    DeltaTable(path).alter.add_columns(Field("more", "string"))
+    write_version_checksum(path)
+    assert sorted(map(tuple, spark.read.format("delta").load(path).collect())) == [(n, "a", None) for n in range(3)]
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (3, 'b', 'c')")
+    added = pa.Table.from_pylist([{"id": 4, "name": "d", "more": "e"}], schema=SCHEMA.append(pa.field("more", pa.string())))
+    write_deltalake(path, added, mode="append")
+    write_version_checksum(path)
+    forget_tables(spark)
+    expected = [*((n, "a", None) for n in range(3)), (3, "b", "c"), (4, "d", "e")]
+    assert sorted(map(tuple, spark.read.format("delta").load(path).collect())) == expected
+    # Delta compares what a checksum says with the whole state of the log when it makes a checkpoint, and refuses where they differ.
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path).checkpoint()
+    assert spark.read.format("delta").load(path).count() == 5
+
+
+def test_checksums_of_commits_that_are_gone_go_too(tmp_path: Path) -> None:
+    path = make_table(tmp_path / "t", 2)
+    write_version_checksum(path)
+    log = tmp_path / "t" / "_delta_log"
+    DeltaTable(path).create_checkpoint()
+    for version in range(2):
+        (log / f"{version:020d}.crc").write_text("{}")
+        (log / f"{version:020d}.json").unlink()
+    write_version_checksum(path)
+    assert [file.name for file in log.glob("*.crc")] == [f"{2:020d}.crc"]
+    assert DeltaTable(path).version() == 2
