@@ -45,7 +45,7 @@ def told(records: Path) -> list[dict[str, Any]]:
 
 
 def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + 3 * seconds  # .ci/run has both pipelines run beside
+    deadline = time.monotonic() + 3 * seconds  # .ci/run has other tests run beside
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come to that in time"
         time.sleep(0.1)

@@ -77,7 +77,7 @@ def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
 
 
 PATIENCE = 3
-"""How much longer than alone on the machine a wait may take: `.ci/run` has both pipelines run beside these tests."""
+"""How much longer than alone on the machine a wait may take: `.ci/run` has other tests and both pipelines run beside these."""
 
 
 def until(condition: Callable[[], Any], seconds: float = 120, what: str = "it") -> Any:
