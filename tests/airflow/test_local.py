@@ -143,7 +143,7 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     assert {job, child} <= {process.pid for process in members}
     assert {address for process in members for address in listening_addresses(process)} == {"127.0.0.1"}
     assert stop_running_airflow(checkout.settings)
-    until(lambda: session(pid) == [], 3)  # who was killed takes an instant to be gone
+    until(lambda: session(pid) == [], 10)  # who was killed takes an instant to be gone
     assert find_running_airflow(checkout.settings) is None
     assert not stop_running_airflow(checkout.settings)
     airflow.stop()
