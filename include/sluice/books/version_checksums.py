@@ -7,7 +7,6 @@ missing or cut. One of a version that is not there is an error to delta-rs: so t
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,12 @@ def write_version_checksum(path: str) -> None:
     """Write the checksum file of a table's latest version, which delta-rs has committed. Call it under the lease. Raises DamagedLog."""
     table = open_checked_table(path)
     commit = Path(path) / LOG / f"{table.version():020d}.json"
-    # What the disk refuses here is no harm: the commit is there, and what comes next says that the disk refuses.
-    with contextlib.suppress(OSError):
-        flush_file_and_name(commit)
-        write_json_durably(commit.with_suffix(".crc"), _describe_version(table))
-        # delta-rs removes commits that have outlived the log's retention, and not what belongs to them.
-        for checksum in commit.parent.glob("*.crc"):
-            if checksum.stem.isdecimal() and not checksum.with_suffix(".json").exists():
-                checksum.unlink(missing_ok=True)
+    flush_file_and_name(commit)
+    write_json_durably(commit.with_suffix(".crc"), _describe_version(table))
+    # delta-rs removes commits that have outlived the log's retention, and not what belongs to them.
+    for checksum in commit.parent.glob("*.crc"):
+        if checksum.stem.isdecimal() and not checksum.with_suffix(".json").exists():
+            checksum.unlink(missing_ok=True)
 
 
 def _describe_version(table: DeltaTable) -> dict[str, Any]:
