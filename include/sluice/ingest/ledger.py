@@ -18,7 +18,6 @@ from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from sluice import entries
 from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
 from sluice.books.table_snapshots import find_table_snapshot
-from sluice.books.version_checksums import write_version_checksum
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.lake import log
@@ -121,7 +120,6 @@ def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]],
     with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
         table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
-    write_version_checksum(path)
 
 
 def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
