@@ -48,11 +48,11 @@ def _api_server_middlewares() -> list[dict[str, Any]]:
 
 def _make_history_blueprint() -> Any:
     from airflow.www.auth import has_access_dag  # type: ignore[import-not-found]  # Airflow 2 alone has it
-    from flask import Blueprint, abort, request  # type: ignore[import-not-found]
+    from flask import Blueprint, abort, request
 
     blueprint = Blueprint("sluice", __name__, url_prefix=PAGES)
 
-    @blueprint.get("/<dag_id>/history")  # type: ignore[untyped-decorator]
+    @blueprint.get("/<dag_id>/history")
     @has_access_dag("GET")  # type: ignore[untyped-decorator]
     def history(dag_id: str) -> Any:
         return render_history_page(Settings.current(), dag_id, request.args.get("stage", "")) or abort(404)

@@ -18,13 +18,13 @@ from orchestration import local
 from orchestration.backfill.checks import find_airflow_with_dag
 from orchestration.line import airflow_line
 from orchestration.server import deployed
-from orchestration.server.home import LOGIN
+from orchestration.server.deployed import SERVICE_USER
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
 PASSWORD = hashlib.sha256(b"of the deployment").hexdigest()
 FETCHED = "fetched"
-ALLOWED = {f"Bearer {FETCHED}", f"Basic {base64.b64encode(f'{LOGIN}:{PASSWORD}'.encode()).decode()}", "Bearer given"}
+ALLOWED = {f"Bearer {FETCHED}", f"Basic {base64.b64encode(f'{SERVICE_USER}:{PASSWORD}'.encode()).decode()}", "Bearer given"}
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ class Server(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         login = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer(201 if login == {"username": LOGIN, "password": PASSWORD} else 401, {"access_token": FETCHED})
+        self._answer(201 if login == {"username": SERVICE_USER, "password": PASSWORD} else 401, {"access_token": FETCHED})
 
     def do_GET(self) -> None:
         allowed = self.headers["Authorization"] in ALLOWED
@@ -71,10 +71,10 @@ def secret_file(folder: Path, content: str) -> Path:
 def test_a_backfill_asks_the_deployment_with_the_password_that_its_container_has(
     settings: Settings, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passwords = secret_file(tmp_path, json.dumps({LOGIN: PASSWORD}))
-    monkeypatch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", str(passwords))
+    login = secret_file(tmp_path, json.dumps({"username": SERVICE_USER, "password": PASSWORD}))
+    monkeypatch.setenv("SLUICE_AIRFLOW_LOGIN", str(login))
     assert find_airflow_with_dag(settings, "gym").address == address
-    passwords.chmod(0o644)
+    login.chmod(0o644)
     with pytest.raises(UsageError, match="can be read by others"):
         find_airflow_with_dag(settings, "gym")
 

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from tests.waiting import until
 
 from orchestration.local import (
     LocalAirflow,
@@ -42,14 +43,6 @@ def records(checkout: Checkout) -> Iterator[Path]:
 
 def told(records: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
-
-
-def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + 3 * seconds  # .ci/run has other tests run beside
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.1)
-    return found
 
 
 def session(leader: int) -> list[psutil.Process]:

@@ -15,6 +15,8 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
+from sluice.erasure.steps import rows
+from sluice.lake.origins import find_version_origins
 from sluice.runs.status import reconciliation
 from sluice.verification.verify import verify_tables
 
@@ -71,6 +73,8 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     assert shop.rows("order_quarantine", "_row") == [], "and what was set aside of an old record"
     assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
     versions = shop.versions()
+    of_deletion = find_version_origins(shop.workspace().path("orders"), lambda _: None)
+    assert str(of_deletion[max(of_deletion)]) == "1 to 2"
     assert shop.run("propagate_deletions") == {} and shop.versions() == versions
 
     shop.land("orders/1-again.jsonl", line(1, "ada", 500, 9) + line(6, "eve", 401, 1) + line(7, "eve", 399, 4))
@@ -98,7 +102,7 @@ def test_a_run_that_was_killed_is_brought_to_its_end(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(aging.refold, "refold_rows", killed)
+        patch.setattr(rows.refold, "refold_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             shop.run("propagate_deletions")
     assert len(shop.rows("orders", "id")) == 3 and (1, "ada") in shop.rows("order", "id", "who"), "bronze only"

@@ -10,7 +10,8 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import other_cells, receiving
+from sluice.erasure import receiving
+from sluice.erasure.steps import rows
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
@@ -109,7 +110,7 @@ def test_a_killed_erasure_ends_the_same(shop: Lakehouse, spark: SparkSession, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(other_cells.refold, "refold_rows", killed)
+        patch.setattr(rows.refold, "refold_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             shop.run("propagate_deletions")
     assert "ada" in {who for (who,) in shop.rows("order", "who")}

@@ -15,6 +15,7 @@ from sluice.erasure import receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
+from sluice.lake.origins import find_version_origins
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
 from sluice.runs.repair.readmission import parse_quarantine_entry, parse_quarantine_selection
@@ -71,6 +72,12 @@ def adds_up(lake: Lakehouse) -> bool:
     return all(account.adds_up for account in reconciliation.reconcile_deliveries(lake.settings, lake.graph))
 
 
+def newest_origins(lake: Lakehouse, *paths: str) -> list[str]:
+    """Of which deliveries the newest version of each table is."""
+    origins = [find_version_origins(path, lambda _: None) for path in paths]
+    return [str(of_table[max(of_table)]) for of_table in origins]
+
+
 def test_rows_that_fit_after_the_declaration_was_corrected_go_to_bronze_once(shop: Shop) -> None:
     wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, quote="'"), order)
     wrong.land("orders/1.csv", 'id,name\n1,"a, b"\n2,c\n3\n')
@@ -84,6 +91,7 @@ def test_rows_that_fit_after_the_declaration_was_corrected_go_to_bronze_once(sho
     ]
     assert aside(right) == [(1, 2, "3")]
     assert adds_up(right)
+    assert newest_origins(right, right.workspace().path("orders"), right.workspace().quarantine("orders")) == ["1", "1"]
     before = right.versions()
     replay(right, "orders", "orders/1")
     assert right.versions() == before, "what still does not fit stays, and no commit says so"
@@ -119,6 +127,7 @@ def test_a_file_that_was_refused_whole_is_taken_again_from_the_landing_folder_or
     assert aside(right) == []
     assert {row["state"] for row in right.outcomes()} == {"ingested"}
     assert adds_up(right)
+    assert newest_origins(right, right.workspace().path("orders"), right.workspace().quarantine("orders")) == ["3", "3"]
     right.run()
     assert right.rows("order", "id") == [(1,), (2,), (3,), (4,)]
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.waiting import patient_deadline
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 DRIVER = "chromedriver"
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
@@ -84,7 +86,7 @@ class Browser:
 
     def until(self, *texts: str, seconds: float = 180) -> str:
         """Wait until the page holds all of these texts; what it holds then. Raises AssertionError."""
-        deadline = time.monotonic() + seconds
+        deadline = patient_deadline(seconds)
         while not all(text in (found := self.text()) for text in texts):
             assert time.monotonic() < deadline, f"the page does not hold {texts}:\n{found[:2000]}"
             time.sleep(0.3)
@@ -92,7 +94,7 @@ class Browser:
 
     def click(self, xpath: str, seconds: float = 90) -> None:
         """Click the first visible element that an XPath finds, once there is one. Raises AssertionError."""
-        deadline = time.monotonic() + seconds
+        deadline = patient_deadline(seconds)
         while True:
             for found in self._send("POST", "/elements", {"using": "xpath", "value": xpath}):
                 try:
@@ -117,7 +119,7 @@ class Browser:
         return base64.b64decode(self._send("GET", "/screenshot"))
 
     def _until_ready(self) -> None:
-        deadline = time.monotonic() + 60
+        deadline = patient_deadline(60)
         while True:
             try:
                 if self._send("GET", "/status")["ready"]:

@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 import yaml
+from tests.waiting import patient_deadline
 
 from orchestration.server.home import LOOPBACK
 from orchestration.server.supervisor import find_session_members
@@ -71,7 +72,7 @@ class Deployment:
 
     def start(self, seconds: float = 240) -> None:
         """Start all and wait until all are healthy. Raises AssertionError with the last words of one that is not."""
-        deadline = time.monotonic() + seconds
+        deadline = patient_deadline(seconds)
         ready: dict[str, str] = {}
         while len(ready) < len(self.services):
             for name, service in self.services.items():

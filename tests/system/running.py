@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.checkout import free_port
+from tests.waiting import until
 
 from orchestration.rest.client import Client
 from orchestration.server.home import SPARK_CONNECTION, local_airflow_home
@@ -74,20 +75,6 @@ def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
     patch.setenv("STAND_IN_ORDERS", str(made.orders))
     connection = {**SPARK_CONNECTION, "extra": {"deploy-mode": "client", "spark-binary": binary.name}}
     patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
-
-
-PATIENCE = 3
-"""How much longer than alone on the machine a wait may take: `.ci/run` has other tests and both pipelines run beside these."""
-
-
-def until(condition: Callable[[], Any], seconds: float = 120, what: str = "it") -> Any:
-    """What the condition gives, once it gives anything. seconds: how long that may take at most where nothing else runs."""
-    seconds *= PATIENCE
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come to that within {seconds} s"
-        time.sleep(0.2)
-    return found
 
 
 def unpause(client: Client, *dags: str) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.running import ROOT, Place, place, unpause, until
+from tests.system.running import ROOT, Place, place, unpause
+from tests.waiting import until
 
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
+from tests.system.running import Place, alive, ended, place, run_to_end, unpause
+from tests.waiting import until
 
 from orchestration.line import airflow_line
 from orchestration.local import LOGIN, LocalAirflow, local_airflow_password

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.system.running import ROOT, Place, ended, place, unpause, until
+from tests.system.running import ROOT, Place, ended, place, unpause
+from tests.waiting import until
 
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow

@@ -20,7 +20,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.system.browser import missing
 from tests.system.pictures import Picture, taken
-from tests.system.running import ROOT, place, until
+from tests.system.running import ROOT, place
+from tests.waiting import until
 
 from demonstrations.truth import compare_with_truth
 from orchestration.line import airflow_line

@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.system.running import Place, alive, ended, place, run_to_end, unpause, until
+from tests.system.running import Place, alive, ended, place, run_to_end, unpause
+from tests.waiting import until
 
 from demonstrations.truth import compare_with_truth
 from orchestration.backfill.through_airflow import (

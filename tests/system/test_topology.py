@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from tests.system.deployment import ROOT, Deployment, postgres_program
-from tests.system.running import ended, until
+from tests.system.running import ended
+from tests.waiting import until
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
@@ -23,6 +24,7 @@ from orchestration.rest.versions import make_airflow_client
 from orchestration.server import environment_file
 from orchestration.server.home import LOGIN, local_airflow_address
 from orchestration.spark_submit.job_code import write_job_code_zip
+from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -59,7 +61,7 @@ def deployed() -> Iterator[Deployment]:
 
 @pytest.fixture(scope="module")
 def airflow(deployed: Deployment) -> Client:
-    password = json.loads((deployed.folder / "airflow" / "passwords.json").read_text())[LOGIN]
+    password = deployed.environment("airflow-init")["AIRFLOW_ADMIN_PASSWORD"]
     return make_airflow_client(local_airflow_address(deployed.ports["8080"]), LOGIN, password)
 
 
@@ -83,7 +85,14 @@ def test_init_has_made_pools_and_connection(deployed: Deployment, airflow: Clien
     assert {"sluice_gym": 1, "sluice_italy": 1}.items() <= pools.items()
     connection = airflow.request("GET", "/connections/spark_default")
     assert connection["host"] == f"spark://127.0.0.1:{deployed.ports['7077']}"
-    assert (deployed.folder / "airflow" / "passwords.json").stat().st_mode & 0o777 == 0o600
+    login_file = deployed.folder / "airflow" / "login.json"
+    assert login_file.stat().st_mode & 0o777 == 0o600
+    login = json.loads(login_file.read_text())
+    service = make_airflow_client(airflow.address, login["username"], login["password"])
+    assert service.request("GET", "/dags")["total_entries"] >= 0
+    wrong = make_airflow_client(airflow.address, LOGIN, login["password"])
+    with pytest.raises(SluiceError, match="401"):
+        wrong.request("GET", "/dags")
 
 
 def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(deployed: Deployment, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
     assert done.returncode == 0, done.stdout + done.stderr
     assert {"setup", "lint", "test", "run", "compose-check", "setup AIRFLOW=2", "test-system ARGS=--durations=12"} <= set(made)
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
-    assert "late, but there" in done.stdout and "s aside" in done.stdout
+    assert "late, but there" in done.stdout and "s  airflow, aside" in done.stdout
     assert made[-1] == "test-slow ARGS=--slow-seconds=330", "of six minutes, half a one for ending"
 
 

@@ -1,7 +1,7 @@
 """The Airflow of a deployment, which this process means instead of a local one: SLUICE_AIRFLOW is its address. Imports no Airflow.
 
-Who asks is proved by a token (SLUICE_AIRFLOW_TOKEN, a file that holds one), or else by the password that the deployment keeps for its
-one user, which a container of it can read.
+Who asks is proved by a token (SLUICE_AIRFLOW_TOKEN, a file that holds one), or else by the login that the deployment keeps for
+`sluice` in a file (SLUICE_AIRFLOW_LOGIN), which a container of it can read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sluice.secret_files import read_secret_file
 ADDRESS = "SLUICE_AIRFLOW"
 TOKEN = "SLUICE_AIRFLOW_TOKEN"
 _DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-_PASSWORDS = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
+LOGIN_FILE = "SLUICE_AIRFLOW_LOGIN"
+SERVICE_USER = "sluice"
 
 
 def deployed_airflow_address() -> str | None:
@@ -39,12 +40,13 @@ def deployed_airflow_client(address: str) -> Client:
         if airflow_line() == 2:
             raise UsageError(f"{TOKEN} is for Airflow 3; Airflow 2 knows no tokens.")
         return ClientOfAirflow3(address, LOGIN, "", token=_read_secret_of_variable(TOKEN, Path(file)).decode().strip())
-    passwords = os.environ.get(_PASSWORDS)
-    if not passwords:
+    login_file = os.environ.get(LOGIN_FILE)
+    if not login_file:
         raise UsageError(
             f"{ADDRESS} says where Airflow is, and nothing says who asks. Set {TOKEN} to a file, mode 0600, with a token of its REST API."
         )
-    return make_airflow_client(address, LOGIN, str(json.loads(_read_secret_of_variable(_PASSWORDS, Path(passwords)))[LOGIN]))
+    login = json.loads(_read_secret_of_variable(LOGIN_FILE, Path(login_file)))
+    return make_airflow_client(address, str(login["username"]), str(login["password"]))
 
 
 def deployed_command_environment() -> dict[str, str]:

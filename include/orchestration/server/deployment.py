@@ -1,4 +1,4 @@
-"""Makes a deployment ready that docker-compose.yaml describes: database, pools, connection, the user. Imports no Airflow.
+"""Makes a deployment ready that docker-compose.yaml describes: database, users, pools, connection. Imports no Airflow.
 
 `python -m orchestration.server.deployment`, once at each start and before anything else of Airflow. Doing it again changes nothing.
 """
@@ -11,11 +11,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from orchestration.server.home import LOGIN, SPARK_CONNECTION, airflow_command, airflow_pool_name
+from orchestration.server.home import SPARK_CONNECTION, airflow_command, airflow_pool_name
 from orchestration.server.preparation import airflow_pool_definition
-from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.private_folder import make_private_folder
 from sluice.settings import Settings, list_pipeline_names
@@ -41,18 +41,17 @@ def make_deployment_ready(settings: Settings) -> None:
                 f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
             )
     make_environment_folders(settings)
-    _write_admin_password(
-        Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"]
-    )
-    _run_deployment_command("db", "migrate")
+    _run_deployment_command("airflow db migrate", airflow_command("db", "migrate"))
+    _run_deployment_command("users", [sys.executable, "-m", "orchestration.server.deployment_users"])
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         pools, connections = Path(folder) / "pools.json", Path(folder) / "connections.json"
         pools.write_text(
             json.dumps({airflow_pool_name(name): airflow_pool_definition(name) for name in list_pipeline_names(settings)})
         )
         connections.write_text(json.dumps({"spark_default": {**SPARK_CONNECTION, "host": settings.spark_master}}))
-        _run_deployment_command("pools", "import", str(pools))
-        _run_deployment_command("connections", "import", "--overwrite", str(connections))
+        _run_deployment_command("airflow pools import", airflow_command("pools", "import", str(pools)))
+        imported = airflow_command("connections", "import", "--overwrite", str(connections))
+        _run_deployment_command("airflow connections import", imported)
 
 
 def make_environment_folders(settings: Settings) -> None:
@@ -63,16 +62,12 @@ def make_environment_folders(settings: Settings) -> None:
         make_private_folder(place)
 
 
-def _write_admin_password(path: Path, password: str) -> None:
-    write_json_durably(path, {LOGIN: password}, PRIVATE)
-
-
-def _run_deployment_command(*arguments: str) -> None:
-    done = subprocess.run(airflow_command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+def _run_deployment_command(name: str, command: Sequence[str]) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-10:])
-        raise SluiceError(f"'airflow {' '.join(arguments[:2])}' failed with exit code {done.returncode}:\n{tail}")
-    print(f"airflow {' '.join(arguments[:2])}: done", flush=True)
+        raise SluiceError(f"'{name}' failed with exit code {done.returncode}:\n{tail}")
+    print(f"{name}: done", flush=True)
 
 
 if __name__ == "__main__":

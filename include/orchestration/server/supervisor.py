@@ -117,8 +117,8 @@ def find_session_members(session: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError, PermissionError):
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and process.pid != session and os.getsid(process.pid) == session:
+            member = process.pid != session and os.getsid(process.pid) == session
+            if member and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 

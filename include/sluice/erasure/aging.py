@@ -7,7 +7,6 @@ to its end by the next one, however late that comes: what had left bronze is on 
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,20 +17,17 @@ from pyspark.sql import functions as F
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
-from sluice.erasure.steps.rows import delete_by_merge
+from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StopRequested
-from sluice.flows.silver import refold
 from sluice.kept_json import load_kept_object
 from sluice.lake import log, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import age
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_SAME = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
 
 
 def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
@@ -95,36 +91,16 @@ def _expire_source(workspace: Workspace, source: Source, before: datetime | None
 
 def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
     old = _read_journalled_rows(workspace, source).persist()
     try:
-        workspace.note(f"erasure_{source.name}")
-        report.deleted = report.rows_out = delete_by_merge(workspace, path, old, _SAME)
-        age_of = source.keep_for or "they were kept for when their deletion was begun"
-        report.notes.append(f"{report.deleted} rows older than {age_of}")
-        _complete_expiry_report(report, path)
-        return [
-            report,
-            *(
-                _refold_without_expired(workspace, table, old)
-                for table in workspace.graph.tables
-                if _is_made_of_source(workspace, table, source)
-            ),
-        ]
+        with report_table_change(source.name, DELETIONS.name, path) as report:
+            note_rows(workspace, source.name, old)
+            report.deleted = report.rows_out = delete_by_merge(workspace, path, old, SAME_ROW)
+            age_of = source.keep_for or "they were kept for when their deletion was begun"
+            report.notes.append(f"{report.deleted} rows older than {age_of}")
+        return [report, *refold_tables_of_source(workspace, source, old)]
     finally:
         old.unpersist()
-
-
-def _refold_without_expired(workspace: Workspace, table: str, old: DataFrame) -> FlowReport:
-    path = workspace.path(table)
-    report = FlowReport(flow=table, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-    refold.refold_rows(workspace, workspace.graph.tables[table], old, report)
-    _complete_expiry_report(report, path)
-    return report
-
-
-def _is_made_of_source(workspace: Workspace, table: str, source: Source) -> bool:
-    return workspace.graph.tables[table].reads[0] == source.name and log.is_delta_table(workspace.path(table))
 
 
 def _select_expired_rows(workspace: Workspace, source: Source, before: datetime) -> DataFrame:
@@ -140,25 +116,13 @@ def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: da
 def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> FlowReport:
     """What could not be read tells of no time: it goes by when it was set aside."""
     name, path = f"{source}_quarantine", workspace.quarantine(source)
-    report = FlowReport(flow=name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-    if log.is_delta_table(path):
-        old = (
-            table_frames
-            .read_table(workspace.session, path)
-            .where(F.col("quarantined_at") < F.lit(before))
-            .select(*PROVENANCE)
-            .distinct()
-        )
-        if not old.isEmpty():
-            workspace.note(f"erasure_{name}")
-            report.deleted = report.rows_out = delete_by_merge(workspace, path, old, _SAME)
-    _complete_expiry_report(report, path)
+    with report_table_change(name, DELETIONS.name, path) as report:
+        if log.is_delta_table(path):
+            aside = table_frames.read_table(workspace.session, path)
+            old = aside.where(F.col("quarantined_at") < F.lit(before)).select(*PROVENANCE).distinct()
+            if note_rows(workspace, name, old):
+                report.deleted = report.rows_out = delete_by_merge(workspace, path, old, SAME_ROW)
     return report
-
-
-def _complete_expiry_report(report: FlowReport, path: str) -> None:
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
 
 
 def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime) -> None:

@@ -8,12 +8,10 @@ table is what a refresh would give. NULL, and no token: rows of one person that 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from delta.tables import DeltaTable
 from deltalake import QueryBuilder
 from pyspark.sql import functions as F
 
@@ -22,15 +20,17 @@ from sluice.declare.ingest.source import Source
 from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
-from sluice.flows.silver import refold
+from sluice.erasure.steps.rows import note_rows, refold_tables_of_source, update_by_merge
 from sluice.lake import log, table_frames, tables
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import anonymised, other_subjects, suppression
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from sluice.flows.silver.made import AnyTable
 
 STEP = "other_cells"
 
@@ -47,7 +47,7 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
         there = source.into is None and bool(cells or texts) and log.is_delta_table(workspace.path(source.name))
         if there and not erasing.is_done(STEP, source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
-            erasing.reports += [report, *_refold_emptied_tables(workspace, source)]
+            erasing.reports += [report, *_refold_marked_rows(workspace, source, other_subjects.MARK)]
             erasing.done(STEP, source.name, rows=report.updated)
 
 
@@ -55,18 +55,24 @@ def _empty_cells_in_bronze(
     workspace: Workspace, source: Source, cells: dict[str, str], texts: Sequence[str], names: naming.ErasedNames
 ) -> FlowReport:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-    workspace.note(f"erasure_{source.name}")
-    if other_subjects.MARK not in log.read_column_names(path):
-        workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{other_subjects.MARK}` BOOLEAN)")
-    _empty_flagged_cells(workspace, path, list(cells), _find_rows_with_erased_cells(workspace, source, cells), report)
-    here = [name for name in texts if name in log.read_column_names(path)]
-    if here and names:
-        _empty_flagged_cells(workspace, path, here, _find_rows_naming_erased(workspace, path, here, names), report)
-    report.notes.append(f"{report.updated} rows kept without another person in them")
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+    with report_table_change(source.name, DELETIONS.name, path) as report:
+        _add_mark_column(workspace, source, other_subjects.MARK)
+        present = log.read_column_names(path)
+        if cells:
+            _empty_flagged_cells(workspace, source, list(cells), _find_rows_with_erased_cells(workspace, source, cells), report)
+        here = [name for name in texts if name in present]
+        if here and names:
+            _empty_flagged_cells(workspace, source, here, _find_rows_naming_erased(workspace, path, here, names), report)
+        report.notes.append(f"{report.updated} rows kept without another person in them")
     return report
+
+
+def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
+    """Let bronze have the column that says which of its rows an erasure has changed."""
+    workspace.note(f"erasure_{source.name}")
+    path = workspace.path(source.name)
+    if mark not in log.read_column_names(path):
+        workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{mark}` BOOLEAN)")
 
 
 def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: dict[str, str]) -> DataFrame:
@@ -92,16 +98,14 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
     return tables.make_inline_frame(workspace.session, found, f"_delivery BIGINT, _row BIGINT, {kinds}")
 
 
-def _empty_flagged_cells(workspace: Workspace, path: str, columns: Sequence[str], rows: DataFrame, report: FlowReport) -> None:
-    if not columns:
-        return
+def _empty_flagged_cells(
+    workspace: Workspace, source: Source, columns: Sequence[str], rows: DataFrame, report: FlowReport
+) -> None:
+    path = workspace.path(source.name)
     rows = rows.persist()
     try:
-        count = rows.count()
-        if count:
-            same = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
-            merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(rows.alias("s"), same)
-            merging.whenMatchedUpdate(set=_build_cell_assignments(columns, log.read_column_names(path))).execute()
+        note_rows(workspace, source.name, rows)
+        count = update_by_merge(workspace, path, rows, _build_cell_assignments(columns, log.read_column_names(path)))
         report.updated += count
         report.rows_out += count
     finally:
@@ -124,19 +128,12 @@ def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dic
     return changed
 
 
-def _refold_emptied_tables(workspace: Workspace, source: Source) -> list[FlowReport]:
-    """What marked rows of bronze gave; also those of before, since a killed erasure does not know how far it came."""
-    reports = []
-    for table in workspace.graph.tables.values():
-        path = workspace.path(table.name)
-        if table.reads[0] == source.name and log.is_delta_table(path):
-            report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-            marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(other_subjects.MARK)
-            refold.refold_rows(workspace, table, marked.select(*PROVENANCE), report)
-            report.version_after = log.latest_table_version(path)
-            report.seconds = round(time.monotonic() - report.started, 2)
-            reports.append(report)
-    return reports
+def _refold_marked_rows(
+    workspace: Workspace, source: Source, mark: str, concerned: Callable[[AnyTable], bool] = lambda _: True
+) -> list[FlowReport]:
+    """Fold again what marked rows of bronze gave; also those of before, since a killed erasure does not know how far it came."""
+    marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(mark)
+    return refold_tables_of_source(workspace, source, marked.select(*PROVENANCE), concerned)
 
 
 ANONYMISE_STEP = "anonymise"
@@ -153,50 +150,28 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
         )
         if kept and not erasing.is_done(ANONYMISE_STEP, source.name):
             report = _anonymise_bronze_rows(workspace, source)
-            erasing.reports += [report, *_refold_anonymised_tables(workspace, source)]
+            anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
+            erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
             erasing.done(ANONYMISE_STEP, source.name, rows=report.updated)
 
 
 def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
     path = workspace.path(source.name)
-    report = FlowReport(flow=source.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-    workspace.note(f"erasure_{source.name}")
-    columns = log.read_column_names(path)
-    if anonymised.MARK not in columns:
-        workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{anonymised.MARK}` BOOLEAN)")
-    subject, bronze = places.bronze_subject_expression(source, workspace), table_frames.read_table(workspace.session, path)
-    told = bronze.withColumn("_whose", F.expr(subject)).where(F.col("_whose").isNotNull())
-    at = suppression.row_instant_column(told, source.subject_at)
-    theirs = suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE).persist()
-    try:
-        report.updated = report.rows_out = theirs.count()
-        if report.updated:
+    with report_table_change(source.name, DELETIONS.name, path) as report:
+        _add_mark_column(workspace, source, anonymised.MARK)
+        subject, bronze = places.bronze_subject_expression(source, workspace), table_frames.read_table(workspace.session, path)
+        told = bronze.withColumn("_whose", F.expr(subject)).where(F.col("_whose").isNotNull())
+        at = suppression.row_instant_column(told, source.subject_at)
+        theirs = (
+            suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE).persist()
+        )
+        try:
+            note_rows(workspace, source.name, theirs)
             hidden = {name.lower() for name in anonymised.anonymised_columns(workspace.graph, source)}
-            changed: dict[str, str | Column] = {f"`{name}`": "NULL" for name in columns if name.lower() in hidden}
+            changed = {f"`{name}`": "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
             changed[f"`{anonymised.MARK}`"] = "true"
-            same = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
-            merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(theirs.alias("s"), same)
-            merging.whenMatchedUpdate(set=changed).execute()
-    finally:
-        theirs.unpersist()
-    report.notes.append(f"{report.updated} rows kept without the person")
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+            report.updated = report.rows_out = update_by_merge(workspace, path, theirs, changed)
+        finally:
+            theirs.unpersist()
+        report.notes.append(f"{report.updated} rows kept without the person")
     return report
-
-
-def _refold_anonymised_tables(workspace: Workspace, source: Source) -> list[FlowReport]:
-    """Fold again what marked rows of bronze gave; also those of before, since a killed erasure does not know how far it came."""
-    reports = []
-    for table in workspace.graph.tables.values():
-        path = workspace.path(table.name)
-        if table.reads[0] == source.name and table.on_erasure == "anonymise" and log.is_delta_table(path):
-            report = FlowReport(flow=table.name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-            origin = (
-                table_frames.read_table(workspace.session, workspace.path(source.name)).where(anonymised.MARK).select(*PROVENANCE)
-            )
-            refold.refold_rows(workspace, table, origin, report)
-            report.version_after = log.latest_table_version(path)
-            report.seconds = round(time.monotonic() - report.started, 2)
-            reports.append(report)
-    return reports

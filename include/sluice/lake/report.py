@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from sluice.lake import log
 
 
 @dataclass
@@ -66,3 +70,12 @@ class FlowReport:
         self.inserted += rows
         self.rows_out += rows
         self.notes.append("replaced, with other columns")
+
+
+@contextmanager
+def report_table_change(flow: str, layer: str, path: str) -> Iterator[FlowReport]:
+    """A report of what the block does to one table: the block counts; the table's versions and the time are noted here."""
+    report = FlowReport(flow=flow, layer=layer, version_before=log.latest_table_version(path))
+    yield report
+    report.version_after = log.latest_table_version(path)
+    report.seconds = round(time.monotonic() - report.started, 2)

@@ -7,7 +7,6 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import log, table_frames, tables
 from sluice.lake.log import PartitionFiles
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import INSTANTS, MICROSECONDS
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE
@@ -38,18 +37,17 @@ _CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREA
 def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
     """Lay out the files of one table, or of those of its partitions that have grown enough since they were laid out."""
     path = workspace.path(declared.name)
-    report = FlowReport(flow=declared.name, layer=workspace.graph.layer(declared), version_before=log.latest_table_version(path))
-    partitions = log.list_partition_file_sizes(path) if _has_new_data(path) else []
-    grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes)]
-    if grown:
-        workspace.note(OPTIMIZE.name)
-        where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
-        zorder = () if isinstance(declared, Source) else declared.zorder_by
-        statement = f"OPTIMIZE delta.`{path}`{where}" + (f" ZORDER BY ({', '.join(f'`{c}`' for c in zorder)})" if zorder else "")
-        metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
-        report.notes.append(_describe_optimize_metrics(metrics, zorder))
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+    with report_table_change(declared.name, workspace.graph.layer(declared), path) as report:
+        partitions = log.list_partition_file_sizes(path) if _has_new_data(path) else []
+        grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes)]
+        if grown:
+            workspace.note(OPTIMIZE.name)
+            where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
+            zorder = () if isinstance(declared, Source) else declared.zorder_by
+            by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
+            statement = f"OPTIMIZE delta.`{path}`{where}{by}"
+            metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
+            report.notes.append(_describe_optimize_metrics(metrics, zorder))
     return report
 
 
@@ -103,15 +101,13 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
     """
     if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
         return None
-    report = FlowReport(flow=name, layer=OPTIMIZE.name, version_before=log.latest_table_version(path))
-    workspace.note("instants")
-    old = [file for file in _list_current_files(path) if _has_int96(file)]
-    if old:
-        _rewrite_all_files(workspace.session, path)
-        report.notes.append(f"{len(old)} files held instants as INT96; all are written anew")
-    workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{INSTANTS}' = '{MICROSECONDS}')")
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+    with report_table_change(name, OPTIMIZE.name, path) as report:
+        workspace.note("instants")
+        old = [file for file in _list_current_files(path) if _has_int96(file)]
+        if old:
+            _rewrite_all_files(workspace.session, path)
+            report.notes.append(f"{len(old)} files held instants as INT96; all are written anew")
+        workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{INSTANTS}' = '{MICROSECONDS}')")
     return report
 
 

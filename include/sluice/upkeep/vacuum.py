@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sluice.lake import log
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import RETENTION, parse_interval_length
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VACUUM
@@ -22,9 +21,10 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
     tells of such a file, since those of writes that were aborted are in none.
     """
-    report = FlowReport(flow=name, layer=VACUUM.name, version_before=log.latest_table_version(path))
-    if always or is_vacuum_due(path, datetime.now(UTC)):
-        if behind:
+    with report_table_change(name, VACUUM.name, path) as report:
+        if not always and not is_vacuum_due(path, datetime.now(UTC)):
+            pass
+        elif behind:
             report.notes += [f"not vacuumed: {one}" for one in behind]
         else:
             workspace.note(VACUUM.name)
@@ -32,8 +32,6 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
             workspace.session.sql(f"VACUUM delta.`{path}`")
             report.deleted = before - _count_data_files(path)
             report.notes.append(f"{report.deleted} files removed")
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
     return report
 
 

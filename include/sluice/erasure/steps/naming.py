@@ -183,7 +183,7 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
     for place in places.find_subject_quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
             entries = _find_naming_entries(place, looked_for) if looked_for else []
-            workspace.note(f"erasure_{place.name}")
+            workspace.note(f"erasure_{place.name}", sorted({delivery for delivery, _ in entries}))
             quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -10,17 +10,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.field_names import delivered_columns
+from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
+from sluice.flows.silver import refold
 from sluice.lake import log, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+    from sluice.flows.silver.made import AnyTable
+
+SAME_ROW = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
+"""The condition of a merge that rows of bronze or quarantine are the same, by their delivery and number."""
 
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
 
@@ -57,22 +64,52 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
     by_row: a row is found again by its delivery and number, and of what time it tells stands in its record.
     """
     name, path = of_table[0].name, of_table[0].path
-    report = FlowReport(flow=name, layer=DELETIONS.name, version_before=log.latest_table_version(path))
-    workspace.note(f"erasure_{name}")
-    for place in of_table:
-        gone = (
-            _find_suppressed_quarantine_rows(workspace, place) if by_row else _find_suppressed_subjects(workspace, place)
-        ).persist()
-        try:
-            if not gone.isEmpty():
-                deleted = delete_by_merge(workspace, path, gone, _erasure_merge_condition(place, gone.columns))
-                report.deleted += deleted
-                report.rows_out += deleted
-        finally:
-            gone.unpersist()
-    report.version_after = log.latest_table_version(path)
-    report.seconds = round(time.monotonic() - report.started, 2)
+    with report_table_change(name, DELETIONS.name, path) as report:
+        for place in of_table:
+            gone = (
+                _find_suppressed_quarantine_rows(workspace, place) if by_row else _find_suppressed_subjects(workspace, place)
+            ).persist()
+            try:
+                if note_rows(workspace, name, gone):
+                    deleted = delete_by_merge(workspace, path, gone, _erasure_merge_condition(place, gone.columns))
+                    report.deleted += deleted
+                    report.rows_out += deleted
+            finally:
+                gone.unpersist()
     return report
+
+
+def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
+    """Mark the commits that follow as the erasure's, with the deliveries that these rows came in, where they say so. Whether there are any."""
+    if "_delivery" not in rows.columns:
+        workspace.note(f"erasure_{name}")
+        return not rows.isEmpty()
+    deliveries = sorted(row._delivery for row in rows.select("_delivery").distinct().collect())
+    workspace.note(f"erasure_{name}", deliveries)
+    return bool(deliveries)
+
+
+def update_by_merge(workspace: Workspace, path: str, rows: DataFrame, changed: Mapping[str, str | Column]) -> int:
+    """Change rows of bronze, by one merge. rows: which, as `s`; the table is `t`. Returns how many they are."""
+    count = rows.count()
+    if count:
+        merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(rows.alias("s"), SAME_ROW)
+        merging.whenMatchedUpdate(set=dict(changed)).execute()
+    return count
+
+
+def refold_tables_of_source(
+    workspace: Workspace, source: Source, rows: DataFrame, concerned: Callable[[AnyTable], bool] = lambda _: True
+) -> list[FlowReport]:
+    """Fold again what rows of bronze gave, in each table that is made of the source. rows: _delivery and _row of each."""
+    reports = []
+    for table in workspace.graph.tables.values():
+        path = workspace.path(table.name)
+        if table.reads[0] == source.name and concerned(table) and log.is_delta_table(path):
+            with report_table_change(table.name, DELETIONS.name, path) as report:
+                refold.refold_rows(workspace, table, rows, report)
+            reports.append(report)
+    return reports
 
 
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:

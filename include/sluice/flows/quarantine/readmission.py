@@ -49,7 +49,6 @@ def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequenc
         raise UsageError(f"'{name}' reads topics: what is quarantined of them is bytes that no declaration changes. Discard it.")
     elif isinstance(declared, Source):
         append.create_bronze_tables(workspace, declared)
-        workspace.note(f"bronze_{name}")
         _replay_records(workspace, declared, found.where(F.col("_row").isNotNull()), report)
         _replay_whole_files(workspace, declared, found.where(F.col("_row").isNull()), report)
     left = quarantine.read_quarantine_rows(workspace.session, workspace.quarantine(name), entries).count()
@@ -68,7 +67,6 @@ def discard_quarantined_entries(
         )
     found = _find_quarantined_entries(workspace, name, entries)
     append.create_bronze_tables(workspace, declared)
-    workspace.note(f"bronze_{name}")
     gone = [(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()]
     settlement.settle_readmission(workspace, LeavingEntries(workspace.run, name, discarded=gone, reason=reason))
     report.batches += 1
@@ -114,6 +112,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
                 if item.state != ledger.MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
+                workspace.note(f"bronze_{source.name}", [delivery.number])
                 ingest_together_or_singly(workspace, source, again, report)
 
 
@@ -161,6 +160,7 @@ def _admit_fitting_records(
     if not leaving.entries:
         return
     settlement.write_readmission_journal(workspace, leaving)
+    settlement.note_readmitted_deliveries(workspace, leaving)
     present = settlement.find_entries_in_bronze(workspace, source, leaving.moved)
     missing = [place for place in moved if staging.quarantine_entry_of_record(staged.places[place]) not in present]
     if missing:

@@ -40,7 +40,6 @@ def finish_interrupted_journals(workspace: Workspace) -> None:
         if declared is not None and leaving.moved and not find_entries_in_bronze(workspace, declared, leaving.moved):
             path.unlink()
         elif declared is not None:
-            workspace.note(f"bronze_{leaving.source}")
             settle_readmission(workspace, leaving)
 
 
@@ -52,6 +51,7 @@ def rewriting_journal_folder(workspace: Workspace) -> Path:
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     """Take what leaves out of quarantine and give its deliveries a new outcome. Safe to repeat."""
     path = write_readmission_journal(workspace, leaving)
+    note_readmitted_deliveries(workspace, leaving)
     quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
     done = {
         row["delivery"]
@@ -62,6 +62,11 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done]
     ledger.append_delivery_ledger_rows(workspace.outcomes, rows, ledger.OUTCOMES, workspace.run)
     path.unlink()
+
+
+def note_readmitted_deliveries(workspace: Workspace, leaving: LeavingEntries) -> None:
+    """Mark the commits that follow, in bronze and in quarantine, with the deliveries whose records leave."""
+    workspace.note(f"bronze_{leaving.source}", sorted({delivery for delivery, _ in leaving.entries}))
 
 
 def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:

@@ -156,7 +156,7 @@ def test_a_deployment_with_a_weak_secret_is_refused_before_anything_is_done(
         "AIRFLOW__API__SECRET_KEY": secrets["AIRFLOW_SECRET_KEY"],
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets["AIRFLOW_JWT_SECRET"],
         "AIRFLOW__CORE__FERNET_KEY": secrets["AIRFLOW_FERNET_KEY"],
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "passwords.json"),
+        "SLUICE_AIRFLOW_LOGIN": str(tmp_path / "login.json"),
     }
     assert set(deployment.SECRETS) < set(told)
     for key, value in (told | {name: weak}).items():
