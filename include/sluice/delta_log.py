@@ -7,10 +7,12 @@ nothing, and whoever reads on from there never hears of what it held. So each re
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,10 +45,74 @@ class DamagedLog(SluiceError):
     """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
 
 
+LogState = tuple[tuple[str, int, int, int], ...]
+"""Of each file of a log: name, inode, size in bytes, time of its last change in nanoseconds. A log of other content has another state."""
+
+
+@dataclass
+class OpenTables:
+    """Tables that this process has open, each as its log was: a stage asks for each of its tables a dozen times, and few of them change.
+
+    most_bytes: the size of their logs, together; the tables that were asked for longest ago are forgotten first. A table whose log alone
+    is larger is not kept.
+    """
+
+    most_bytes: int = 128 * 1024 * 1024
+    _tables: dict[str, tuple[LogState, DeltaTable]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open_latest(self, path: str) -> DeltaTable:
+        """The table as its log is now. Raises DamagedLog, and TableNotFoundError where there is none."""
+        path = str(Path(path).absolute())
+        state = _list_log_state(path)  # before it is opened: what is committed meanwhile changes the state
+        with self._lock:
+            known = self._tables.pop(path, None)
+            if known is not None and known[0] == state and state:
+                self._tables[path] = known
+                return known[1]
+        table = open_table_to_change(path)
+        with self._lock:
+            self._tables[path] = (state, table)
+            self._forget_oldest()
+        return table
+
+    def _forget_oldest(self) -> None:
+        sizes = {path: sum(size for _, _, size, _ in state) for path, (state, _) in self._tables.items()}
+        for path in [path for path in sizes if sizes[path] > self.most_bytes]:
+            del self._tables[path], sizes[path]
+        while sum(sizes.values()) > self.most_bytes:
+            oldest = next(iter(sizes))
+            del self._tables[oldest], sizes[oldest]
+
+
+_OPEN_TABLES = OpenTables()
+
+
 def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
-    """A table, for whoever reads it in Python. Raises DamagedLog, and TableNotFoundError where there is none."""
+    """A table as it is now or was at a version, to be read in Python, never to be changed: others have the same one.
+
+    Raises DamagedLog, and TableNotFoundError where there is none.
+    """
+    if version is None:
+        return _OPEN_TABLES.open_latest(path)
     check_table_logs({path: path})
     return DeltaTable(path, version=version)
+
+
+def open_table_to_change(path: str) -> DeltaTable:
+    """A table of one's own, which may be changed by it. Raises DamagedLog, and TableNotFoundError where there is none."""
+    check_table_logs({path: path})
+    return DeltaTable(path)
+
+
+def _list_log_state(path: str) -> LogState:
+    """The state of a table's log; empty where there is none."""
+    try:
+        with os.scandir(Path(path) / LOG) as files:
+            found = [(file.name, file.stat()) for file in files]
+    except FileNotFoundError:  # no log, or a file of it went while it was listed: then the next state is another one
+        return ()
+    return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found))
 
 
 def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:

@@ -88,7 +88,7 @@ def _airflow_3_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
         "AIRFLOW__API__SECRET_KEY": kept["secret_key"],
         "AIRFLOW__API_AUTH__JWT_SECRET": kept["jwt_secret"],
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "60",
         "AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS": "True",
     }
 
@@ -100,7 +100,7 @@ def _airflow_2_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
         "AIRFLOW__API__AUTH_BACKENDS": ",".join(API_BACKENDS),
         "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",  # as on Airflow 3; without it each command warns
         "AIRFLOW__SCHEDULER__DAG_DIR_LIST_INTERVAL": "10",
-        "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "10",
+        "AIRFLOW__SCHEDULER__MIN_FILE_PROCESS_INTERVAL": "60",
         "AIRFLOW__WEBSERVER__WEB_SERVER_HOST": LOOPBACK,
         "AIRFLOW__WEBSERVER__WEB_SERVER_PORT": str(port),
         "AIRFLOW__WEBSERVER__BASE_URL": local_airflow_address(port),

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_table_to_change
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest import ledger
@@ -41,7 +41,7 @@ def _lift_suppression_entries(settings: Settings, pipeline: str, request: str) -
     path = settings.bookkeeping(pipeline, "suppression")
     if not log.is_delta_table(path):
         return 0
-    table = open_checked_table(path)
+    table = open_table_to_change(path)
     numbers = ledger.read_delivery_ledger_columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])[
         "delivery"
     ].to_pylist()

@@ -18,7 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from sluice import entries
 from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
 from sluice.books.table_snapshots import find_table_snapshot
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_checked_table, open_table_to_change
 from sluice.entries import ENTRY
 from sluice.lake import log
 
@@ -99,7 +99,7 @@ def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
         present = {field.name for field in table.schema().fields}
         lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
         if lacking:
-            table.alter.add_columns(lacking)
+            open_table_to_change(path).alter.add_columns(lacking)
         return
     DeltaTable.create(
         path,

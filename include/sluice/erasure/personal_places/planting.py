@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_table_to_change
 from sluice.erasure.personal_places import containers
 from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
@@ -38,7 +38,7 @@ def plant_delta_table(path: Path, marks: CanaryMarks, retain: str) -> None:
     """A Delta table as Sluice makes them, with rows of two people, one of which is in its change feed as well."""
     _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=True)
     # A change of the row itself, so that it is in the change feed before it is deleted.
-    open_checked_table(str(path)).update(updates={"number": "number + 10"})
+    open_table_to_change(str(path)).update(updates={"number": "number + 10"})
 
 
 def plant_vector_table(path: Path, marks: CanaryMarks, retain: str) -> None:
