@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
+from sluice import delta_log
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.delta_log import open_table_to_change
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,3 +63,22 @@ def test_a_later_increment_takes_few_jobs_a_flow(lake: Lakehouse) -> None:
     most = {"bronze": 6, "silver": 9, "gold": 13}
     assert {stage: jobs for stage, jobs in counted.items() if jobs > most[stage]} == {}, counted
     assert {stage: count_jobs(lake, stage) for stage in (*LAYERS, "vacuum")} == dict.fromkeys((*LAYERS, "vacuum"), 0)
+
+
+def test_with_nothing_new_no_table_is_opened_again(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n2,b,1\n3,c,1\n")
+    lake.run()
+    opened: list[str] = []
+
+    def open_and_note(path: str) -> DeltaTable:
+        opened.append(path)
+        return open_table_to_change(path)
+
+    monkeypatch.setattr(delta_log, "open_table_to_change", open_and_note)
+    lake.run(*LAYERS)  # reads what the run before committed last
+    opened.clear()
+    lake.run(*LAYERS)
+    assert [path for path in opened if "/_sluice/" not in path] == []
+    lake.land("sales/2.csv", "id,city,amount\n4,a,1\n")
+    lake.run("bronze")
+    assert lake.workspace().path("sales") in opened, "it would be seen"
