@@ -22,7 +22,7 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans
-from sluice.flows.progress.pins import PinnedVersions
+from sluice.flows.progress.batches import PinnedVersions
 from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape

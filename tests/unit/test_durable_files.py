@@ -156,7 +156,7 @@ def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file:
 WRITE_BY_THEMSELVES = {
     "sluice.durable_files": "it is the one way",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",
-    "sluice.flows.quarantine.staging": "its folder is removed at the end of the block, and at the beginning of the next",
+    "sluice.flows.quarantine.readmission": "its folder is removed at the end of the block, and at the beginning of the next",
     "sluice.testing.running": "keys in a folder that is gone with the test",
     "sluice.cli.setup.new_pipeline": "a package of source files, which is removed as a whole where one cannot be written",
     "sluice.ingest.landing.cleaning": "a rename of a landed file for each delivery; the run's end flushes the file system",

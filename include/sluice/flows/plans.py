@@ -1,9 +1,14 @@
-"""Spark's query plans, walked from Python, for all flows. No data is read. Only classic PySpark gives plans."""
+"""Spark's query plans, walked from Python, for all flows. No data is read. Only classic PySpark gives plans.
+
+Rows are made more than once, by a replay, a recompute, a comparison: plans say whether they come out the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from sluice.quality.conditions import CLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,3 +106,36 @@ def spark_jvm() -> Any:
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
+
+
+def find_unrepeatable_call(expression: Any) -> str | None:
+    """What an expression of the JVM asks that is another thing each time, in words; None where nothing is.
+
+    An aggregate that depends on the order of its rows, such as a list, is taken as it is: most are sorted afterwards.
+    """
+    clock = CLOCK.search(str(expression.toString()))
+    if clock:
+        return f"{clock.group(1)}()"
+    return None if expression.deterministic() or not _is_random(expression) else "something random"
+
+
+def _is_random(expression: Any) -> bool:
+    """Whether chance is in it, beside aggregates that count as such only for their order."""
+    if expression.deterministic():
+        return False
+    below = plan_children(expression)
+    if all(child.deterministic() for child in below):
+        return not _is_aggregate_function(expression)
+    return any(_is_random(child) for child in below)
+
+
+def _is_aggregate_function(expression: Any) -> bool:
+    return any(kind.getSimpleName() == "AggregateFunction" for kind in _java_superclasses(expression.getClass()))
+
+
+def _java_superclasses(kind: Any) -> list[Any]:
+    found = []
+    while kind is not None:
+        found.append(kind)
+        kind = kind.getSuperclass()
+    return found

@@ -31,9 +31,9 @@ from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import Action
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.append import TECHNICAL
-from sluice.flows.gold import view_rows
+from sluice.flows.gold import view as gold_view
 from sluice.flows.silver import made
-from sluice.flows.silver.winners import select_winning_rows
+from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.writing import enforced
 from sluice.flows.writing.judgement import count_verdicts
 from sluice.lake import tables
@@ -170,11 +170,11 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
     if view is None:
         return None
     rows = view(*map(running.make_rows, view.reads))
-    view_rows.check_view_columns(view, rows)
+    gold_view.check_view_columns(view, rows)
     conditions.check_conditions(session(), view, rows.schema)
-    judged = view_rows.judge_view_rows(view, rows)
+    judged = gold_view.judge_view_rows(view, rows)
     running.note_verdicts(view, judged)
-    stored = view_rows.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
+    stored = gold_view.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
     twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
     if twice:
         raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")

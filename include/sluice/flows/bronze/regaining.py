@@ -1,16 +1,26 @@
-"""What a ledger of deliveries lost with its last commits, put back before anything is discovered; and the streams that were past them."""
+"""What a ledger of deliveries lost with its last commits, as after a loss of power: put back from the outcomes before anything is discovered.
+
+Otherwise these numbers would be given out again, and what got one of them would count as read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from sluice.declare.ingest.source import Source
+from sluice.entries import ENTRY
+from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints
-from sluice.ingest.deliveries import lost
-from sluice.ingest.deliveries.known import read_known_files
+from sluice.ingest import ledger
+from sluice.ingest.deliveries.known import GONE, KnownFiles, read_known_files
+from sluice.ingest.deliveries.listing import DELIVERED, read_file_size_and_time, resolve_landed_path
+from sluice.lake import log
 from sluice.lake.workspace import Workspace
 
 WHY = "the ledger of deliveries had lost its last commits"
+_OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
 
 
 def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronze: bool = True) -> None:
@@ -20,10 +30,57 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
     bronze has rows of a delivery that nothing else knows.
     """
     known = read_known_files(workspace.deliveries, workspace.outcomes)
-    if lost.restore_lost_deliveries(sources, workspace.landing, known, workspace.run):
+    if restore_lost_deliveries(sources, workspace.landing, known, workspace.run):
         known = read_known_files(workspace.deliveries, workspace.outcomes)
         for source in workspace.graph.sources.values():
             flow = f"bronze_{source.name}"
             checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, WHY)
     if own_bronze:
-        lost.refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})
+        refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})
+
+
+def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: KnownFiles, run: str) -> int:
+    """Append to the deliveries table those that have an outcome and are after all that it knows. Returns how many that were."""
+    if ledger.highest_delivery(known.outcomes) <= known.last:
+        return 0
+    found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
+    last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
+    folders = {one.name: landing / one.path for one in sources if one.kind.in_files}
+    rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
+    ledger.create_delivery_ledger_table(known.deliveries, ledger.DELIVERIES)
+    ledger.append_delivery_ledger_rows(known.deliveries, rows, ledger.DELIVERIES, run)
+    return len(rows)
+
+
+def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> None:
+    """Raise SluiceError where a bronze table has rows of a delivery after all that the ledger knows. bronze: its path by its name."""
+    for name, path in bronze.items():
+        highest = log.read_highest_value(path, "_delivery")[1] if log.is_delta_table(path) else None
+        if highest is not None and highest > known.last:
+            raise SluiceError(
+                f"Bronze table '{name}' has rows of delivery {highest}, and the ledger knows none after {known.last}: commits of "
+                f"{known.deliveries} and {known.outcomes} are lost. Put both folders back from a copy. Without one, delete the rows with "
+                f"_delivery > {known.last} from {path} by Delta's own means: no table above has taken them, and the next run reads their "
+                "files again."
+            )
+
+
+def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
+    """The row of a delivery, as far as its outcome tells it. Its size is the file's, if that is still the one of that time."""
+    row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
+    event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
+    folder = folders.get(outcome["source"])
+    size = (
+        _size_if_unmodified(resolve_landed_path(folder, outcome["file"]), outcome["modified_at"])
+        if folder and event == DELIVERED
+        else None
+    )
+    return {**row, "event": event, "size": size, "discovered_at": outcome[ledger.RECORDED], "run": run}
+
+
+def _size_if_unmodified(path: Path, at: object) -> int | None:
+    try:
+        size, is_at = read_file_size_and_time(path)
+    except OSError:
+        return None
+    return size if is_at == at else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.errors import DeclarationError
 from sluice.flows import plans
-from sluice.flows.writing.repeatable import find_unrepeatable_call
+from sluice.flows.plans import find_unrepeatable_call
 
 _GIVES_OWN_COLUMNS = ("Project", "Aggregate")
 _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")

@@ -29,7 +29,7 @@ from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
 from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
-from sluice.flows.gold.truncation import parse_truncation
+from sluice.flows.writing.ranges import parse_truncation
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.flows.gold import in_time, truncation
+from sluice.flows.gold import in_time
 from sluice.flows.gold.in_time import Spans
 from sluice.flows.gold.probe import InputReach
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
-from sluice.flows.writing.ranges import Limits, limits_condition
+from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -85,7 +85,7 @@ class ViewScope:
         shared = [column for column in self.values.columns if column in columns] if self.values is not None else []
         if self.values is None or not shared:
             return frame
-        near = frame.where(limits_condition(self.ranges, columns) & truncation.truncation_range_condition(self.ranges, columns))
+        near = frame.where(limits_condition(self.ranges, columns) & truncation_range_condition(self.ranges, columns))
         values = self.values.select(*(F.col(f"`{column}`").alias(f"_touched_{column}") for column in shared))
         if len(shared) < len(self.values.columns):
             values = values.distinct()

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
-from sluice.flows.gold.view_rows import check_view_columns, judge_view_rows, treat_view_rows
 from sluice.flows.progress import streams
+from sluice.flows.progress.batches import PinnedVersions, Versions
 from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint
-from sluice.flows.progress.pins import PinnedVersions, Versions
-from sluice.flows.writing import targets
+from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import (
     DISTINCT,
     MergeCounts,
@@ -41,7 +41,9 @@ from sluice.lake import evaluation, log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.privacy import treatments
 from sluice.quality import conditions, verdicts
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 AnyView = MaterializedView[Any]
 _ALL_FILES = 2**31 - 1
 _INPUTS = "what it uses of its inputs changed"
+_ELSEWHERE = "a key that was made has another row where no change was"
 
 
 def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
@@ -107,9 +110,6 @@ def _stream_view_changes(
     limit = _ALL_FILES if checkpoint.rebased else 1000
     paths = {name: workspace.path(name) for name in view.reads}
     streams.run_stream(workspace, touched.stream_touched_names(workspace.session, paths, reach, limit), checkpoint, on_batch)
-
-
-_ELSEWHERE = "a key that was made has another row where no change was"
 
 
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
@@ -263,3 +263,21 @@ class ViewBatch:
 def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
     """Puts few rows into one partition, so that nothing done to them needs a shuffle, each stage of which would be a job of its own."""
     return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows
+
+
+def check_view_columns(view: MaterializedView[Any], rows: DataFrame) -> StructType:
+    """The columns that the transform's rows have when they are stored. Raises DeclarationError where they are not those that are declared."""
+    enforced.check_declared_schema(view, rows.schema)
+    stored = treat_view_rows(None, view, rows).schema
+    targets.check_declared_columns(view, stored)
+    return stored
+
+
+def judge_view_rows(view: MaterializedView[Any], rows: DataFrame) -> DataFrame:
+    """The transform's rows with verdicts."""
+    return verdicts.add_verdict_column(rows, view.expectations)
+
+
+def treat_view_rows(settings: Settings | None, view: MaterializedView[Any], rows: DataFrame) -> DataFrame:
+    """Rows as they are stored. settings: None where only the columns matter."""
+    return treatments.apply_treatments(settings, rows, view.treatments, view.label)

@@ -1,16 +1,26 @@
-"""What a batch of a stream was made of, by its checkpoint: which versions of its inputs, and which watermark made rows late.
+"""What Spark's checkpoint of a stream says: what each batch takes of its inputs, which watermark made rows late, whether the files are whole.
 
-Read without a JVM.
+Spark writes offsets/N when batch N begins and commits/N when it is done, and metadata before the first. It goes on from the last two
+offsets and the last commit; what is older it never reads again. All of it is read without a JVM.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sluice.flows.progress.checkpoints import Checkpoint
+from sluice.delta_log import matches_file_checksum
+from sluice.lake import log
+
+if TYPE_CHECKING:
+    from sluice.flows.progress.checkpoints import Checkpoint
+
+Versions = Mapping[str, int]
+"""By input, the version of its table."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +60,13 @@ def read_lateness_watermark(checkpoint: Checkpoint, batch: int) -> int:
 
 def read_first_unread_versions(checkpoint: str, tables: Mapping[str, str]) -> dict[str, int]:
     """By input, the first version that no finished batch has taken. checkpoint: its path; tables: their ids by name."""
-    done = [int(path.name) for path in (Path(checkpoint) / "commits").glob("*") if path.name.isdigit()]
-    return {name: end + 1 for name, end in read_batch_end_versions(checkpoint, max(done, default=-1), tables).items()}
+    last = max(list_batch_numbers(Path(checkpoint) / "commits"), default=-1)
+    return {name: end + 1 for name, end in read_batch_end_versions(checkpoint, last, tables).items()}
 
 
 def read_last_watermark(checkpoint: Checkpoint) -> int:
     """The watermark of the last batch that was begun, in milliseconds since 1970; 0 where there was none."""
-    begun = [int(path.name) for path in (Path(checkpoint.path) / "offsets").glob("*") if path.name.isdigit()]
+    begun = list_batch_numbers(Path(checkpoint.path) / "offsets")
     return read_lateness_watermark(checkpoint, max(begun) + 1) if begun else 0
 
 
@@ -88,3 +98,107 @@ def _read_offset_lines(checkpoint: str, batch: int) -> list[str]:
         return (Path(checkpoint) / "offsets" / str(batch)).read_text().splitlines()
     except FileNotFoundError:
         return []
+
+
+def find_checkpoint_damage(checkpoint: Path) -> str | None:
+    """What is wrong with a checkpoint, with the file; None where Spark can go on from it."""
+    begun, done = (list_batch_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
+    if not begun and not done and not (checkpoint / "metadata").exists():
+        return None
+    wanted = [checkpoint / "metadata"]
+    last = max(begun | done, default=-1)
+    # A batch that was begun is done, or comes again; then the one before it was done.
+    wanted += [checkpoint / "offsets" / str(number) for number in (last - 1, last) if number >= 0]
+    wanted += [checkpoint / "commits" / str(number) for number in [last if last in done else last - 1] if number >= 0]
+    return next(
+        (f"{_path_below_checkpoints(checkpoint, file)} {problem}" for file in wanted if (problem := _find_file_problem(file))),
+        None,
+    )
+
+
+def has_begun_batch(checkpoint: Path) -> bool:
+    """Whether there is any batch, begun or done."""
+    return bool(list_batch_numbers(checkpoint / "offsets") or list_batch_numbers(checkpoint / "commits"))
+
+
+def list_batch_numbers(folder: Path) -> set[int]:
+    """The batches that have a file in the folder `offsets` or `commits` of a checkpoint."""
+    return {int(file.name) for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
+
+
+def _find_file_problem(file: Path) -> str | None:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({type(error).__name__})"
+    if not content:
+        return "is empty"
+    as_written = matches_file_checksum(file, content)
+    whole = _is_whole_file(file, content) if as_written is None else as_written
+    return None if whole else "is cut, or was changed"
+
+
+def _is_whole_file(file: Path, content: bytes) -> bool:
+    """Of metadata JSON; of the others a version, and then lines of JSON: of offsets one a source, or a dash where nothing was read of it yet."""
+    if file.name == "metadata":
+        return _is_json(content)
+    version, *lines = content.splitlines()
+    return re.fullmatch(rb"v\d+", version) is not None and bool(lines) and all(line == b"-" or _is_json(line) for line in lines)
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        return isinstance(json.loads(content), dict)
+    except ValueError:
+        return False
+
+
+def _path_below_checkpoints(checkpoint: Path, file: Path) -> str:
+    """The file, with the checkpoint's identity, below the folder of its flow's checkpoints."""
+    return str(file.relative_to(checkpoint.parent))
+
+
+class PinnedVersions:
+    """The versions that one run reads a flow's inputs at: one state of them all, not older than what a batch's changes tell of.
+
+    paths, identities: of the inputs' tables, by name. checkpoint: of the run's query.
+    """
+
+    def __init__(self, checkpoint: str, paths: Mapping[str, str], identities: Mapping[str, str]) -> None:
+        """Nothing is pinned yet."""
+        self._checkpoint, self._paths, self._identities = checkpoint, paths, identities
+        self._versions: dict[str, int] = {}
+
+    def of(self, batch: int) -> Versions:
+        """The versions to read at in a batch: those of the run's first, unless the batch tells of later ones.
+
+        To be called inside foreachBatch: what is pinned before could be older than the end of the batch.
+        """
+        if any(self._versions.get(name, -1) < end for name, end in self.ends_of(batch).items()):
+            self._versions = {
+                name: version for name, path in self._paths.items() if (version := log.latest_table_version(path)) is not None
+            }
+        return self._versions
+
+    def followed(self, batch: int) -> Mapping[str, tuple[int, int]]:
+        """By input that a batch has changes of, the version up to which it was followed before, -1 for none, and the last one with it."""
+        before, now = self._places(batch - 1), self._places(batch)
+        since, ends = (read_batch_end_versions(self._checkpoint, number, self._identities) for number in (batch - 1, batch))
+        # Of a version that is followed in parts all counts for each.
+        return {
+            name: (min(since.get(name, -1), ends[name] - 1), ends[name])
+            for name, place in now.items()
+            if place != before.get(name)
+        }
+
+    def ends_of(self, batch: int) -> dict[str, int]:
+        """By input, the last version that the batch's changes are of."""
+        return dict.fromkeys(self._paths, 0) | read_batch_end_versions(self._checkpoint, batch, self._identities)
+
+    def _places(self, batch: int) -> dict[str, tuple[int, int]]:
+        """By input, the version and the index in it that a batch ends with."""
+        return {
+            name: (version, index) for name, version, index, _ in read_batch_offsets(self._checkpoint, batch, self._identities)
+        }

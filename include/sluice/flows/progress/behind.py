@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sluice.flows.progress import batches, checkpoints, spark_files
+from sluice.flows.progress import batches, checkpoints
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log
 from sluice.lake.tables import RETENTION, parse_interval_length
@@ -56,10 +56,10 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then
     place, inputs = Path(folder) / str(memory["identity"]), memory.get("inputs")
-    if spark_files.find_checkpoint_damage(place):
+    if batches.find_checkpoint_damage(place):
         return {}  # likewise
     tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
-    done = any(path.name.isdigit() for path in (place / "commits").glob("*"))
+    done = bool(batches.list_batch_numbers(place / "commits"))
     unread = (
         batches.read_first_unread_versions(str(place), tables)
         if done

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sluice.durable_files import write_json_durably
 from sluice.errors import UsageError
-from sluice.flows.progress import spark_files
+from sluice.flows.progress import batches
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
@@ -125,11 +125,9 @@ def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
 
 def read_streamed_table_ids(checkpoint: Path) -> set[str]:
     """The ids of the Delta tables in which a Spark checkpoint has its latest positions."""
-    batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
-    if not batches:
-        return set()
+    begun = batches.list_batch_numbers(checkpoint / "offsets")
     found = set()
-    for line in max(batches, key=lambda path: int(path.name)).read_bytes().splitlines()[2:]:
+    for line in (checkpoint / "offsets" / str(max(begun))).read_bytes().splitlines()[2:] if begun else ():
         try:
             found.add(str(json.loads(line)["reservoirId"]))
         except (ValueError, KeyError, TypeError):
@@ -149,15 +147,14 @@ def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str |
 
     Another identity serves both. With the old one, batches would be numbered as before, and taken for those that tables already have.
     """
-    if memory is None or spark_files.has_begun_batch(place / str(memory["identity"])):
+    if memory is None or batches.has_begun_batch(place / str(memory["identity"])):
         return None
     return str(memory.get("reason") or "its checkpoint was lost")
 
 
 def _reason_if_unfinished(place: Path, memory: dict[str, object]) -> str | None:
     """Why the checkpoint was made, as long as its first batch, the full one, has not been done."""
-    commits = place / str(memory["identity"]) / "commits"
-    done = commits.is_dir() and any(path.name.isdigit() for path in commits.iterdir())
+    done = batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
     return None if done else str(memory.get("reason") or "") or None
 
 
@@ -168,7 +165,7 @@ def _reason_if_broken(place: Path, memory: dict[str, object] | None, inputs: Map
         return str(memory["reset"])
     if not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
-    damage = spark_files.find_checkpoint_damage(place / str(memory["identity"]))
+    damage = batches.find_checkpoint_damage(place / str(memory["identity"]))
     if damage:
         return f"its checkpoint is damaged: {damage}"
     known = memory.get("inputs")

@@ -12,7 +12,7 @@ from typing import Any
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import SluiceError
-from sluice.flows.progress import batches, checkpoints, spark_files
+from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
 from sluice.pipeline_stages import RESTORE
 
@@ -42,7 +42,7 @@ def find_stream_break(
     target: where its table lies; place: where an input does.
     """
     why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
-    if memory is None or (why == FIRST and not spark_files.has_begun_batch(Path(folder) / str(memory["identity"]))):
+    if memory is None or (why == FIRST and not batches.has_begun_batch(Path(folder) / str(memory["identity"]))):
         state = log.read_table_state(target)
         return "its checkpoint was lost" if state is not None and state.rows != 0 else None
     if why is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import SluiceError, StopRequested
-from sluice.flows.progress import spark_files
+from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.workspace import Workspace
 
@@ -78,7 +78,7 @@ def run_stream(
         query.awaitTermination()
     except Exception as error:
         cause = raised[-1] if raised else error
-        why = _find_continuity_error(cause) or (None if raised else spark_files.find_checkpoint_damage(Path(checkpoint.path)))
+        why = _find_continuity_error(cause) or (None if raised else batches.find_checkpoint_damage(Path(checkpoint.path)))
         if why:
             raise ContinuityLost(why) from cause
         raise cause from None

@@ -3,11 +3,19 @@
 Of a source, records that fit now go to bronze under the delivery and row that they had, and silver hears of it by a new outcome; of a
 file that was refused whole, all of it is taken again. Of a silver table, the keys of the rows are folded again. Each entry leaves
 quarantine once: what is to leave is in a journal first, and a killed run is brought to its end by whoever comes next.
+
+Records and files are staged as files again, below the lake and only for as long as the reader that refused them reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -18,13 +26,14 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, widening
 from sluice.flows.bronze.apart import ingest_together_or_singly
-from sluice.flows.quarantine import settlement, staging
+from sluice.flows.quarantine import settlement
 from sluice.flows.quarantine.settlement import LeavingEntries
-from sluice.flows.quarantine.staging import QuarantinedRecord, StagedFiles
 from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.reading.delivery import Delivery
+from sluice.ingest.deliveries.listing import DELIVERED
+from sluice.ingest.ledger import INGESTED
+from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.ingest.reading.examination import examine_deliveries, is_delivery_unchanged
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
@@ -100,11 +109,11 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
     rows = read_current_deliveries(workspace.deliveries) if numbers else []
     place = intake.source_landing_folder(workspace, source)
     judged = ledger.read_last_delivery_states(workspace.outcomes)
-    with staging.open_staging_folder(workspace) as folder:
+    with open_staging_folder(workspace) as folder:
         for row in sorted((row for row in rows if row["delivery"] in numbers), key=lambda row: int(row["delivery"])):
             delivery = intake.delivery_from_row(row, place)
             if not is_delivery_unchanged(delivery) and (content := _read_quarantined_bytes(found, delivery)) is not None:
-                delivery = staging.stage_file(delivery, content, folder)
+                delivery = stage_file(delivery, content, folder)
             # What is refused again for the same reason, or is gone with its bytes, is left as it is.
             again = [
                 item
@@ -129,8 +138,8 @@ def _replay_records(workspace: Workspace, source: Source, found: DataFrame, repo
         number: row["header"] for number, row in settlement.read_last_outcomes(workspace, {r._delivery for r in rows}).items()
     }
     waiting = [QuarantinedRecord(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
-    with staging.open_staging_folder(workspace) as folder:
-        staged = staging.stage_records(source, waiting, folder)
+    with open_staging_folder(workspace) as folder:
+        staged = stage_records(source, waiting, folder)
         _, parsed, _ = intake.read_delivery_records(workspace, source, staged.examined, False)
         try:
             if parsed.frame is not None:
@@ -153,8 +162,8 @@ def _admit_fitting_records(
     leaving = LeavingEntries(
         workspace.run,
         source.name,
-        moved=[staging.quarantine_entry_of_record(staged.places[place]) for place in moved],
-        suppressed=[staging.quarantine_entry_of_record(staged.places[place]) for place in sorted(left_out)],
+        moved=[quarantine_entry_of_record(staged.places[place]) for place in moved],
+        suppressed=[quarantine_entry_of_record(staged.places[place]) for place in sorted(left_out)],
         rescued=settlement.count_by_delivery(staged.places[place].delivery for place in moved if good[place]),
     )
     if not leaving.entries:
@@ -162,7 +171,7 @@ def _admit_fitting_records(
     settlement.write_readmission_journal(workspace, leaving)
     settlement.note_readmitted_deliveries(workspace, leaving)
     present = settlement.find_entries_in_bronze(workspace, source, leaving.moved)
-    missing = [place for place in moved if staging.quarantine_entry_of_record(staged.places[place]) not in present]
+    missing = [place for place in moved if quarantine_entry_of_record(staged.places[place]) not in present]
     if missing:
         _append_readmitted_records(workspace, source, staged, kept, missing)
     settlement.settle_readmission(workspace, leaving)
@@ -193,3 +202,84 @@ def _append_readmitted_records(
     rows = joined.select(*(F.col(f"`{own.get(name, name)}`").alias(name) for name in columns))
     widening.widen_bronze_columns(workspace, source, rows.schema)
     commits.append_rows(rows, workspace.path(source.name), None)
+
+
+@dataclass(frozen=True)
+class QuarantinedRecord:
+    """A record in quarantine. file: that it came in, as in the ledger; text: as delivered; header: of its CSV file, as delivered."""
+
+    delivery: int
+    row: int
+    file: str
+    text: str
+    header: str | None = None
+
+
+@dataclass
+class StagedFiles:
+    """Files of records. places: by number of the file and of the record in it, which record it is."""
+
+    examined: list[ExaminedDelivery] = field(default_factory=list)
+    places: dict[tuple[int, int], QuarantinedRecord] = field(default_factory=dict)
+
+
+@contextmanager
+def open_staging_folder(workspace: Workspace) -> Iterator[Path]:
+    """A folder that is empty, and gone afterwards. What a killed run left in it goes too: it is personal data at a second place."""
+    path = Path(workspace.places.bookkeeping("staging"))
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True, mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Path) -> StagedFiles:
+    """Write records to files. JSON lines of a delivery are one file, a line each; of other formats each record is a file of its own.
+
+    So no record can swallow the next one. A record that the source's encoding has no characters for is left out.
+    """
+    staged = StagedFiles()
+    for file, together in _group_records_into_files(source, records):
+        number = len(staged.examined)
+        head = f"{together[0].header}\n" if source.format == "csv" and source.header else ""
+        try:
+            content = (head + "".join(f"{record.text}\n" for record in together)).encode(source.encoding)
+        except UnicodeEncodeError:
+            continue
+        path = place / str(number)
+        path.write_bytes(content)
+        delivery = Delivery(number, source.name, file, DELIVERED, path, None, None, None)
+        header = tuple(head.strip("\n").split(source.delimiter)) if head else ()
+        staged.examined.append(ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=len(content)))
+        staged.places |= {(number, row): record for row, record in enumerate(together)}
+    return staged
+
+
+def stage_file(delivery: Delivery, content: bytes, place: Path) -> Delivery:
+    """A delivery whose file is gone or changed, with its bytes from quarantine instead."""
+    path = place / str(delivery.number) / Path(delivery.file).name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    at = delivery.modified_at
+    if at is not None:
+        os.utime(path, ns=(0, int(at.timestamp()) * 10**9 + at.microsecond * 1000))
+    return Delivery(delivery.number, delivery.source, delivery.file, delivery.event, path, len(content), at, delivery.sha256)
+
+
+def quarantine_entry_of_record(record: QuarantinedRecord) -> Entry:
+    """The record as it is named in quarantine."""
+    return record.delivery, record.row
+
+
+def _group_records_into_files(
+    source: Source, records: Sequence[QuarantinedRecord]
+) -> Iterator[tuple[str, list[QuarantinedRecord]]]:
+    if source.format != "json" or source.multi_line:
+        yield from ((record.file, [record]) for record in records)
+        return
+    by_delivery: defaultdict[int, list[QuarantinedRecord]] = defaultdict(list)
+    for record in records:
+        by_delivery[record.delivery].append(record)
+    yield from ((together[0].file, together) for together in by_delivery.values())

@@ -1,16 +1,19 @@
 """The silver flow: a table is the fold of the live deliveries of its source, one row a key.
 
-It streams outcomes and reads bronze as it is now. New rows are merged in: the highest sequence wins, then the content, never arrival.
-A maximum cannot be taken back, so when deliveries stop counting (superseded, discarded), the keys whose present row came from one of
-them are folded again from bronze.
+It streams outcomes and reads bronze as it is now. New rows are merged in: the highest sequence wins, then the content, never arrival; so
+any order of deliveries gives the same table. A maximum cannot be taken back, so when deliveries stop counting (superseded, discarded), the
+keys whose present row came from one of them are folded again from bronze.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sluice.declare.cdc import change_log
+from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import open_checkpoint
@@ -32,7 +35,6 @@ from sluice.flows.silver.scope import (
     live_deliveries,
     read_feeding_outcomes,
 )
-from sluice.flows.silver.winners import row_precedence, select_winning_rows
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     CONFLICT,
@@ -55,6 +57,8 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
 _ALL_FILES = 2**31 - 1
@@ -208,3 +212,23 @@ def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[Deliv
         files = known.select(F.col("delivery").alias(f"_{side}"), F.col("file").alias(f"{side}_file"))
         both = both.join(F.broadcast(files), F.col(f"{side}._delivery") == F.col(f"_{side}"), "left")
     return both
+
+
+def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
+    """One row a key. Of equal rows, the one with the provenance that came first."""
+    content = [name for name in rows.columns if name not in PROVENANCE]
+    packed = rows.select(F.struct(*(F.col(f"`{name}`") for name in rows.columns)).alias("new"))
+    keys = [F.col(f"new.`{key}`") for key in table.keys]
+    order = [row_precedence(table, "new", content).desc(), F.col("new._delivery"), F.col("new._row")]
+    ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
+    return ranked.where(F.col("_rank") == 1).select("new.*")
+
+
+def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
+    """The order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
+
+    NULL fields are left out of the content: a column that comes later must not change the order of older rows.
+    """
+    hashed = change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
+    sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
+    return F.struct(*sequence, hashed.alias("content"))

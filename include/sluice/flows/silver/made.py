@@ -1,19 +1,25 @@
-"""The rows of a silver table as today's code makes them from bronze, with provenance and verdicts."""
+"""The rows of a silver table as today's code makes them from bronze, with provenance and verdicts.
+
+Transforms do not know of provenance: the analysed plan is rebuilt with the two provenance columns added to every projection. That works for
+exactly those operators that treat each row by itself, so the same walk refuses a transform in whose result the border between two
+micro-batches could show.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
-from sluice.errors import SluiceError
-from sluice.flows.silver.provenance import carry_provenance
-from sluice.flows.silver.winners import replace_negative_zeros
+from sluice.errors import DeclarationError, SluiceError
+from sluice.flows import plans
+from sluice.flows.plans import find_unrepeatable_call
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import null_safe_equality
 from sluice.lake import log, table_frames, tables
@@ -23,11 +29,24 @@ from sluice.quality import conditions, verdicts
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 AnyTable = Table[Any]
 _FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
+_ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
+_WHAT = {
+    "Sort": "ORDER BY",
+    "Aggregate": "an aggregate",
+    "Distinct": "DISTINCT",
+    "Deduplicate": "dropDuplicates",
+    "Join": "a join",
+    "Window": "a window function",
+    "GlobalLimit": "LIMIT",
+    "LocalLimit": "LIMIT",
+    "Sample": "a sample",
+    "Repartition": "repartition",
+}
 
 
 def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
@@ -114,3 +133,71 @@ def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
         keys = [F.col(f"`{key}`") for key in table.keys]
         if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
             raise SluiceError(TWO_FILES.format(table.name))
+
+
+def carry_provenance(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> DataFrame:
+    """The transform's result with the provenance columns of the rows it was made from.
+
+    Raises DeclarationError where the transform is not row-local or not deterministic.
+    """
+    jvm = plans.spark_jvm()
+    # What WITH names in a SQL text is put in its place; the analyser leaves that to the optimiser.
+    inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
+    plan = _rebuild_plan(inlined.apply(plans.analyzed_plan(frame)), table, names)
+    return DataFrame(
+        jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, plan),
+        frame.sparkSession,
+    )
+
+
+def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
+    children = plans.plan_children(plan)
+    if not children:
+        _check_plan_leaf(plan, table, names)
+        return plan
+    kind = plan.nodeName()
+    if kind not in _ROW_LOCAL:
+        what = _WHAT.get(kind, kind)
+        raise DeclarationError(
+            f"Table '{table}' uses {what}, which looks at more than one row: a border between micro-batches would show in its result. "
+            "Make it a @materialized_view."
+        )
+    _check_plan_expressions(plan, table)
+    below = [_rebuild_plan(child, table, names) for child in children]
+    if kind != "Project":
+        return plan.withNewChildren(plans.list_to_scala(plan.children(), below))
+    projected = plans.scala_to_list(plan.projectList())
+    present = {item.name() for item in projected}
+    available = {item.name(): item for item in plans.plan_output(below[0])}
+    added = [available[name] for name in names if name not in present]
+    return plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical.Project(
+        plans.list_to_scala(plan.projectList(), [*projected, *added]), below[0]
+    )
+
+
+def _check_plan_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
+    """Raises DeclarationError for rows that come from no record, as those of `VALUES` or `range`: no delivery could take them back."""
+    missing = set(names) - {item.name() for item in plans.plan_output(plan)}
+    if missing:
+        raise DeclarationError(
+            f"Table '{table}' makes rows that come from no row of its source ({plan.nodeName()}). Take them out."
+        )
+
+
+def _check_plan_expressions(plan: Any, table: str) -> None:
+    for expression in plans.scala_to_list(plan.expressions()):
+        what = find_unrepeatable_call(expression)
+        if what:
+            raise DeclarationError(
+                f"Table '{table}' uses {what}: a replay would not give the same rows. Take it out of the transform."
+            )
+    if not plan.subqueries().isEmpty():
+        raise DeclarationError(
+            f"Table '{table}' uses a subquery, which looks at more than one row. Make it a @materialized_view."
+        )
+
+
+def replace_negative_zeros(frame: DataFrame) -> DataFrame:
+    """The frame with 0.0 for -0.0: Spark holds them equal, but their texts differ, and ties are decided by text."""
+    floating = [field.name for field in frame.schema if isinstance(field.dataType, DoubleType | FloatType)]
+    return frame.withColumns({name: F.col(f"`{name}`") + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})

@@ -16,6 +16,7 @@ from sluice.declare.interval import Interval
 from sluice.flows.bronze import reingest
 from sluice.flows.silver import fold
 from sluice.flows.silver.aside import requarantine_rows
+from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.silver.made import (
     TWO_FILES,
     AnyTable,
@@ -26,7 +27,6 @@ from sluice.flows.silver.made import (
     silver_table_schema,
 )
 from sluice.flows.silver.scope import feeding_sources, live_deliveries
-from sluice.flows.silver.winners import select_winning_rows
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame
 from sluice.flows.writing.judgement import count_verdicts

@@ -1,24 +1,27 @@
 """The stateful flow: its inputs as streams, the transform once, a batch a run, and what it leaves out kept beside it.
 
-What `sluice check --plans` says of a stream, before there is a row.
-
-How a stream's batch gets into its table: appended once, or as the difference to what is there.
+A batch gets into the table appended once, or as the difference to what is there. This is the only place that says how Spark keeps the
+state. Spark tidies it up in the background of a query that runs on; a triggered run of a minute ends before. So it is done at each commit:
+old versions go, and what was deleted of a version is gone from its files, which hold keys of people maybe.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.windowed import Windowed
+from sluice.durable_files import write_json_durably
 from sluice.flows.progress import continuity, streams
+from sluice.flows.progress.batches import PinnedVersions
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
-from sluice.flows.progress.pins import PinnedVersions
-from sluice.flows.stateful import idle, inputs, late, operators, refusals, state
+from sluice.flows.stateful import idle, inputs, late, operators
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, null_safe_equality, persist_frame, plan_merge_operations
@@ -31,6 +34,19 @@ from sluice.privacy import treatments
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+AnyStream = Windowed[Any]
+_STORE = "spark.sql.streaming.stateStore"
+_SETTINGS = {
+    # Recorded in the checkpoint at its first batch; a query that goes on from it must not ask for another.
+    f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    # Maintenance with the task's end instead of once a minute.
+    f"{_STORE}.unloadOnCommit": "true",
+    f"{_STORE}.rocksdb.compactOnCommit": "true",
+    # The last two versions: that of a batch which is retried, and its own.
+    "spark.sql.streaming.minBatchesToRetain": "2",
+}
+_FILE = "state.json"
 
 
 def write_stream_batch(
@@ -80,9 +96,6 @@ def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ..
     return target.join(wanted, ours, "left_semi")
 
 
-AnyStream = Windowed[Any]
-
-
 @dataclass(frozen=True)
 class StreamRun:
     """One run of a stream. shape: what its table is replaced with, where a refresh gives it other columns."""
@@ -109,7 +122,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     if stream.closes_when_idle:
         idle.create_heartbeat_table(workspace, stream)
     anew = anew or _check_start_over(workspace, stream)
-    state.configure_state_store(workspace.session)
+    configure_state_store(workspace.session)
     lateness, schema = _examine_transform(workspace, stream)
     shape = targets.prepare_target_table(workspace, stream, schema, anew=continuity.REFRESH if anew else None)
     checkpoint = open_checkpoint(
@@ -151,7 +164,7 @@ def _examine_transform(workspace: Workspace, stream: AnyStream) -> tuple[Latenes
     """What the plan of the transform tells, and the columns that are stored."""
     given = inputs.stream_inputs(workspace, stream, "")
     result = stream(*given)
-    refusals.check_stream_transform(stream, result)
+    operators.check_stream_transform(stream, result)
     schemas = {name: frame.schema for name, frame in zip(stream.reads, given, strict=True)}
     stored = treatments.apply_treatments(None, result, stream.treatments, f"Stream '{stream.name}'").schema
     return Lateness(operators.find_lateness_rules(stream, result, given), schemas), stored
@@ -178,7 +191,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
         progress = streams.run_stream(workspace, result, checkpoint, on_batch, stream.output)
     except streams.ContinuityLost as lost:
         raise continuity.broken_stream_error(workspace.pipeline, stream.name, f"its stream broke ({lost})") from None
-    state.report_state_size(checkpoint, progress, report)
+    report_state_size(checkpoint, progress, report)
 
 
 def _take_batch(workspace: Workspace, this: StreamRun, rows: DataFrame, number: int) -> None:
@@ -205,7 +218,28 @@ def preview_stream_schema(session: SparkSession, stream: Windowed[Any], schemas:
     result = stream(
         *(inputs.with_input_watermark(stream, name, inputs.make_empty_stream(session, seen[name])) for name in stream.reads)
     )
-    refusals.check_stream_transform(stream, result)
+    operators.check_stream_transform(stream, result)
     stored = treatments.apply_treatments(None, result, stream.treatments, f"Stream '{stream.name}'").schema
     targets.check_declared_columns(stream, stored)
     return stored
+
+
+def configure_state_store(session: SparkSession) -> None:
+    """Let the queries that this session starts keep their state so."""
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+
+
+def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, report: FlowReport) -> None:
+    """Tell how much state there is: rows by the query's last progress, bytes on disk. A run without any batch finds what it was."""
+    file = Path(checkpoint.path).parent / _FILE
+    if progress is not None:
+        rows = sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])
+        write_json_durably(file, {"identity": checkpoint.identity, "rows": rows})
+    try:
+        known = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return
+    if known.get("identity") == checkpoint.identity:
+        report.state_rows = int(known["rows"])
+    report.state_bytes = sum(path.stat().st_size for path in (Path(checkpoint.path) / "state").rglob("*") if path.is_file())

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.gold.probe import find_input_reaches
-from sluice.flows.gold.truncation import parse_truncation
+from sluice.flows.writing.ranges import parse_truncation
 from sluice.lake import tables
 from sluice.lake.tables import parse_ddl_schema
 

@@ -16,7 +16,6 @@ from sluice.errors import SluiceError
 from sluice.flows.bronze import regaining
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import lost
 from sluice.ingest.deliveries.known import GONE, read_known_files
 from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.lake import log
@@ -61,7 +60,7 @@ def test_what_has_an_outcome_is_put_back_and_new_files_get_new_numbers(folder: F
     lose(folder.deliveries, commits)
     known = read_known_files(folder.deliveries, folder.outcomes)
     assert known.last == [3, 2, 0][commits - 1]
-    assert lost.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
+    assert regaining.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
     assert of_interest(folder.rows()) == before
     assert folder.discover(A) == []
     folder.land("a/new")
@@ -74,7 +73,9 @@ def test_a_delivery_without_an_outcome_is_found_again(folder: Folder) -> None:
     folder.land("a/new")
     folder.discover(A)
     lose(folder.deliveries, 1)
-    assert lost.restore_lost_deliveries([A], folder.landing, read_known_files(folder.deliveries, folder.outcomes), "run") == 0
+    assert (
+        regaining.restore_lost_deliveries([A], folder.landing, read_known_files(folder.deliveries, folder.outcomes), "run") == 0
+    )
     assert folder.discover(A) == [(DELIVERED, "new")]
 
 
@@ -88,12 +89,12 @@ def test_bronze_with_a_delivery_that_nothing_else_knows_is_refused(folder: Folde
     bronze = str(tmp_path / "lake" / "a")
     write_deltalake(bronze, pa.table({"_delivery": [1, 4]}))
     known = read_known_files(folder.deliveries, folder.outcomes)
-    lost.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
+    regaining.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
     write_deltalake(bronze, pa.table({"_delivery": [7]}), mode="append")
     with pytest.raises(
         SluiceError, match=r"'a' has rows of delivery 7, and the ledger knows none after 4: .* delete the rows with"
     ):
-        lost.refuse_unknown_bronze_rows(known, {"a": bronze})
+        regaining.refuse_unknown_bronze_rows(known, {"a": bronze})
 
 
 def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(settings: Settings) -> None:

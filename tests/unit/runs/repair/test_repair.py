@@ -19,9 +19,10 @@ from sluice.delta_log import LOG, find_log_damage
 from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
+from sluice.flows.bronze import regaining
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import known, lost
+from sluice.ingest.deliveries import known
 from sluice.lake import log
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits
@@ -156,7 +157,7 @@ def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_disc
     spoil(lake.bookkeeping("ward", "deliveries"))
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
     books = [lake.bookkeeping("ward", name) for name in ("deliveries", "outcomes")]
-    assert lost.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
+    assert regaining.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
     rows = ledger.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 
