@@ -3,8 +3,20 @@
 residue.scan_roots([residue.ScanRoot("lake", "/data/lake/gym")], needles.build_needles([("user_id", "7000000001")]))
 """
 
+from residue.delimited_rows import TextDialect
 from residue.result import Hit, Needle, ScanResult, ScanRoot, TableClock, TextFileFormat, Unread
 from residue.rows import scan_tables
 from residue.walk import scan_roots
 
-__all__ = ["Hit", "Needle", "ScanResult", "ScanRoot", "TableClock", "TextFileFormat", "Unread", "scan_roots", "scan_tables"]
+__all__ = [
+    "Hit",
+    "Needle",
+    "ScanResult",
+    "ScanRoot",
+    "TableClock",
+    "TextDialect",
+    "TextFileFormat",
+    "Unread",
+    "scan_roots",
+    "scan_tables",
+]

@@ -1,11 +1,7 @@
-"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column.
-
-Rows of delimited text, whose fields stand below the names of the first row.
-"""
+"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from residue.compiled import FEW, CompiledNeedles, innermost_field_name
+from residue.delimited_rows import DelimitedRows, TextDialect
 from residue.needles import ENCODED
-from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, TextFileFormat, Unread
+from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, Unread
 from residue.search import REACH
 from residue.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_places
 
@@ -41,12 +38,12 @@ class Inspection:
         self.read: Counter[str] = Counter()
         self.reasons: list[tuple[str, str]] = []
 
-    def stream(self, decoder: str, text: bool = True, comma: bool = False, written: TextFileFormat | None = None) -> SearchFeed:
+    def stream(self, decoder: str, text: bool = True, comma: bool = False, dialect: TextDialect | None = None) -> SearchFeed:
         """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are rows of fields.
 
-        written: how, where that is known.
+        dialect: how they are written, where that is known.
         """
-        return SearchFeed(self, decoder, text, comma, written)
+        return SearchFeed(self, decoder, text, comma, dialect)
 
     def whole(self, decoder: str, data: bytes, column: str = "") -> None:
         """For bytes that are there at once."""
@@ -166,8 +163,8 @@ class Inspection:
 class SearchFeed:
     """A stream under the search: chunks of any length, with what the search needs of the chunk before."""
 
-    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, written: TextFileFormat | None) -> None:
-        self._of, self._decoder, self._text, self._comma, self._written = inspection, decoder, text, comma, written
+    def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, dialect: TextDialect | None) -> None:
+        self._of, self._decoder, self._text, self._comma, self._dialect = inspection, decoder, text, comma, dialect
         self._kept = b""
         self._searched = 0
         self._at = 0
@@ -217,7 +214,7 @@ class SearchFeed:
 
     def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int) -> None:
         if self._rows is None and self._comma:
-            self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._written)
+            self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._dialect)
         for start, end, numbers in self._of.compiled.bound(lowered):
             if not searched < at + end <= limit:
                 continue
@@ -226,40 +223,3 @@ class SearchFeed:
                 columns = self._of.compiled.needles[number].columns or frozenset()
                 if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
                     self._of.counts[decoder, "", number] += 1
-
-
-_MARKS = ",;\t|"
-
-
-"""What parts fields."""
-
-
-class DelimitedRows:
-    """Rows of delimited text, in lower case. Where the first line names no column (there is no header), a value counts in any field."""
-
-    def __init__(self, start: bytes, columns: frozenset[str], written: TextFileFormat | None) -> None:
-        header = start.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r\ufeff")
-        said = written if written and written.delimiter else None
-        self._mark = (said.delimiter if said else None) or max(_MARKS, key=header.count)
-        self._quote = said.quote if said else '"'
-        self._names = [name.strip() for name in self._fields(header)]
-        names = bool(columns & set(self._names)) or all(re.fullmatch(r"[a-z_][a-z0-9_ .-]*", name) for name in self._names)
-        self._known = names if said is None else said.header
-
-    def holds(self, data: bytes, start: int, end: int, columns: frozenset[str]) -> bool:
-        """Whether the value is a field of its row, in one of these columns."""
-        first = data.rfind(b"\n", 0, start) + 1
-        stop = data.find(b"\n", end)
-        line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
-        value = data[start:end].decode()
-        fields = [field.strip() for field in self._fields(line.rstrip("\r"))]
-        other = max((self._mark, *_MARKS), key=line.count)
-        if len(fields) != len(self._names) and other != self._mark:  # no row of this file's form: no name tells its fields
-            fields += [field.strip() for field in self._fields(line.rstrip("\r"), other)]
-            return value in fields
-        if not self._known or line.count(self._quote) % 2 or len(fields) > len(self._names):
-            return value in fields
-        return any(field == value and name in columns for name, field in zip(self._names, fields, strict=False))
-
-    def _fields(self, line: str, mark: str = "") -> list[str]:
-        return next(csv.reader([line], delimiter=mark or self._mark, quotechar=self._quote), [])

@@ -8,20 +8,16 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from typing import NamedTuple
 
+from residue.delimited_rows import TextDialect
+
 
 @dataclass(frozen=True)
 class TextFileFormat:
-    """How text files below a folder of a root are written, as whoever declared them says. below: relative to the root.
-
-    pattern: of their names (fnmatch). delimiter: of rows of fields; None: they are no such rows. header: whether the first row names the columns.
-    """
+    """How text files below a folder of a root are written. below: relative to the root. pattern: of their names (fnmatch)."""
 
     below: str
     pattern: str = "*"
-    encoding: str = "utf-8"
-    delimiter: str | None = None
-    quote: str = '"'
-    header: bool = True
+    dialect: TextDialect = field(default_factory=TextDialect)
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,12 @@ class ScanRoot:
         """How the table tells its times that a file at a path (relative to the root) is of."""
         return next((one for one in self.clocks if not one.below or path.startswith(f"{one.below}/")), None)
 
-    def written_at(self, path: str) -> TextFileFormat | None:
+    def dialect_at(self, path: str) -> TextDialect | None:
         """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
         found = [one for one in self.written if not one.below or path.startswith(f"{one.below}/")]
         name = path.rpartition("/")[2]
-        return max(found, key=lambda one: (len(one.below), fnmatch(name, one.pattern)), default=None)
+        best = max(found, key=lambda one: (len(one.below), fnmatch(name, one.pattern)), default=None)
+        return best.dialect if best else None
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import codecs
 from typing import IO
 
 from residue import kinds
+from residue.delimited_rows import TextDialect
 from residue.inspection import Inspection, SearchFeed
 from residue.parts import CHUNK
-from residue.result import TextFileFormat
 
 WIDE = ("utf-16", "utf-32")
 """Kinds of text that is told by its byte order mark."""
@@ -16,26 +16,26 @@ WIDE = ("utf-16", "utf-32")
 
 def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
     """Search text; say so where it is none, since nothing here can read that."""
-    written = inspection.root.written_at(inspection.path)
-    comma = kinds.has_delimited_suffix(name) or (written is not None and written.delimiter is not None)
+    dialect = inspection.root.dialect_at(inspection.path)
+    comma = kinds.has_delimited_suffix(name) or (dialect is not None and dialect.in_rows)
     decoder = "csv" if comma else "json" if head.lstrip()[:1] in (b"{", b"[") else "text"
-    encoding = kind if kind in WIDE else _find_declared_encoding(written)
+    encoding = kind if kind in WIDE else _find_declared_encoding(dialect)
     if encoding is None:
-        feed, bare = inspection.stream(decoder, comma=comma, written=written), True
+        feed, bare = inspection.stream(decoder, comma=comma, dialect=dialect), True
         while chunk := stream.read(CHUNK):
             feed.feed(chunk)
             bare = bare and not kinds.has_control_characters(chunk)
         feed.close()
     else:
-        feed = inspection.stream(kind or decoder, comma=comma, written=written)
+        feed = inspection.stream(kind or decoder, comma=comma, dialect=dialect)
         bare = _search_transcoded_text(stream, encoding, inspection, feed)
     if kinds.has_foreign_signature(head) or not bare:
         inspection.unread("no decoder knows this kind of file")
 
 
-def _find_declared_encoding(written: TextFileFormat | None) -> str | None:
+def _find_declared_encoding(dialect: TextDialect | None) -> str | None:
     """The encoding that a source declares, where it is another than UTF-8 or a part of it."""
-    name = codecs.lookup(written.encoding).name if written else "utf-8"
+    name = codecs.lookup(dialect.encoding).name if dialect else "utf-8"
     return None if name in ("utf-8", "ascii", "utf-8-sig") else name
 
 

@@ -130,7 +130,7 @@ def test_any_chunking_of_any_text_gives_the_same_rows(text: str, cuts: list[int]
 
 def said_rows(source: Source, texts: Iterator[bytes], width: int) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    for rows in delimited.parse_csv_rows(source, texts, width):
+    for rows in delimited.parse_csv_rows(source.dialect, texts, width):
         values = [column.to_pylist() for column in rows.columns]
         assert {len(column) for column in values} == {rows.count}
         found += [(*(column[place] for column in values), rows.problems.get(place)) for place in range(rows.count)]

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError, nearest_name_hint
 
 _BY_ARGUMENTS = ("name", "path", "format")
 _HERE = frozenset({
+    *(option.name for option in fields(CsvDialect)),
     *(
         "comment",
         "pattern",
         "multi_line",
-        "delimiter",
-        "quote",
-        "header",
-        "encoding",
         "path_columns",
         "most_bytes",
         "most_growth",

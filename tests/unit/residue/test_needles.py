@@ -117,12 +117,15 @@ def test_a_short_value_is_looked_for_in_its_columns_alone(name: str, content: by
 @pytest.mark.parametrize(
     ("written", "content"),
     [
-        (residue.TextFileFormat("in", delimiter=";"), b"user_id;x\n12140;1\n"),
-        (residue.TextFileFormat("in", delimiter=";", header=False), b"a;12140\nb;1\n"),
-        (residue.TextFileFormat("in", delimiter=",", header=False), b"a,b,c\nb;12140;1,5\n"),
-        (residue.TextFileFormat("in", delimiter="|", quote="'"), b"x|user_id\n'a|b'|12140\n"),
-        (residue.TextFileFormat("in", delimiter=",", encoding="utf-16-le"), "user_id,x\n12140,1\n".encode("utf-16-le")),
-        (residue.TextFileFormat("in", encoding="cp500"), '{"user_id": 12140}'.encode("cp500")),
+        (residue.TextFileFormat("in", dialect=residue.TextDialect(delimiter=";")), b"user_id;x\n12140;1\n"),
+        (residue.TextFileFormat("in", dialect=residue.TextDialect(delimiter=";", header=False)), b"a;12140\nb;1\n"),
+        (residue.TextFileFormat("in", dialect=residue.TextDialect(delimiter=",", header=False)), b"a,b,c\nb;12140;1,5\n"),
+        (residue.TextFileFormat("in", dialect=residue.TextDialect(delimiter="|", quote="'")), b"x|user_id\n'a|b'|12140\n"),
+        (
+            residue.TextFileFormat("in", dialect=residue.TextDialect(delimiter=",", encoding="utf-16-le")),
+            "user_id,x\n12140,1\n".encode("utf-16-le"),
+        ),
+        (residue.TextFileFormat("in", dialect=residue.TextDialect(encoding="cp500")), '{"user_id": 12140}'.encode("cp500")),
     ],
 )
 def test_files_are_read_as_their_source_says_whatever_they_are_called(
@@ -142,7 +145,7 @@ def test_files_are_read_as_their_source_says_whatever_they_are_called(
 @pytest.mark.parametrize(("line", "wanted"), [("7,12140", False), ("12140,7", True), ("7;12140;x;y", True), ("7,12140,x", False)])
 def test_a_row_that_lacks_fields_has_the_others_in_their_columns(line: str, wanted: bool, tmp_path: Path) -> None:
     (tmp_path / "part-0").write_text(f"user_id,steps,x\n{line}\n")
-    root = residue.ScanRoot("r", str(tmp_path), written=(residue.TextFileFormat("", delimiter=","),))
+    root = residue.ScanRoot("r", str(tmp_path), written=(residue.TextFileFormat("", dialect=residue.TextDialect(delimiter=",")),))
     found = residue.scan_roots([root], needles.build_needles([("member", "12140")], {"member": {"user_id"}}), processes=1)
     assert bool(found.hits) is wanted
 

@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import UsageError
 from sluice.ingest.values.columns import column_names
 
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES)
 MOST_FILES = 200
@@ -39,8 +39,7 @@ class FolderSample:
 
     files: tuple[Path, ...]
     format: Literal["csv", "json"]
-    delimiter: str
-    encoding: str
+    dialect: CsvDialect
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
 
@@ -76,15 +75,14 @@ def sample_folder(folder: Path) -> FolderSample:
         raise UsageError(f"{folder} has no files with records. Expected are names that end in {', '.join(SUFFIXES)}.")
     first = looks[0]
     _refuse_mixed_kinds(looks, lambda seen: _NAMED[seen.format])
-    _refuse_mixed_kinds(looks, lambda seen: f"separated by {DELIMITERS[seen.delimiter]}")
+    _refuse_mixed_kinds(looks, lambda seen: f"separated by {USUAL_DELIMITERS[seen.delimiter]}")
     _refuse_mixed_kinds([seen for seen in looks if seen.encoding], lambda seen: f"encoded as {seen.encoding}")
     columns, rows = _combine_file_samples(looks)
     encoding = next((seen.encoding for seen in looks if seen.encoding), "utf-8")
     return FolderSample(
         files=files,
         format=first.format,
-        delimiter=first.delimiter,
-        encoding=encoding,
+        dialect=CsvDialect(delimiter=first.delimiter, encoding=encoding),
         columns=columns,
         rows=rows,
     )
@@ -140,14 +138,14 @@ def _detect_encoding(path: Path) -> str:
 
 def _detect_delimiter(text: str) -> tuple[str, list[list[str]]]:
     """The delimiter under which the most rows are as wide as the header, and the rows read so."""
-    tables = {delimiter: _parse_csv_rows(text, delimiter) for delimiter in DELIMITERS}
+    tables = {delimiter: _parse_csv_rows(text, delimiter) for delimiter in USUAL_DELIMITERS}
 
     def score(delimiter: str) -> tuple[bool, float, int]:
         rows = tables[delimiter]
         width = len(rows[0]) if rows else 0
         return width > 1, sum(len(row) == width for row in rows) / max(1, len(rows)), width
 
-    best = max(DELIMITERS, key=score)
+    best = max(USUAL_DELIMITERS, key=score)
     return best, tables[best]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice.declare.ingest.csv_dialect import CsvDialect
+
 SCHEDULE = "0 2 * * *"
 MORE_ON_KEYS = """\
 # Of rows with the same key one stays: that with the highest value of the column that sequence_by names, and
@@ -32,8 +34,7 @@ class PipelineDraft:
     view: str
     format: str
     pattern: str
-    delimiter: str
-    encoding: str
+    dialect: CsvDialect
     columns: tuple[DraftColumn, ...]
     keys: tuple[str, ...]
     unique: bool
@@ -85,10 +86,7 @@ PIPELINE = Pipeline(
 
 def _render_bronze_file(draft: PipelineDraft) -> str:
     options = {"name": draft.source, "format": draft.format, "path": draft.source, "pattern": draft.pattern}
-    if draft.format == "csv" and draft.delimiter != ",":
-        options["delimiter"] = draft.delimiter
-    if draft.encoding != "utf-8":
-        options["encoding"] = draft.encoding
+    options |= draft.dialect.list_changed_options()
     # Such a field becomes a column only where it is named.
     hints = ", ".join(f"{column.bronze} STRING" for column in draft.columns if column.bronze.startswith("_"))
     if hints:
@@ -188,6 +186,8 @@ def _render_name_tuple(names: tuple[str, ...]) -> str:
     return f'"{names[0]}"' if len(names) == 1 else "(" + ", ".join(f'"{name}"' for name in names) + ")"
 
 
-def _quote_literal(text: str) -> str:
-    """A Python literal in double quotes."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '"'
+def _quote_literal(value: object) -> str:
+    """A Python literal, in double quotes where it is a text."""
+    if not isinstance(value, str):
+        return repr(value)
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") + '"'

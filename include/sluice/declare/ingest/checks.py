@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,8 @@ def _find_source_mistake(source: Source) -> str | None:
         _find_value_mistake(source)
         or _find_place_mistake(source)
         or _find_subject_option_mistake(source)
-        or _find_text_option_mistake(source)
+        or source.find_dialect_mistake()
+        or _find_multi_line_mistake(source)
         or _find_schema_option_mistake(source)
     )
 
@@ -62,8 +62,6 @@ def _find_value_mistake(source: Source) -> str | None:
             return f"{field} is at least 1."
     if source.clean_after_days < 0:
         return "clean_after_days is 0 or more."
-    if len(source.delimiter) != 1 or len(source.quote) != 1:
-        return "delimiter and quote are one character each."
     return None
 
 
@@ -91,11 +89,7 @@ def _find_subject_option_mistake(source: Source) -> str | None:
     return None
 
 
-def _find_text_option_mistake(source: Source) -> str | None:
-    try:
-        codecs.lookup(source.encoding)
-    except LookupError:
-        return f"unknown encoding '{source.encoding}'."
+def _find_multi_line_mistake(source: Source) -> str | None:
     if source.multi_line and source.format != "json":
         return "multi_line is for format 'json'; a CSV field may hold line ends anyway."
     return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
+from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
@@ -18,14 +19,26 @@ Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class _NamedFiles:
+    """The first fields of a source. They stand before its dialect: a transform that names a source has the source's repr in its fingerprint."""
+
+    name: str
+    format: Literal["json", "csv", "parquet", "text", "binary"] = "json"
+    path: str = ""
+    comment: str = ""
+    pattern: str = "*"
+    multi_line: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(CsvDialect, _NamedFiles):
     """Deliveries of one kind of file. The name suffices: JSON lines in <landing>/<pipeline>/<name>/, every field a column.
 
     What is read
         format: "json" (one object a line), "csv", "parquet", "text" (a row a line, column `value`) or "binary" (a row a file,
         column `content`). Files that end in .gz, .zst or .bz2 are decompressed. multi_line: JSON documents, each file one object,
-        an array of objects, or objects one after the other. delimiter, quote, header, encoding: of text. A CSV file without a header has columns
-        named by the schema, else _c0, _c1, ...
+        an array of objects, or objects one after the other. delimiter, quote, header, encoding: of text (`CsvDialect`).
+        A CSV file without a header has columns named by the schema, else _c0, _c1, ...
         path: the folder below <landing>/<pipeline>/, by itself the source's name; it is searched with its sub-folders.
         path_columns: `date=2026-11-20` in a path is a column `date` of its records.
         most_bytes: a file that has more when it is decompressed is quarantined whole; also one that grows more than `most_growth` times.
@@ -65,16 +78,6 @@ class Source:
     """
 
     kind: ClassVar[DatasetKind] = kinds.FILE_SOURCE
-    name: str
-    format: Literal["json", "csv", "parquet", "text", "binary"] = "json"
-    path: str = ""
-    comment: str = ""
-    pattern: str = "*"
-    multi_line: bool = False
-    delimiter: str = ","
-    quote: str = '"'
-    header: bool = True
-    encoding: str = "utf-8"
     path_columns: bool = True
     most_bytes: int | str = "10g"
     most_growth: int = 1000
@@ -131,6 +134,16 @@ class Source:
         """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
         others = (column for column, _ in self.also_subjects)
         return add_parent_columns((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
+
+    @property
+    def dialect(self) -> CsvDialect:
+        """How its text is written."""
+        return self.copy_dialect()
+
+    @property
+    def row_dialect(self) -> CsvDialect | None:
+        """The same where a record is a row of fields; None where it is not."""
+        return self.dialect if self.format == "csv" else None
 
     @property
     def table(self) -> str:

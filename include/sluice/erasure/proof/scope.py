@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from residue import ScanRoot, TableClock, TextFileFormat
+from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
 from sluice import session_folders
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
@@ -95,18 +95,11 @@ def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:
     for source in graph.sources.values():
         # Of a source of lines whose lines are identifiers, a line is a row of one field.
         lines = source.format == "text" and bool(source.subject) and not source.subject_in
-        delimiter = source.delimiter if source.format == "csv" else _NO_DELIMITER if lines else None
+        other: dict[str, object] = {"delimiter": _NO_DELIMITER, "header": False} if lines else {"delimiter": None}
+        # Whole and as plain data: the scanner shares no code with what it proves, and refuses an option that it does not know.
+        dialect = TextDialect(**(asdict(source.dialect) | ({} if source.row_dialect else other)))
         for folder in (source.path, f"{ARCHIVE}/{source.path}"):
-            found.append(
-                TextFileFormat(
-                    "" if folder == "." else os.path.normpath(folder),
-                    source.pattern,
-                    source.encoding,
-                    delimiter,
-                    source.quote,
-                    source.header and not lines,
-                )
-            )
+            found.append(TextFileFormat("" if folder == "." else os.path.normpath(folder), source.pattern, dialect))
     return tuple(found)
 
 

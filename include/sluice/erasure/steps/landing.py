@@ -237,9 +237,9 @@ def _find_suppressed_records(
     if read.frame is not None:
         for row in _select_suppressed_rows(workspace, source, read.frame).select("_delivery", "_row").collect():
             found[row._delivery].add(row._row)
-        delimiter = source.delimiter if source.format == "csv" else None
+        dialect = source.row_dialect
         for row in _select_unattributed_records(source, read.frame).toLocalIterator() if names and read.problems else ():
-            if names.are_in_record(row._record.encode(), delimiter):
+            if names.are_in_record(row._record.encode(), dialect):
                 found[row._delivery].add(row._row)
     return found
 

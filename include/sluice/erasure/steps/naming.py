@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import QueryBuilder
 
+from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.delta_log import open_checked_table
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
@@ -33,8 +34,6 @@ SHORTEST = 5
 """Characters."""
 LEAST_DIGITS = 9
 """Digits from which on a number is nobody else's by chance; the scan says so of its own, and shares nothing with this."""
-_DELIMITERS = ",;\t|"
-"""Of records whose source does not say how its fields are parted."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
@@ -70,17 +69,17 @@ class ErasedNames:
             or self._beside(lowered)
         )
 
-    def are_in_record(self, record: bytes, delimiter: str | None = None) -> bool:
+    def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
         """The same of a single record; of one without names, a short number in a field of its own as well.
 
-        delimiter: what parts its fields, where its source says so: in others' records another character may stand within one.
+        dialect: how its fields are parted, where its source says so: in others' records another character may stand within one.
         """
         if self.are_in_bytes(record):
             return True
         values = {value for _, value in self.short}
         plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
         return plain and any(
-            found in values for found in _number_field_pattern(_choose_delimiters(record, delimiter)).findall(record)
+            found in values for found in _number_field_pattern(_choose_delimiters(record, dialect)).findall(record)
         )
 
     def _beside(self, lowered: bytes) -> bool:
@@ -146,11 +145,11 @@ def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] 
     return ErasedNames(by_first, frozenset(short))
 
 
-def _choose_delimiters(record: bytes, delimiter: str | None) -> str:
+def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
     """What parts the fields of a record: what its source says, unless others of them are more frequent, since it may be why nobody could read it."""
-    if delimiter is None:
-        return _DELIMITERS
-    marks: list[str] = [delimiter, *_DELIMITERS]
+    if dialect is None:
+        return "".join(USUAL_DELIMITERS)
+    marks = [dialect.delimiter, *USUAL_DELIMITERS]
     return max(marks, key=lambda mark: record.count(mark.encode()))
 
 
@@ -199,13 +198,13 @@ def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) ->
     found = []
     for batch in QueryBuilder().register("t", open_checked_table(place.path)).execute(wanted):
         rows: list[dict[str, Any]] = pa.record_batch(batch).to_pylist()
-        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.delimiter)]
+        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.dialect)]
     return sorted(set(found), key=repr)
 
 
-def _has_erased_name(row: dict[str, Any], looked_for: ErasedNames, delimiter: str | None) -> bool:
+def _has_erased_name(row: dict[str, Any], looked_for: ErasedNames, dialect: CsvDialect | None) -> bool:
     texts = (row[name].encode() for name in ("record", "made") if row[name])
-    return any(looked_for.are_in_record(text, delimiter) for text in texts) or (
+    return any(looked_for.are_in_record(text, dialect) for text in texts) or (
         bool(row["content"]) and looked_for.are_in_content(bytes(row["content"]))
     )
 

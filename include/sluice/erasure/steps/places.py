@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine
@@ -18,7 +19,7 @@ from sluice.privacy import anonymised
 class SubjectTable:
     """A table and whose its rows are. subject: SQL over its columns; at: SQL of what time a row tells, None where that does not matter.
 
-    where: SQL of which rows the other two hold; None for all. delimiter: what parts the fields of its records, where they are such.
+    where: SQL of which rows the other two hold; None for all. dialect: of its records, where they are rows of fields.
     """
 
     name: str
@@ -27,7 +28,7 @@ class SubjectTable:
     domain: str
     at: str | None = None
     where: str | None = None
-    delimiter: str | None = None
+    dialect: CsvDialect | None = None
     others: bool = False
     """Whether a record may hold another person than its subject."""
 
@@ -66,14 +67,13 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
         domain = workspace.graph.domain(declared)
         if domain and has_quarantine(declared):
             source = find_originating_source(workspace, declared)
-            delimiter = source.delimiter if source.format == "csv" else None
             path = workspace.quarantine(declared.name)
             others = bool(
                 subjects.find_other_subject_columns(workspace.graph, source)
                 or subjects.find_free_text_columns(workspace.graph, source)
             )
             place = SubjectTable(
-                f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, None, delimiter, others
+                f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, None, source.row_dialect, others
             )
             found.append(place)
     return [place for place in found if log.is_delta_table(place.path)]

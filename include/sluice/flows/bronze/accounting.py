@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
+from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.delivery import ExaminedDelivery
 from sluice.ingest.schema.held_back import held_back_note, newly_held_back_fields
 from sluice.lake import table_frames
@@ -55,7 +56,7 @@ def build_outcome_rows(
             "suppressed": suppressed.get(delivery.number, 0),
             # Of what was ingested, a reason says what is missing of it.
             "reason": None if state == ledger.INGESTED != item.state else item.reason,
-            "header": source.delimiter.join(item.header) or None,
+            "header": csv_rows.format_csv_header(source.dialect, item.header) or None,
             "modified_at": delivery.modified_at,
             "sha256": delivery.sha256,
             "batch": batch,

@@ -32,6 +32,7 @@ from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.deliveries.listing import DELIVERED
+from sluice.ingest.formats import csv_rows
 from sluice.ingest.ledger import INGESTED
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 from sluice.ingest.reading.examination import examine_deliveries, is_delivery_unchanged
@@ -240,10 +241,10 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
 
     So no record can swallow the next one. A record that the source's encoding has no characters for is left out.
     """
-    staged = StagedFiles()
+    staged, dialect = StagedFiles(), source.row_dialect
     for file, together in _group_records_into_files(source, records):
         number = len(staged.examined)
-        head = f"{together[0].header}\n" if source.format == "csv" and source.header else ""
+        head = f"{together[0].header}\n" if dialect and dialect.header else ""
         try:
             content = (head + "".join(f"{record.text}\n" for record in together)).encode(source.encoding)
         except UnicodeEncodeError:
@@ -251,7 +252,7 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
         path = place / str(number)
         path.write_bytes(content)
         delivery = Delivery(number, source.name, file, DELIVERED, path, None, None, None)
-        header = tuple(head.strip("\n").split(source.delimiter)) if head else ()
+        header = csv_rows.parse_csv_header(dialect, head) if dialect and head else ()
         staged.examined.append(ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=len(content)))
         staged.places |= {(number, row): record for row, record in enumerate(together)}
     return staged

@@ -1,25 +1,33 @@
-"""One row of CSV text, cell by cell, whatever its quotes."""
+"""What a dialect means for text: where its rows end, what their cells are, and how cells are written as a row again.
+
+A row is read cell by cell here, whatever its quotes; of rows whose quotes are right, Arrow reads many at once.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from sluice.declare.ingest.source import Source
+import numpy as np
+from pyarrow import csv
+
+from sluice.declare.ingest.csv_dialect import CsvDialect
 
 BROKEN_QUOTES = "a quoted field of the row is not closed, or goes on after its closing quote"
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_CR, _LF = 13, 10
 
 
-def find_first_csv_row(source: Source, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
+def find_first_csv_row(dialect: CsvDialect, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
     """The first row that is not blank, and how many characters it and what precedes it have.
 
     None where there is none, or its quotes are wrong. complete: whether the text ends there; otherwise a row at its end may continue.
     """
     at = 0
     while at < len(start):
-        cells, end = parse_csv_row(source, start, at, complete)
+        cells, end = parse_csv_row(dialect, start, at, complete)
         if end is None:
             return None, at
         if cells is None or start[at:end].strip():
@@ -28,12 +36,12 @@ def find_first_csv_row(source: Source, start: str, complete: bool) -> tuple[list
     return None, at
 
 
-def parse_csv_row(source: Source, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
+def parse_csv_row(dialect: CsvDialect, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
     """The cells of the row that starts there, and where the next one starts. Cells None: its quotes are wrong, and the row is one line.
 
     End None: the row may continue after the text.
     """
-    delimiter, quote = source.delimiter, source.quote
+    delimiter, quote = dialect.delimiter, dialect.quote
     line = _LINE.match(text, at)
     assert line is not None  # it matches nothing, too
     if quote not in line[1]:
@@ -57,6 +65,68 @@ def parse_csv_row(source: Source, text: str, at: int, last: bool) -> tuple[list[
             end = _LINE.match(text, at)
             return cells, end.end() if end else at
         at += 1
+
+
+def is_csv_record(cells: Sequence[str | None] | None, line: str, width: int) -> bool:
+    """Whether a row that was read is one at all: a line of blanks is none, unless it has as many cells as the others. line: without its end."""
+    return bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
+
+
+def format_csv_row(dialect: CsvDialect, cells: Iterable[str | None]) -> str:
+    """The row that is read as these cells, without a line end. Quotes are where they must be."""
+    return dialect.delimiter.join(_quote_csv_cell(dialect, cell) for cell in cells)
+
+
+def format_csv_header(dialect: CsvDialect, names: Iterable[str]) -> str:
+    """The names of columns as the row of them that stands in a file. A nameless one is empty."""
+    return format_csv_row(dialect, (name or None for name in names))
+
+
+def parse_csv_header(dialect: CsvDialect, text: str) -> tuple[str, ...]:
+    """The names in such a row."""
+    return tuple(name or "" for name in find_first_csv_row(dialect, text, True)[0] or ())
+
+
+def _quote_csv_cell(dialect: CsvDialect, cell: str | None) -> str:
+    if cell is None:
+        return ""
+    quote = dialect.quote
+    bare = cell and not any(mark in cell for mark in (dialect.delimiter, quote, "\r", "\n"))
+    return cell if bare else f"{quote}{cell.replace(quote, quote * 2)}{quote}"
+
+
+def find_clean_rows_end(dialect: CsvDialect, data: bytes, last: bool) -> tuple[int, bool]:
+    """How many bytes are whole rows that Arrow reads as `parse_csv_row` does, and whether the row after them is to be read by itself."""
+    if not (dialect.delimiter.isascii() and dialect.quote.isascii()):
+        return 0, True
+    delimiter, quote = ord(dialect.delimiter), ord(dialect.quote)
+    if quote not in data:
+        return (len(data) if last else data.rfind(b"\n") + 1), False
+    byte = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(byte == quote)
+    opened, closed = quotes[::2], quotes[1::2]
+    before, after = byte[opened - 1], byte[np.minimum(closed + 1, len(byte) - 1)]
+    may_follow = np.zeros(256, bool)
+    may_follow[[delimiter, quote, _CR, _LF]] = True
+    wrong = np.concatenate([
+        opened[~(may_follow[before] | (opened == 0))],
+        closed[~(may_follow[after] | (closed == len(byte) - 1))],
+    ])
+    odd = bool(len(wrong))
+    if last and not odd:
+        if len(quotes) % 2 == 0:
+            return len(data), False
+        odd, wrong = True, quotes[-1:]
+    lines = np.flatnonzero(byte[: wrong.min() if odd else None] == _LF)
+    outside = lines[np.searchsorted(quotes, lines) % 2 == 0]
+    return (int(outside[-1]) + 1 if len(outside) else 0), odd
+
+
+def build_arrow_parse_options(dialect: CsvDialect, note_odd: Callable[[csv.InvalidRow], str]) -> csv.ParseOptions:
+    """How Arrow reads clean rows. note_odd: is given a row of another width."""
+    return csv.ParseOptions(
+        delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True, invalid_row_handler=note_odd
+    )
 
 
 @cache

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
@@ -29,7 +30,6 @@ HEADER_LIMIT = 1 << 20
 """The first row lies within so many bytes of text."""
 
 _LONGEST_NAME = 1 << 17
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
@@ -38,13 +38,14 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
     start = _read_file_start(texts)
     if not start.strip():
         return
-    found, length = _read_first_row(source, start)
-    if source.header:
+    dialect = source.dialect
+    found, length = _read_first_row(dialect, start)
+    if dialect.header:
         names = match_table_spelling(column_names([name or "" for name in found]), schema.names)
         start = start[length:]
     else:
         names = _default_field_names(source, schema, path_values, len(found))
-    for rows in parse_csv_rows(source, _prepend_text(start, texts), len(names)):
+    for rows in parse_csv_rows(dialect, _prepend_text(start, texts), len(names)):
         if rows.count:
             yield _build_csv_block(source, schema, path_values, names, rows)
 
@@ -54,14 +55,14 @@ def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
 
     Raises Unreadable where it is no header, or belongs to a file with another separator.
     """
-    names = tuple(name or "" for name in _read_first_row(source, start)[0])
+    names = tuple(name or "" for name in _read_first_row(source.dialect, start)[0])
     if any(len(name) > _LONGEST_NAME for name in names):
         raise UnreadableFile("the first line is no header: one field of it is longer than 128 KiB")
     if len(names) == 1:
-        others = {other: names[0].count(other) for other in _DELIMITERS if other != source.delimiter}
+        others = {other: names[0].count(other) for other in USUAL_DELIMITERS if other != source.delimiter}
         likely = max(others, key=lambda other: others[other])
         if others[likely] > 0:
-            found, wanted = _DELIMITERS[likely], _DELIMITERS.get(source.delimiter, repr(source.delimiter))
+            found, wanted = USUAL_DELIMITERS[likely], USUAL_DELIMITERS.get(source.delimiter, repr(source.delimiter))
             raise UnreadableFile(f"the file's fields are separated by {found}, the source declares {wanted}")
     return names
 
@@ -82,24 +83,24 @@ def _build_csv_block(
 
 def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found: ParsedBlock) -> ParsedBlock:
     """Puts the subject of a row that cannot stand in bronze into _rescued_data, so that the quarantine knows whose row it keeps."""
-    position = names.index(str(source.subject))
+    position, dialect = names.index(str(source.subject)), source.dialect
     rescued = found.rows.column(RESCUED).to_pylist()
     for place, (_, text) in rows.problems.items():
-        row = csv_rows.find_first_csv_row(source, text, True)[0] or []
+        row = csv_rows.find_first_csv_row(dialect, text, True)[0] or []
         if position < len(row) and row[position] is not None:
             rescued[place] = json.dumps({source.subject: row[position]}, ensure_ascii=False)
     column = found.rows.schema.get_field_index(RESCUED)
     return ParsedBlock(found.rows.set_column(column, found.rows.schema.field(column), pa.array(rescued, pa.string())), found.news)
 
 
-def _read_first_row(source: Source, start: bytes) -> tuple[list[str | None], int]:
+def _read_first_row(dialect: CsvDialect, start: bytes) -> tuple[list[str | None], int]:
     """The cells of the first row, and up to where it goes, in bytes."""
     complete = len(start) < HEADER_LIMIT
     text = csv_rows.decode_whole_characters(start)
-    found, length = csv_rows.find_first_csv_row(source, text, complete)
+    found, length = csv_rows.find_first_csv_row(dialect, text, complete)
     if found is None and complete:
         raise UnreadableFile(
-            f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if source.header else csv_rows.BROKEN_QUOTES
+            f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if dialect.header else csv_rows.BROKEN_QUOTES
         )
     if found is None or (length == len(text) and not complete):
         raise UnreadableFile(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
@@ -129,9 +130,6 @@ def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping
     return match_table_spelling([f"_c{number}" for number in range(count)], schema.names)
 
 
-_CR, _LF = 13, 10
-
-
 @dataclass(frozen=True)
 class CsvRows:
     """columns: of text, one a field. problems: by the place of a row, why it cannot be read, and its text; all its columns are NULL."""
@@ -141,9 +139,8 @@ class CsvRows:
     problems: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
-def parse_csv_rows(source: Source, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
+def parse_csv_rows(dialect: CsvDialect, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
     """The rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises Unreadable, and what `texts` raises."""
-    plain = source.delimiter.isascii() and source.quote.isascii()
     waiting: list[bytes] = []
     seen = 0
     for text, last in opening.mark_last_text(texts):
@@ -152,12 +149,12 @@ def parse_csv_rows(source: Source, texts: Iterator[bytes], width: int) -> Iterat
         if sum(map(len, waiting)) < 2 * seen and not last:
             continue
         data = b"".join(waiting)
-        end, odd = _find_clean_rows_end(data, ord(source.delimiter), ord(source.quote), last) if plain else (0, True)
+        end, odd = csv_rows.find_clean_rows_end(dialect, data, last)
         if end:
-            yield _parse_clean_rows(source, data[:end], width)
+            yield _parse_clean_rows(dialect, data[:end], width)
         rest, too_long = data[end:], len(data) - end > opening.LONGEST
         while odd or too_long:
-            found, done = _parse_rows_singly(source, csv_rows.decode_whole_characters(rest), width, last, too_long)
+            found, done = _parse_rows_singly(dialect, csv_rows.decode_whole_characters(rest), width, last, too_long)
             if found.count:
                 yield found
             if too_long and not done:
@@ -167,31 +164,7 @@ def parse_csv_rows(source: Source, texts: Iterator[bytes], width: int) -> Iterat
         waiting, seen = [rest], len(rest)
 
 
-def _find_clean_rows_end(data: bytes, delimiter: int, quote: int, last: bool) -> tuple[int, bool]:
-    """How many bytes are whole rows with correct quotes, and whether the row after them has wrong ones."""
-    if quote not in data:
-        return (len(data) if last else data.rfind(b"\n") + 1), False
-    byte = np.frombuffer(data, np.uint8)
-    quotes = np.flatnonzero(byte == quote)
-    opened, closed = quotes[::2], quotes[1::2]
-    before, after = byte[opened - 1], byte[np.minimum(closed + 1, len(byte) - 1)]
-    may_follow = np.zeros(256, bool)
-    may_follow[[delimiter, quote, _CR, _LF]] = True
-    wrong = np.concatenate([
-        opened[~(may_follow[before] | (opened == 0))],
-        closed[~(may_follow[after] | (closed == len(byte) - 1))],
-    ])
-    odd = bool(len(wrong))
-    if last and not odd:
-        if len(quotes) % 2 == 0:
-            return len(data), False
-        odd, wrong = True, quotes[-1:]
-    lines = np.flatnonzero(byte[: wrong.min() if odd else None] == _LF)
-    outside = lines[np.searchsorted(quotes, lines) % 2 == 0]
-    return (int(outside[-1]) + 1 if len(outside) else 0), odd
-
-
-def _parse_clean_rows(source: Source, data: bytes, width: int) -> CsvRows:
+def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
     """Rows whose quotes are right, by Arrow."""
     odd: list[csv.InvalidRow] = []
 
@@ -203,9 +176,7 @@ def _parse_clean_rows(source: Source, data: bytes, width: int) -> CsvRows:
     table = csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        csv.ParseOptions(
-            delimiter=source.delimiter, quote_char=source.quote, newlines_in_values=True, invalid_row_handler=note
-        ),
+        csv_rows.build_arrow_parse_options(dialect, note),
         csv.ConvertOptions(
             check_utf8=False,
             column_types=dict.fromkeys(names, pa.string()),
@@ -239,22 +210,22 @@ def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[in
         blank += not text.strip()
 
 
-def _parse_rows_singly(source: Source, text: str, width: int, last: bool, give_up: bool) -> tuple[CsvRows, int]:
+def _parse_rows_singly(dialect: CsvDialect, text: str, width: int, last: bool, give_up: bool) -> tuple[CsvRows, int]:
     """Rows one by one, whatever their quotes, and how many bytes they have. give_up: whether the first is too long to wait for its end."""
     rows: list[list[str | None]] = []
     problems: dict[int, tuple[str, str]] = {}
     limit = len(text) if last else text.rfind("\n") + 1
     at = 0
     while at < limit:
-        cells, end = csv_rows.parse_csv_row(source, text, at, last or (give_up and at == 0))
+        cells, end = csv_rows.parse_csv_row(dialect, text, at, last or (give_up and at == 0))
         if end is None or end > limit:
             break
         line, at = text[at:end].rstrip("\r\n"), end
-        if not line:
+        if not csv_rows.is_csv_record(cells, line, width):
             continue
         if cells is not None and len(cells) == width:
             rows.append(cells)
-        elif line.strip():
+        else:
             problems[len(rows)] = (BROKEN_QUOTES if cells is None else RAGGED, line)
             rows.append([None] * width)
     columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(width)]

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.ingest.files import opening
@@ -50,13 +51,11 @@ def empty_json_fields(record: str, fields: Collection[str]) -> str:
     return "".join([*found, record[done:]])
 
 
-def empty_csv_fields(
-    cells: Sequence[str | None], header: Sequence[str], fields: Collection[str], delimiter: str, quote: str, ended: str
-) -> str:
-    """A row of CSV with nothing in these columns. header: the names of its columns. ended: its line ending."""
+def empty_csv_fields(dialect: CsvDialect, cells: Sequence[str | None], header: Sequence[str], fields: Collection[str]) -> str:
+    """A row of CSV with nothing in these columns, without a line end. header: the names of its columns."""
     names = {name.lower() for name in fields}
     kept = [None if name.lower() in names else cell for name, cell in zip(header, cells, strict=True)]
-    return delimiter.join(_quote_csv_cell(cell, delimiter, quote) for cell in kept) + ended
+    return csv_rows.format_csv_row(dialect, kept)
 
 
 def empty_columns(rows: pa.Table, start: int, emptied: Mapping[int, Collection[str]]) -> pa.Table:
@@ -91,13 +90,6 @@ def _skip_json_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in _JSON_BLANKS:
         at += 1
     return at
-
-
-def _quote_csv_cell(cell: str | None, delimiter: str, quote: str) -> str:
-    if cell is None:
-        return ""
-    bare = cell and not any(mark in cell for mark in (delimiter, quote, "\r", "\n"))
-    return cell if bare else f"{quote}{cell.replace(quote, quote * 2)}{quote}"
 
 
 _BLANKS = " \t\r\n\ufeff"
@@ -164,18 +156,19 @@ def _filter_line_records(
 def _filter_csv_rows(
     source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]] = NOTHING
 ) -> Iterator[str]:
-    first, end = csv_rows.find_first_csv_row(source, text, True)
-    width, at = len(first or ()), end if source.header else 0
+    dialect = source.dialect
+    first, end = csv_rows.find_first_csv_row(dialect, text, True)
+    width, at = len(first or ()), end if dialect.header else 0
     yield text[:at]
     number = 0
     while at < len(text):
-        cells, after = csv_rows.parse_csv_row(source, text, at, True)
+        cells, after = csv_rows.parse_csv_row(dialect, text, at, True)
         end = len(text) if after is None else after
         line = text[at:end].rstrip("\r\n")
-        is_record = bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
+        is_record = csv_rows.is_csv_record(cells, line, width)
         if is_record and number in emptied and number not in gone and cells is not None:
             names = _csv_field_names(source, first or cells)
-            yield empty_csv_fields(cells, names, emptied[number], source.delimiter, source.quote, text[at + len(line) : end])
+            yield empty_csv_fields(dialect, cells, names, emptied[number]) + text[at + len(line) : end]
         elif not (is_record and number in gone):
             yield text[at:end]
         number += is_record

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import residue
-from residue import inspection, needles, opening, spellings, texts
+from residue import delimited_rows, inspection, needles, opening, spellings, texts
 from residue.decoders import columnar, rocksdb, sqlite, state_rows
 from sluice.erasure import canary
 from sluice.erasure.personal_places.place import CanaryMarks
@@ -61,7 +61,7 @@ WHAT_FINDS = {
     "cells": (columnar, "open_column_cells"),
     "short values in cells": (inspection.Inspection, "_bound_cells"),
     "short values beside a name": (inspection.Inspection, "_named"),
-    "short values in rows": (inspection.DelimitedRows, "holds"),
+    "short values in rows": (delimited_rows.DelimitedRows, "holds"),
     "wide text": (texts, "_search_transcoded_text"),
     "dictionaries": (columnar, "search_parquet_dictionary"),
     "escapes": (spellings, "resolve_escape_levels"),

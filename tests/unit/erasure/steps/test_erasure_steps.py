@@ -25,6 +25,7 @@ from residue import needles
 from sluice import session_folders
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, requests, vault
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -303,8 +304,9 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
         assert names.are_in_bytes(text) and names.are_in_record(text), text
     for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
         assert not names.are_in_bytes(text) and not names.are_in_record(text), text
-    assert names.are_in_record(b"3;12140;1,5", ",") and not names.are_in_record(b"3;12140,5;x", ";"), "or as it looks"
-    assert not names.are_in_record(b"3,77;abc", ";") and names.are_in_record(b"3^77^abc", "^"), "as its source parts fields"
+    comma, semicolon, other = (CsvDialect(delimiter=one) for one in ",;^")
+    assert names.are_in_record(b"3;12140;1,5", comma) and not names.are_in_record(b"3;12140,5;x", semicolon), "or as it looks"
+    assert not names.are_in_record(b"3,77;abc", semicolon) and names.are_in_record(b"3^77^abc", other), "as its source parts them"
     assert names.are_in_record(b'3,"12140",x,y') and names.are_in_record(b"77") and not names.are_in_record(b"3,12140 steps,x")
     assert not names.are_in_bytes(b"3,12140,x\n"), "a file is more than a record"
 

@@ -15,7 +15,7 @@ from sluice.declare import Source
 from sluice.ingest import formats
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
-from sluice.ingest.formats import RAGGED, delimited
+from sluice.ingest.formats import RAGGED, csv_rows, delimited
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
 
 SOURCE = Source(name="orders", format="csv")
@@ -201,14 +201,22 @@ def test_rows_are_the_same_one_by_one_as_by_arrow(monkeypatch: pytest.MonkeyPatc
     text = b'1,"a ""b"""\n\n2\n   \n3,"c\nd",e\n5" x,\n6,""\n7,g'
 
     def rows() -> list[Any]:
-        found = list(delimited.parse_csv_rows(SOURCE, iter([text]), 2))
+        found = list(delimited.parse_csv_rows(SOURCE.dialect, iter([text]), 2))
         columns = [[value for rows in found for value in rows.columns[number].to_pylist()] for number in (0, 1)]
         return [columns, [problem for rows in found for problem in rows.problems.values()]]
 
     quick = rows()
-    monkeypatch.setattr(delimited, "_find_clean_rows_end", lambda *_: (0, True))
+    monkeypatch.setattr(csv_rows, "find_clean_rows_end", lambda *_: (0, True))
     assert rows() == quick
     assert quick[0][0] == ["1", None, None, '5" x', "6", "7"]
+
+
+@pytest.mark.parametrize("names", [("id", "name"), ("a;b", "c"), ("", "x"), ('a "b"', "c\nd")])
+def test_the_names_of_a_header_are_kept_as_a_row_that_is_read_again(names: tuple[str, ...]) -> None:
+    dialect = Source(name="orders", format="csv", delimiter=";").dialect
+    kept = csv_rows.format_csv_header(dialect, names)
+    assert csv_rows.parse_csv_header(dialect, f"{kept}\n") == names
+    assert names != ("id", "name") or kept == "id;name"
 
 
 def test_a_row_that_is_set_aside_says_whose_it_is_where_its_field_is_there(read: Read) -> None:
