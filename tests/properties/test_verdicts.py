@@ -106,14 +106,9 @@ def expected(row: Row, rules: list[tuple[Expectation, Condition]]) -> tuple[list
 
 
 def judged(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFrame:
-    """The rows of one rule set as the flows split them; a fate is the text of those halves that a row is in."""
-    quarantined = verdicts.has_failed_expectation(rules, Action.QUARANTINE)
-    halves = {
-        "valid": verdicts.is_row_accepted(rules),
-        "quarantined": quarantined,
-        "dropped": verdicts.has_failed_expectation(rules, Action.DROP) & ~quarantined,
-    }
-    fates = F.concat_ws(" ", *(F.when(half, F.lit(name)) for name, half in halves.items()))
+    """The rows of one rule set as the flows split them; a fate is the text of those parts that a row is in."""
+    parts = {"valid": verdicts.is_row_accepted(rules), **verdicts.conditions_of_counts(rules)}
+    fates = F.concat_ws(" ", *(F.when(part, F.lit(name)) for name, part in parts.items()))
     with_verdict = verdicts.add_verdict_column(frame, rules)
     return with_verdict.select(F.lit(number).alias("set"), "n", *verdicts.VERDICT, fates.alias("fate"))
 

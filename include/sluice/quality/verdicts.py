@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.declare.quality.expectations import Action, Expectation
+from sluice.declare.quality.expectations import ACTION_COUNTS, Action, Expectation
 from sluice.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -37,30 +39,38 @@ def expectations_version(expectations: Iterable[Expectation]) -> str:
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:12]
 
 
-def has_failed_expectation(expectations: Sequence[Expectation], action: Action) -> Column:
-    """Whether a row with a verdict fails an expectation of this action."""
-    names = [expectation.name for expectation in expectations if expectation.action is action]
-    if not names:
-        return F.lit(False)
-    return F.arrays_overlap(F.col(FAILED_RULES), F.array(*(F.lit(name) for name in names)))
-
-
 def is_row_accepted(expectations: Sequence[Expectation]) -> Column:
-    """Whether a row with a verdict stays: it fails no expectation that drops or quarantines."""
-    return ~has_failed_expectation(expectations, Action.QUARANTINE) & ~has_failed_expectation(expectations, Action.DROP)
+    """Whether a row with a verdict stays: it fails no expectation whose action takes it out."""
+    return ~_has_failed_any(one for one in expectations if one.action.takes_row_out)
+
+
+def is_row_set_aside(expectations: Sequence[Expectation]) -> Column:
+    """Whether a row with a verdict goes to quarantine."""
+    return _is_true_of_any(_is_decided_by(expectations, action) for action in Action if action.sets_row_aside)
+
+
+def conditions_of_counts(expectations: Sequence[Expectation]) -> dict[str, Column]:
+    """By each count that an action has: whether a row with a verdict is counted as it. No row is counted twice."""
+    return {
+        name: _is_true_of_any(_is_decided_by(expectations, action) for action in Action if action.counted_as == name)
+        for name in ACTION_COUNTS
+    }
 
 
 def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, Column]:
-    """Aggregates over rows with a verdict: `rows`, `quarantined`, `dropped`, and two for each rule.
+    """Aggregates over rows with a verdict: `rows`, the counts of actions, such as `quarantined`, and two for each rule.
 
     `rule:<name>` counts the rows that do not meet it, `null:<name>` those of them whose condition was NULL.
     """
     rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
     unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
-    quarantined = has_failed_expectation(expectations, Action.QUARANTINE)
-    dropped = has_failed_expectation(expectations, Action.DROP) & ~quarantined
-    rows = {"rows": F.count("*"), "quarantined": F.count_if(quarantined), "dropped": F.count_if(dropped)}
-    return {**rules, **unknown, **rows}
+    of_actions = {name: F.count_if(condition) for name, condition in conditions_of_counts(expectations).items()}
+    return {**rules, **unknown, "rows": F.count("*"), **of_actions}
+
+
+def number_of_rows_set_aside(counted: Mapping[str, int]) -> int:
+    """How many rows go to quarantine. counted: with the names of `verdict_count_aggregates`."""
+    return sum(counted[name] for name in {action.counted_as for action in Action if action.sets_row_aside})
 
 
 def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
@@ -71,7 +81,7 @@ def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation]
     rows = counted.get("rows", 0)
     for one in expectations:
         number = counted.get(f"rule:{one.name}", 0)
-        if one.action is Action.FAIL and number:
+        if one.action.stops_flow and number:
             raise SluiceError(
                 f"Table '{table}': {number} rows do not meet '{one.name}', which must not happen. {_NOTHING_WRITTEN}"
             )
@@ -80,6 +90,22 @@ def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation]
             raise SluiceError(
                 f"Table '{table}': {number} of {rows} rows do not meet '{one.name}'; at most {share} of a batch may. {_NOTHING_WRITTEN}"
             )
+
+
+def _is_decided_by(expectations: Sequence[Expectation], action: Action) -> Column:
+    """Whether a row with a verdict fails an expectation of this action, and none of an action that goes before it."""
+    before = _has_failed_any(one for one in expectations if one.action.goes_before(action))
+    return _has_failed_any(one for one in expectations if one.action is action) & ~before
+
+
+def _has_failed_any(expectations: Iterable[Expectation]) -> Column:
+    """Whether a row with a verdict fails any of these."""
+    names = [F.lit(one.name) for one in expectations]
+    return F.arrays_overlap(F.col(FAILED_RULES), F.array(*names)) if names else F.lit(False)
+
+
+def _is_true_of_any(conditions: Iterable[Column]) -> Column:
+    return functools.reduce(operator.or_, conditions)
 
 
 def _condition_column(expectation: Expectation) -> Column:

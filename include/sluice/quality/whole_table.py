@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from statistics import median
@@ -19,6 +19,9 @@ from sluice.lake import log, table_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+Schemas = Mapping[str, StructType]
 
 
 @dataclass(frozen=True)
@@ -47,29 +50,12 @@ class WholeTable:
 
 def evaluate_table_rule(rule: TableExpectation, whole: WholeTable) -> TableRuleFinding:
     """Evaluate a rule. Row counts and latest values come from the log where it has them, otherwise from one Spark job."""
-    match rule:
-        case Unique():
-            return _evaluate_unique(rule, whole)
-        case RowCount():
-            return _evaluate_row_count(rule, whole)
-        case Fresh():
-            return _evaluate_freshness(rule, whole)
-        case References():
-            return _evaluate_references(rule, whole)
-    raise TypeError(f"{type(rule).__name__} is no expectation on a whole table")
+    return TABLE_RULE_HANDLERS[type(rule)].evaluate(rule, whole)
 
 
-def find_table_rule_mistake(rule: TableExpectation, schemas: Mapping[str, StructType], table: str) -> str | None:
+def find_table_rule_mistake(rule: TableExpectation, schemas: Schemas, table: str) -> str | None:
     """Why a rule cannot work on a table of these columns; None where it can. schemas: by table, as far as they are known."""
-    match rule:
-        case Unique(columns=columns):
-            return _find_unknown_column(columns, table, schemas) or _find_incomparable_column(columns, schemas[table])
-        case Fresh(column=column):
-            return _find_unknown_column((column,), table, schemas) or _find_non_time_type(column, schemas[table])
-        case References(columns=columns, of=of, of_columns=there):
-            wrong = _find_unknown_column(columns, table, schemas) or _find_unknown_column(there, of, schemas)
-            return wrong or (_find_type_mismatch(rule, schemas[table], schemas[of]) if of in schemas else None)
-    return None
+    return TABLE_RULE_HANDLERS[type(rule)].find_mistake(rule, schemas, table)
 
 
 def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
@@ -144,12 +130,29 @@ def _quoted_columns(columns: Sequence[str]) -> list[Column]:
     return [F.col(f"`{name}`") for name in columns]
 
 
-def _find_unknown_column(columns: Sequence[str], table: str, schemas: Mapping[str, StructType]) -> str | None:
+def _find_unknown_column(columns: Sequence[str], table: str, schemas: Schemas) -> str | None:
     if table not in schemas:
         return None
     names = delivered_columns(schemas[table].names)
     unknown = next((name for name in columns if name not in schemas[table].names), None)
     return f"it names '{unknown}', no column of '{table}'.{nearest_name_hint(unknown, names)}" if unknown else None
+
+
+def _find_unique_mistake(rule: Unique, schemas: Schemas, table: str) -> str | None:
+    return _find_unknown_column(rule.columns, table, schemas) or _find_incomparable_column(rule.columns, schemas[table])
+
+
+def _find_row_count_mistake(rule: RowCount, schemas: Schemas, table: str) -> None:
+    """None: it names no column."""
+
+
+def _find_freshness_mistake(rule: Fresh, schemas: Schemas, table: str) -> str | None:
+    return _find_unknown_column((rule.column,), table, schemas) or _find_non_time_type(rule.column, schemas[table])
+
+
+def _find_references_mistake(rule: References, schemas: Schemas, table: str) -> str | None:
+    wrong = _find_unknown_column(rule.columns, table, schemas) or _find_unknown_column(rule.of_columns, rule.of, schemas)
+    return wrong or (_find_type_mismatch(rule, schemas[table], schemas[rule.of]) if rule.of in schemas else None)
 
 
 def _find_non_time_type(column: str, schema: StructType) -> str | None:
@@ -177,3 +180,19 @@ def _find_type_mismatch(rule: References, here: StructType, there: StructType) -
 
 def _are_whole_numbers(kinds: Sequence[Any]) -> bool:
     return all(kind.typeName() in ("byte", "short", "integer", "long") for kind in kinds)
+
+
+@dataclass(frozen=True)
+class TableRuleHandler:
+    """What is done with one class of expectations: what a table is found to be, and why it cannot work on such columns."""
+
+    evaluate: Callable[[Any, WholeTable], TableRuleFinding]
+    find_mistake: Callable[[Any, Schemas, str], str | None]
+
+
+TABLE_RULE_HANDLERS: dict[type[TableExpectation], TableRuleHandler] = {
+    Unique: TableRuleHandler(_evaluate_unique, _find_unique_mistake),
+    RowCount: TableRuleHandler(_evaluate_row_count, _find_row_count_mistake),
+    Fresh: TableRuleHandler(_evaluate_freshness, _find_freshness_mistake),
+    References: TableRuleHandler(_evaluate_references, _find_references_mistake),
+}

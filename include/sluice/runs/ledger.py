@@ -15,30 +15,18 @@ from sluice.books.table_snapshots import read_snapshot_rows
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.flow_counts import COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.settings import Settings
 
 Row = dict[str, Any]
 
 _INSTANT = pa.timestamp("us", tz="UTC")
-_COUNTS = (
-    "batches",
-    "deliveries",
-    "rows_in",
-    "rows_out",
-    "inserted",
-    "updated",
-    "deleted",
-    "quarantined",
-    "dropped",
-    "suppressed",
-    "rescued",
-)
 RUNS = pa.schema([
     *(pa.field(name, pa.string()) for name in ("run", "pipeline", "stage", "mode", "flow", "state")),
     pa.field("version_before", pa.int64()),
     pa.field("version_after", pa.int64()),
-    *(pa.field(name, pa.int64()) for name in _COUNTS),
+    *(pa.field(name, pa.int64()) for name in COUNTS),
     pa.field("seconds", pa.float64()),
     *(pa.field(name, pa.string()) for name in ("rules", "quarantine_reasons", "note", "airflow_run")),
     pa.field("started_at", _INSTANT),
@@ -47,13 +35,13 @@ RUNS = pa.schema([
     pa.field("interval_end", _INSTANT),
     pa.field("fingerprint", pa.string()),
     *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed")),
-    *(pa.field(name, pa.int64()) for name in ("late", "unfollowed", "state_rows", "state_bytes", ENTRY)),
+    pa.field(ENTRY, pa.int64()),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
-was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why. late,
-unfollowed, state_rows, state_bytes: of a stateful flow (see `sluice.lake.report`). entry: as `sluice.entries` says."""
+was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why. The
+counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns by which runs and outcomes without an entry are in order."""
 
@@ -109,9 +97,10 @@ def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
     """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
     found = read_snapshot_rows(settings.bookkeeping(pipeline, "runs"))
     for row in found:
+        for name in RUNS.names:  # a ledger that got its last row before there was such a column has none
+            row.setdefault(name, None)
         for name in OBJECTS:
             row[name] = json.loads(row[name] or "{}")
-        row.setdefault(ENTRY, None)  # a ledger that got its last row before there were entries has no such column
     return entries.sort_by_entry(found, STARTED)
 
 

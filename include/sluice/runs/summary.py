@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sluice.flow_counts import COUNTS
 from sluice.lake.report import FlowReport
 from sluice.printable import escape_to_one_line
 from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
-_COUNTS = ("deliveries", "rows_in", "rows_out", "quarantined", "dropped", "suppressed", "late", "unfollowed")
-"""What a flow counts of that it was given: a flow that counted any of it has found something, though its table may be as it was."""
 
 
 def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
@@ -25,26 +24,13 @@ def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -
 
 def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
-    names = (
-        "flow",
-        "layer",
-        "version_before",
-        "version_after",
-        "batches",
-        "deliveries",
-        "rows_in",
-        "rows_out",
-        "inserted",
-        "updated",
-    )
-    more = ("deleted", "quarantined", "dropped", "suppressed", "rescued", "seconds")
-    of_gold = ("recomputed", "late", "unfollowed", "state_rows", "state_bytes")
-    found = {name: getattr(report, name) for name in (*names, *more, *of_gold)}
+    names = ("flow", "layer", "version_before", "version_after", *COUNTS, "seconds", "recomputed")
+    found = {name: getattr(report, name) for name in names}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
         found[name] = {rule: count for rule, count in counts.items() if count}
     found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
     found["quarantine_reasons"] = dict(report.quarantine_reasons)
-    idle = not (failed or report.committed or any(found[name] for name in _COUNTS))
+    idle = not (failed or report.committed or report.has_news())
     found["note"] = "; ".join([*report.notes, *(["failed"] if failed else [])]) or (NOTHING_NEW if idle else "")
     return found
 

@@ -28,7 +28,7 @@ from sluice.declare.expansion.stored import Declared, compose_transforms, expand
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
-from sluice.declare.quality.expectations import Action
+from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.append import TECHNICAL
 from sluice.flows.gold import view as gold_view
@@ -54,14 +54,23 @@ Runnable = Dataset[Any] | TemporaryView | AutoCdc | View[Any]
 class Result:
     """What became of the rows. rows: as they are stored, ordered by the keys, without Sluice's columns; of a @view, which has none, as it gives them.
 
-    quarantined, dropped: rows as the transform gave them, with `_failed_rules`, the names of the rules that they do not meet.
-    failed: by rule, how many rows do not meet it, of the table and of the tables that it was made of.
+    counted: rows by the count that their rules' action adds them to, such as "dropped": as the transform gave them, with `_failed_rules`, the
+    names of the rules that they do not meet. failed: by rule, how many rows do not meet it, of the table and of the tables that it was made of.
     """
 
     rows: list[Row] = field(default_factory=list)
-    quarantined: list[Row] = field(default_factory=list)
-    dropped: list[Row] = field(default_factory=list)
+    counted: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in ACTION_COUNTS})
     failed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def quarantined(self) -> list[Row]:
+        """The rows that were set aside."""
+        return self.counted["quarantined"]
+
+    @property
+    def dropped(self) -> list[Row]:
+        """The rows that were left out."""
+        return self.counted["dropped"]
 
 
 def run(
@@ -142,13 +151,9 @@ class TrialRun:
         count_verdicts(dataset, judged, report)
         self.result.failed.update({name: number for name, number in report.rules.items() if number})
         shown = judged.drop(verdicts.NULL_RULES, *PROVENANCE)
-        bad = verdicts.has_failed_expectation(dataset.expectations, Action.QUARANTINE)
-        if report.quarantined:
-            self.result.quarantined.extend(_collect_rows(shown.where(bad)))
-        if report.dropped:
-            self.result.dropped.extend(
-                _collect_rows(shown.where(verdicts.has_failed_expectation(dataset.expectations, Action.DROP) & ~bad))
-            )
+        for name, is_counted in verdicts.conditions_of_counts(dataset.expectations).items():
+            if getattr(report, name):
+                self.result.counted[name].extend(_collect_rows(shown.where(is_counted)))
 
 
 def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:

@@ -19,7 +19,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
-from sluice.declare.quality.expectations import Action, Expectation
+from sluice.declare.quality.expectations import Expectation
 from sluice.ingest import ledger
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -91,7 +91,7 @@ def _drop_erased_rows(workspace: Workspace, rows: DataFrame, declared: Source | 
 
 def _filter_by_expectations(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """The rows that meet whatever drops or sets aside what does not. A condition that is NULL is not met, unless that is declared fine."""
-    refusing = [one for one in expectations if one.action in (Action.DROP, Action.QUARANTINE)]
+    refusing = [one for one in expectations if one.action.takes_row_out]
     met = [F.coalesce(F.expr(one.condition).cast("boolean"), F.lit(one.null_ok)) for one in refusing]
     return rows.where(functools.reduce(lambda a, b: a & b, met)) if met else rows
 

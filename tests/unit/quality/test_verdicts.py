@@ -53,7 +53,7 @@ def test_f2_a_null_is_in_neither_half_of_a_rule_and_its_negation_but_has_a_verdi
     rows = judged(spark, (RULES[1],))
     lost = [row.v for row in rows.where("NOT (v > 0 OR NOT (v > 0)) OR v > 0 IS NULL").collect()]
     assert lost == [None], "split by `v > 0` and `NOT (v > 0)`, this row would be gone"
-    aside = rows.where(verdicts.has_failed_expectation((RULES[1],), Action.QUARANTINE))
+    aside = rows.where(verdicts.is_row_set_aside((RULES[1],)))
     assert sorted(((row.v, row[verdicts.NULL_RULES]) for row in aside.collect()), key=repr) == [
         (-9, []),
         (0, []),
@@ -70,7 +70,7 @@ def test_without_rules_every_row_is_accepted(spark: SparkSession) -> None:
 
 
 def test_every_row_is_accepted_or_quarantined_or_dropped(spark: SparkSession) -> None:
-    accepted, quarantined = verdicts.is_row_accepted(RULES), verdicts.has_failed_expectation(RULES, Action.QUARANTINE)
+    accepted, quarantined = verdicts.is_row_accepted(RULES), verdicts.is_row_set_aside(RULES)
     frame = judged(spark).select("v", accepted.alias("accepted"), quarantined.alias("quarantined"))
     found = {row.v: (row.accepted, row.quarantined) for row in frame.collect()}
     assert found == {

@@ -226,6 +226,10 @@ def test_freshness_is_known_of_partitions_and_unknown_without_statistics(tmp_pat
     assert log.read_highest_value(plain, "day") == (False, None)
 
 
+def test_every_expectation_on_a_whole_table_has_its_handler() -> None:
+    assert set(whole_table.TABLE_RULE_HANDLERS) == set(TableExpectation.__subclasses__())
+
+
 @pytest.mark.spark
 def test_uniqueness_references_and_what_has_no_statistics_are_counted_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     path = written(tmp_path, "t", a=[1, 1, 2, None, None, 3], b=["x", "x", "x", "x", "x", None], c=[1, 2, 2, 3, 3, 3])

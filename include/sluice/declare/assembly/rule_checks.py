@@ -8,8 +8,8 @@ from typing import Any
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
-from sluice.declare.quality.whole_table import COUNTED, References
 from sluice.errors import nearest_name_hint
+from sluice.flow_counts import ALERTED
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
@@ -26,9 +26,9 @@ def _find_alert_mistakes(pipeline: Pipeline, declared: Declared) -> Iterator[str
         if name not in declared:
             yield f"alert_when names the table '{name}'.{nearest_name_hint(name, declared)}"
             continue
-        known = (*_rule_names(declared[name]), *COUNTED)
+        known = (*_rule_names(declared[name]), *ALERTED)
         log = next((one for one in declared.values() if isinstance(one, Dataset) and one.serves == name), None)
-        if log is not None and rule in (*_rule_names(log), *COUNTED):
+        if log is not None and rule in (*_rule_names(log), *ALERTED):
             yield f"alert_when names '{place}'; what comes of its feed is judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
             yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"
@@ -43,22 +43,22 @@ def _rule_names(item: Source | Dataset[Any]) -> list[str]:
 def _find_reference_mistakes(pipeline: Pipeline, declared: Declared) -> Iterator[str]:
     for item in declared.values():
         for rule in () if isinstance(item, Source) else item.table_expectations:
-            if isinstance(rule, References):
-                yield from _find_referenced_table_mistakes(pipeline, declared, item, rule)
+            if rule.refers_to is not None:
+                yield from _find_referenced_table_mistakes(pipeline, declared, item, rule.name, rule.refers_to)
 
 
 def _find_referenced_table_mistakes(
-    pipeline: Pipeline, declared: Declared, item: Source | Dataset[Any], rule: References
+    pipeline: Pipeline, declared: Declared, item: Source | Dataset[Any], rule: str, refers_to: str
 ) -> Iterator[str]:
-    owner, other = f"table '{item.name}', expectation '{rule.name}'", declared.get(rule.of)
+    owner, other = f"table '{item.name}', expectation '{rule}'", declared.get(refers_to)
     if other is None:
-        yield f"{owner} refers to '{rule.of}', which is not declared.{nearest_name_hint(rule.of, declared)}"
+        yield f"{owner} refers to '{refers_to}', which is not declared.{nearest_name_hint(refers_to, declared)}"
     elif isinstance(other, Source) and other.into:
-        yield f"{owner} refers to '{rule.of}', whose records go into '{other.into}': write of='{other.into}'."
+        yield f"{owner} refers to '{refers_to}', whose records go into '{other.into}': write of='{other.into}'."
     elif _layer_position(pipeline, other) > _layer_position(pipeline, item):
         yield (
-            f"{owner} refers to '{rule.of}', which is of a later layer and made only after it. "
-            f"Let '{rule.of}' expect what it needs of '{item.name}', or refer to a table that it is made from."
+            f"{owner} refers to '{refers_to}', which is of a later layer and made only after it. "
+            f"Let '{refers_to}' expect what it needs of '{item.name}', or refer to a table that it is made from."
         )
 
 

@@ -64,10 +64,10 @@ class _ViewDecorator:
     def __call__(self, function: Callable[P, DataFrame] | ExpectingTransform[P]) -> MaterializedView[P]:
         plain, own = _separate_expectations(function)
         options = _complete_options(self.options, plain.__name__, (*own, *self.expectations), "View")
-        if any(one.action in (Action.DROP, Action.QUARANTINE) for one in options["expectations"]):
-            raise DeclarationError(
-                f"View '{options['name']}': a view's rows cannot be dropped or quarantined; expect or expect_or_fail."
-            )
+        if any(one.action.takes_row_out for one in options["expectations"]):
+            refused = " or ".join(action.counted_as for action in Action if action.takes_row_out)
+            fitting = " or ".join(action.decorator for action in Action if not action.takes_row_out)
+            raise DeclarationError(f"View '{options['name']}': a view's rows cannot be {refused}; {fitting}.")
         return MaterializedView(function=plain, **options)
 
 

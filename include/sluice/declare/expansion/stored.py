@@ -16,7 +16,7 @@ from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.expansion import cdc_tables
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.declare.sql.schema import SchemaText, split_schema_declaration
+from sluice.declare.sql.schema import SchemaText, not_null_rule_name, split_schema_declaration
 from sluice.declare.sql.tokens import strip_sql_layout
 from sluice.errors import DeclarationError, nearest_name_hint
 
@@ -179,9 +179,7 @@ def add_feed_schema_rules(cdc: AutoCdc) -> AutoCdc:
     text = split_schema_declaration(cdc.schema, cdc.owner)
     made_here = {*cdc.treatments, *cdc.of_intervals}
     late = {check.name for check in text.checks if check.columns & made_here}
-    late |= {
-        rule.name for rule, column in zip(text.expectations(Action.FAIL), text.not_null, strict=False) if column in made_here
-    }
+    late |= {not_null_rule_name(column) for column in text.not_null if column in made_here}
     rules = [rule for rule in text.expectations(Action.QUARANTINE) if rule.name not in late]
     if cdc.ignore_null_updates:
         checks = {check.name for check in text.checks}

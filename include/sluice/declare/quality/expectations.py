@@ -1,11 +1,15 @@
-"""Expectations: SQL conditions over one row, and what happens to a row that does not meet one."""
+"""Expectations: SQL conditions over one row, and what happens to a row that does not meet one.
+
+A new action is a member of `Action` and its two decorators, which `sluice.declare` exports; one with a count of its own also needs the
+field in `sluice.flow_counts`. Who handles rows asks a member what it means, and names none.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeAlias, overload
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, overload
 
 from sluice.declare.quality.whole_table import TableExpectation, refuse_reserved_name
 from sluice.errors import DeclarationError
@@ -16,13 +20,66 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class Action(enum.Enum):
-    """What happens to a row whose condition is false or NULL."""
+class RowFate(enum.Enum):
+    """What becomes of a row that does not meet an expectation."""
 
-    WARN = "warn"
-    DROP = "drop"
-    QUARANTINE = "quarantine"
-    FAIL = "fail"
+    STAYS = "stays"
+    STOPS_FLOW = "stops the flow before anything is written"
+    LEFT_OUT = "is left out"
+    SET_ASIDE = "is set aside in quarantine"
+
+
+class Action(enum.Enum):
+    """What happens to a row whose condition is false or NULL: its name in rule sets, what becomes of the row, and how the row is counted.
+
+    counted_as: a count of `FlowCounts`; "" where the counts by rule say enough. A row that is taken out is always counted.
+
+    The order is the precedence, so those that take rows out come last: of the actions whose expectations a row fails, the last decides
+    where the row goes and how it is counted. Whether the flow stops is asked before.
+    """
+
+    WARN = "warn", RowFate.STAYS
+    FAIL = "fail", RowFate.STOPS_FLOW
+    DROP = "drop", RowFate.LEFT_OUT, "dropped"
+    QUARANTINE = "quarantine", RowFate.SET_ASIDE, "quarantined"
+
+    def __new__(cls, name: str, fate: RowFate, counted_as: str = "") -> Self:
+        """The member, whose value is its name alone: its repr is part of fingerprints, which are about rows."""
+        made = object.__new__(cls)
+        made._value_ = name
+        return made
+
+    def __init__(self, name: str, fate: RowFate, counted_as: str = "") -> None:
+        self.fate, self.counted_as = fate, counted_as
+
+    @property
+    def decorator(self) -> str:
+        """The decorator of an expectation with this action, as declarations write it."""
+        return "expect" if self is Action.WARN else f"expect_or_{self.value}"
+
+    @property
+    def takes_row_out(self) -> bool:
+        """Whether the row does not come into the table. A view has no such rows: it equals its transform."""
+        return self.fate in (RowFate.LEFT_OUT, RowFate.SET_ASIDE)
+
+    @property
+    def sets_row_aside(self) -> bool:
+        """Whether the row is kept in quarantine."""
+        return self.fate is RowFate.SET_ASIDE
+
+    @property
+    def stops_flow(self) -> bool:
+        """Whether no row may fail: nothing of its batch is written."""
+        return self.fate is RowFate.STOPS_FLOW
+
+    def goes_before(self, other: Action) -> bool:
+        """Whether this action decides on a row that fails expectations of both."""
+        order = list(Action)
+        return order.index(self) > order.index(other)
+
+
+ACTION_COUNTS = tuple(dict.fromkeys(action.counted_as for action in Action if action.counted_as))
+"""The counts that rows are added to by what an action made of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +105,10 @@ class Expectation:
         refuse_reserved_name(self.name)
         if self.at_most is not None and not 0 <= self.at_most < 1:
             raise DeclarationError(f"Expectation '{self.name}': at_most is a share of the rows, as in 0.02, not {self.at_most}.")
-        if self.at_most is not None and self.action is Action.FAIL:
-            raise DeclarationError(f"Expectation '{self.name}': with at_most, use @expect; @expect_or_fail lets no row fail.")
+        if self.at_most is not None and self.action.stops_flow:
+            raise DeclarationError(
+                f"Expectation '{self.name}': with at_most, use @expect; @{self.action.decorator} lets no row fail."
+            )
 
 
 Declared: TypeAlias = Expectation | TableExpectation

@@ -1,19 +1,20 @@
-"""Expectations on a table as a whole. They warn or fail and never drop a row: their result depends on which batches came when."""
+"""Expectations on a table as a whole. They warn or fail and never drop a row: their result depends on which batches came when.
+
+A new one is a class here with its decorator, and its handler in `sluice.quality.whole_table`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.errors import DeclarationError
+from sluice.flow_counts import ALERTED
 
 if TYPE_CHECKING:
     from sluice.declare.quality.expectations import ExpectationDecorator
-
-COUNTED = ("quarantined", "dropped", "rescued", "suppressed")
-"""What is counted of a flow beside its rules, and what an alert may be on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +22,23 @@ class TableExpectation:
     """A condition on a table as a whole. or_fail: the flow fails where it is not met; otherwise it is counted and shown.
 
     It is evaluated after the flow wrote. The batch is not undone, but flows that read the table do not run.
+
+    depends_on_time: whether what was found may change while the table stays as it is.
     """
 
+    depends_on_time: ClassVar[bool] = False
     name: str
     or_fail: bool = False
+
+    @property
+    def refers_to(self) -> str | None:
+        """The other table that it is about, which must be made first; None where it is about its own alone."""
+        return None
+
+    @property
+    def runs_compared(self) -> int:
+        """With how many earlier runs the table is compared."""
+        return 0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -58,6 +72,11 @@ class RowCount(TableExpectation):
     most_times: float | None = None
     runs: int = 7
 
+    @property
+    def runs_compared(self) -> int:
+        """With how many earlier runs the table is compared."""
+        return self.runs
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.at_least is self.at_most is self.least_times is self.most_times is None:
@@ -81,6 +100,7 @@ class Fresh(TableExpectation):
     A DATE is as old as its midnight (UTC). A table without any value is not fresh.
     """
 
+    depends_on_time: ClassVar[bool] = True
     column: str
     within: str
 
@@ -99,6 +119,11 @@ class References(TableExpectation):
     columns: tuple[str, ...]
     of: str
     of_columns: tuple[str, ...]
+
+    @property
+    def refers_to(self) -> str:
+        """The table that the values are to be found in."""
+        return self.of
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +185,7 @@ def expect_references(
 
 def refuse_reserved_name(name: str) -> None:
     """Raises DeclarationError for a name that alerts and ledgers already use for another count."""
-    if name in COUNTED:
+    if name in ALERTED:
         raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
 
 

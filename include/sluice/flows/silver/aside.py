@@ -11,7 +11,6 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
-from sluice.declare.quality.expectations import Action
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.lake import log, table_frames
@@ -71,7 +70,7 @@ def build_table_quarantine_rows(
 
 
 def _select_quarantined_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
-    return rows.where(verdicts.has_failed_expectation(table.expectations, Action.QUARANTINE))
+    return rows.where(verdicts.is_row_set_aside(table.expectations))
 
 
 def _read_rows_as_delivered(workspace: Workspace, source: Source, deliveries: Sequence[int]) -> DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.quality.expectations import Action
+from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
 
@@ -33,12 +33,12 @@ def count_verdicts_with_aggregates(
     _report_rule_counts(dataset, counted, report)
     verdicts.raise_on_failed_expectations(dataset.name, dataset.expectations, counted)
     report.rows_in += counted["rows"]
-    report.quarantined += counted["quarantined"]
-    report.dropped += counted["dropped"]
+    for name in ACTION_COUNTS:
+        report.add_to_count(name, counted[name])
     for one in dataset.expectations:
-        if one.action is Action.QUARANTINE and counted[f"rule:{one.name}"]:
+        if one.action.sets_row_aside and counted[f"rule:{one.name}"]:
             report.quarantine_reasons[one.name] += counted[f"rule:{one.name}"]
-    return counted["quarantined"], counted
+    return verdicts.number_of_rows_set_aside(counted), counted
 
 
 def _report_rule_counts(dataset: Dataset[Any], counted: Mapping[str, int], report: FlowReport) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation
+from sluice.declare.quality.whole_table import TableExpectation
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
@@ -23,9 +23,7 @@ from sluice.runs import ledger
 
 def judge_own_table_rules(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
     """Look at what a table's rules say of it alone, after its flow. Raises SluiceError where one that must be met is not."""
-    _judge_table_rules(
-        workspace, dataset, report, [rule for rule in dataset.table_expectations if not isinstance(rule, References)]
-    )
+    _judge_table_rules(workspace, dataset, report, [rule for rule in dataset.table_expectations if rule.refers_to is None])
 
 
 def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, BaseException]:
@@ -33,7 +31,7 @@ def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -
     errors: dict[str, BaseException] = {}
     for report in reports:
         dataset = workspace.graph.tables.get(report.flow) or workspace.graph.views.get(report.flow)
-        rules = [rule for rule in dataset.table_expectations if isinstance(rule, References)] if dataset else []
+        rules = [rule for rule in dataset.table_expectations if rule.refers_to is not None] if dataset else []
         if dataset and rules:
             try:
                 _judge_table_rules(workspace, dataset, report, rules)
@@ -66,15 +64,15 @@ def _evaluate_table_rule(
 ) -> dict[str, Any]:
     """What is found of a rule, as the ledger keeps it: what stands since an earlier run, or what a look at the table says."""
     path = workspace.path(dataset.name)
-    other = workspace.path(rule.of) if isinstance(rule, References) else None
+    other = workspace.path(rule.refers_to) if rule.refers_to is not None else None
     version = hashlib.sha256(repr(rule).encode()).hexdigest()[:12]
     at = [log.table_change_mark(path), *([log.table_change_mark(other)] if other else [])]
     last: dict[str, Any] = next(
         (row["table_rules"][rule.name] for row in reversed(before) if rule.name in row["table_rules"]), {}
     )
-    if not isinstance(rule, Fresh) and (last.get("at"), last.get("rule")) == (at, version):
+    if not rule.depends_on_time and (last.get("at"), last.get("rule")) == (at, version):
         return dict(last)
-    earlier = _list_earlier_row_counts(before)[-rule.runs :] if isinstance(rule, RowCount) else []
+    earlier = _list_earlier_row_counts(before)[-rule.runs_compared :] if rule.runs_compared else []
     finding = whole_table.evaluate_table_rule(rule, WholeTable(workspace.session, path, other, earlier))
     found = {"met": finding.met, "count": finding.count, "text": finding.text, "at": at, "rule": version}
     return found if finding.rows is None else {**found, "rows": finding.rows}
@@ -89,7 +87,7 @@ def _list_earlier_row_counts(before: list[ledger.Row]) -> list[int]:
 
 def _check_rule_references(workspace: Workspace, dataset: Dataset[Any], rules: Sequence[TableExpectation]) -> None:
     """Raises DeclarationError for a rule that names what is not there: `sluice check --plans` would have said so."""
-    wanted = {dataset.name, *(rule.of for rule in rules if isinstance(rule, References))}
+    wanted = {dataset.name, *(rule.refers_to for rule in rules if rule.refers_to is not None)}
     paths = {name: workspace.path(name) for name in wanted}
     schemas = {
         name: table_frames.read_table(workspace.session, path).schema for name, path in paths.items() if log.is_delta_table(path)

@@ -242,13 +242,4 @@ class PipelineKeeper:
 
 def _is_worth_recording(report: FlowReport) -> bool:
     """Whether a flow did anything that is worth a row in the run ledger."""
-    counts = (
-        report.deliveries,
-        report.rows_in,
-        report.rows_out,
-        report.quarantined,
-        report.dropped,
-        report.suppressed,
-        report.late,
-    )
-    return report.committed or any(counts)
+    return report.committed or report.has_news()
