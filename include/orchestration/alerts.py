@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from orchestration.dag_run.request import dag_run_name
-from sluice.flow_counts import ALERTED
+from sluice.flow_counts import ALERT_COUNTS
 from sluice.settings import Settings
 
 TIMEOUT_SECONDS = 10
@@ -86,7 +86,7 @@ def alert_open_erasure(pipeline: str, request: str, state: str, due_at: datetime
 def alert_exceeded_rules(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:
     """An alert for each rule of `alert_when` that more rows failed in this report than it allows."""
     for flow in report.get("flows", []):
-        counts = {name: flow.get(name) or 0 for name in ALERTED}
+        counts = {name: flow.get(name) or 0 for name in ALERT_COUNTS}
         counts |= flow.get("quarantine_reasons") or {}
         counts |= flow.get("rules") or {}
         counts |= {name: found["count"] for name, found in (flow.get("table_rules") or {}).items()}

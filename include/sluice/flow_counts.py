@@ -43,15 +43,15 @@ class FlowCounts:
     state_bytes: int = _count()
 
     def add_to_count(self, name: str, number: int) -> None:
-        """Count so many more under a name of `COUNTS`."""
+        """Count so many more under a name of `FLOW_COUNTS`."""
         setattr(self, name, getattr(self, name) + number)
 
     def has_news(self) -> bool:
         """Whether the flow was given anything, though its table may be as it was."""
-        return any(getattr(self, name) for name in NEWS)
+        return any(getattr(self, name) for name in NEWS_COUNTS)
 
 
-COUNTS = tuple(one.name for one in fields(FlowCounts))
-NEWS = tuple(one.name for one in fields(FlowCounts) if one.metadata["is_news"])
-ALERTED = tuple(one.name for one in fields(FlowCounts) if one.metadata["alerts"])
+FLOW_COUNTS = tuple(one.name for one in fields(FlowCounts))
+NEWS_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["is_news"])
+ALERT_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["alerts"])
 """What is counted of every table beside its rules, and may stand for a rule in an alert."""

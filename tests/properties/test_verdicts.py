@@ -107,7 +107,7 @@ def expected(row: Row, rules: list[tuple[Expectation, Condition]]) -> tuple[list
 
 def judged(frame: DataFrame, number: int, rules: list[Expectation]) -> DataFrame:
     """The rows of one rule set as the flows split them; a fate is the text of those parts that a row is in."""
-    parts = {"valid": verdicts.is_row_accepted(rules), **verdicts.conditions_of_counts(rules)}
+    parts = {"valid": verdicts.is_row_accepted(rules), **verdicts.action_count_conditions(rules)}
     fates = F.concat_ws(" ", *(F.when(part, F.lit(name)) for name, part in parts.items()))
     with_verdict = verdicts.add_verdict_column(frame, rules)
     return with_verdict.select(F.lit(number).alias("set"), "n", *verdicts.VERDICT, fates.alias("fate"))

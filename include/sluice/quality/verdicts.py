@@ -49,7 +49,7 @@ def is_row_set_aside(expectations: Sequence[Expectation]) -> Column:
     return _is_true_of_any(_is_decided_by(expectations, action) for action in Action if action.sets_row_aside)
 
 
-def conditions_of_counts(expectations: Sequence[Expectation]) -> dict[str, Column]:
+def action_count_conditions(expectations: Sequence[Expectation]) -> dict[str, Column]:
     """By each count that an action has: whether a row with a verdict is counted as it. No row is counted twice."""
     return {
         name: _is_true_of_any(_is_decided_by(expectations, action) for action in Action if action.counted_as == name)
@@ -64,7 +64,7 @@ def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, C
     """
     rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
     unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
-    of_actions = {name: F.count_if(condition) for name, condition in conditions_of_counts(expectations).items()}
+    of_actions = {name: F.count_if(condition) for name, condition in action_count_conditions(expectations).items()}
     return {**rules, **unknown, "rows": F.count("*"), **of_actions}
 
 

@@ -15,7 +15,7 @@ from sluice.books.table_snapshots import read_snapshot_rows
 from sluice.delta_log import open_checked_table
 from sluice.entries import ENTRY
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.flow_counts import COUNTS
+from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.settings import Settings
 
@@ -26,7 +26,7 @@ RUNS = pa.schema([
     *(pa.field(name, pa.string()) for name in ("run", "pipeline", "stage", "mode", "flow", "state")),
     pa.field("version_before", pa.int64()),
     pa.field("version_after", pa.int64()),
-    *(pa.field(name, pa.int64()) for name in COUNTS),
+    *(pa.field(name, pa.int64()) for name in FLOW_COUNTS),
     pa.field("seconds", pa.float64()),
     *(pa.field(name, pa.string()) for name in ("rules", "quarantine_reasons", "note", "airflow_run")),
     pa.field("started_at", _INSTANT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sluice.flow_counts import COUNTS
+from sluice.flow_counts import FLOW_COUNTS
 from sluice.lake.report import FlowReport
 from sluice.printable import escape_to_one_line
 from sluice.runs import due
@@ -24,7 +24,7 @@ def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -
 
 def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
-    names = ("flow", "layer", "version_before", "version_after", *COUNTS, "seconds", "recomputed")
+    names = ("flow", "layer", "version_before", "version_after", *FLOW_COUNTS, "seconds", "recomputed")
     found = {name: getattr(report, name) for name in names}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
         found[name] = {rule: count for rule, count in counts.items() if count}

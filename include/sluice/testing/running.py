@@ -151,7 +151,7 @@ class TrialRun:
         count_verdicts(dataset, judged, report)
         self.result.failed.update({name: number for name, number in report.rules.items() if number})
         shown = judged.drop(verdicts.NULL_RULES, *PROVENANCE)
-        for name, is_counted in verdicts.conditions_of_counts(dataset.expectations).items():
+        for name, is_counted in verdicts.action_count_conditions(dataset.expectations).items():
             if getattr(report, name):
                 self.result.counted[name].extend(_collect_rows(shown.where(is_counted)))
 

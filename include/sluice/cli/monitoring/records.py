@@ -10,7 +10,7 @@ import typer
 from sluice.cli.places import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.flow_counts import NEWS
+from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import log
 from sluice.lake.origins import DeliveryOrigin, find_version_origins
 from sluice.runs import ledger as ledgers
@@ -139,7 +139,7 @@ def _group_idle_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_idle_run(row: dict[str, Any]) -> bool:
-    return row["state"] == "done" and row["note"] == NOTHING_NEW and not any(row[name] for name in NEWS)
+    return row["state"] == "done" and row["note"] == NOTHING_NEW and not any(row[name] for name in NEWS_COUNTS)
 
 
 def _rules_as_rows(run: dict[str, Any]) -> list[dict[str, Any]]:

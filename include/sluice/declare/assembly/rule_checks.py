@@ -9,7 +9,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import nearest_name_hint
-from sluice.flow_counts import ALERTED
+from sluice.flow_counts import ALERT_COUNTS
 
 Declared = Mapping[str, Source | Dataset[Any]]
 
@@ -26,9 +26,9 @@ def _find_alert_mistakes(pipeline: Pipeline, declared: Declared) -> Iterator[str
         if name not in declared:
             yield f"alert_when names the table '{name}'.{nearest_name_hint(name, declared)}"
             continue
-        known = (*_rule_names(declared[name]), *ALERTED)
+        known = (*_rule_names(declared[name]), *ALERT_COUNTS)
         log = next((one for one in declared.values() if isinstance(one, Dataset) and one.serves == name), None)
-        if log is not None and rule in (*_rule_names(log), *ALERTED):
+        if log is not None and rule in (*_rule_names(log), *ALERT_COUNTS):
             yield f"alert_when names '{place}'; what comes of its feed is judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
             yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.errors import DeclarationError
-from sluice.flow_counts import ALERTED
+from sluice.flow_counts import ALERT_COUNTS
 
 if TYPE_CHECKING:
     from sluice.declare.quality.expectations import ExpectationDecorator
@@ -185,7 +185,7 @@ def expect_references(
 
 def refuse_reserved_name(name: str) -> None:
     """Raises DeclarationError for a name that alerts and ledgers already use for another count."""
-    if name in ALERTED:
+    if name in ALERT_COUNTS:
         raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
 
 
