@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from residue import kinds, structures
+from residue import kinds
 from residue.inspection import Bytes, Inspection, Offsets
 from residue.texts import WIDE
 
@@ -36,7 +36,7 @@ def open_column_cells(data: Bytes, cells: Offsets, inspection: Inspection) -> No
     for number in np.flatnonzero(_find_maybe_packed_cells(data, cells) & ~suspect):
         suspect[number] = _is_packed_cell(data[cells[number] : cells[number + 1]].tobytes())
     for number in np.flatnonzero(suspect):
-        open_cell(data[cells[number] : cells[number + 1]].tobytes(), inspection)
+        _open_cell(data[cells[number] : cells[number + 1]].tobytes(), inspection)
 
 
 def _find_maybe_packed_cells(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
@@ -49,7 +49,7 @@ def _find_maybe_packed_cells(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool
     return short & (counted[cells[1:]] > counted[cells[:-1]])
 
 
-def open_cell(content: bytes, inspection: Inspection) -> None:
+def _open_cell(content: bytes, inspection: Inspection) -> None:
     """Open one cell."""
     from residue.opening import is_container_kind, search_contained_bytes
 
@@ -57,18 +57,18 @@ def open_cell(content: bytes, inspection: Inspection) -> None:
     kind = kinds.detect_file_kind(head, "")
     if kind in WIDE and not _is_text_in_encoding(content, str(kind)):
         kind = None  # the first bytes of a digest, say, may look like a byte order mark
-    if kind in structures.PLAIN and not structures.has_confirmed_structure(str(kind), io.BytesIO(content), None):
+    if kind in kinds.PLAIN and not kinds.has_confirmed_structure(str(kind), io.BytesIO(content), None):
         kind = None
     if is_container_kind(kind):
         search_contained_bytes(content, "", inspection, depth=1)
-    elif kinds.has_foreign_signature(head) or (kind not in structures.PLAIN and _is_unknown_binary(content)):
+    elif kinds.has_foreign_signature(head) or (kind not in kinds.PLAIN and _is_unknown_binary(content)):
         inspection.unread("a binary cell that no decoder knows")
 
 
 def open_cells(contents: Iterable[bytes], inspection: Inspection) -> None:
     """Open cells that are there one by one."""
     for content in contents:
-        open_cell(content, inspection)
+        _open_cell(content, inspection)
 
 
 def _is_unknown_binary(content: bytes) -> bool:

@@ -1,11 +1,22 @@
-"""Which kind of file something may be: by its first bytes, and by its name where these tell nothing. A decoder, or its structure, proves it."""
+"""Which kind of file something is: by its first bytes, by its name where these tell nothing, and of some kinds by all of it.
+
+A decoder proves its kind by opening it. Of the others, whose raw bytes alone are searched since they hold numbers, positions and texts as
+they are, the structure proves it: something compressed or encrypted that is only called so has none, and counts as what nothing here opens.
+"""
 
 from __future__ import annotations
 
+import pickletools
 import re
+import struct
 import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
+
+from residue.damage import LIMIT
 
 HEAD = 512
 """Bytes from which a kind is told."""
@@ -112,3 +123,177 @@ def _is_zlib_stream(head: bytes) -> bool:
 def _is_rocksdb_log(head: bytes) -> bool:
     """Whether a file begins with a record of RocksDB's logs. Log files of other programs have such names, too."""
     return not head or (len(head) >= 7 and (head[6] in range(1, 11) or not any(head[:7])))
+
+
+_BITMAP = struct.pack("<I", 1681511377)
+
+
+"""What a bitmap of deleted rows begins with."""
+
+
+_WAL_INDEX = 3007000
+
+
+_INDEX_BLOCK = 32768
+
+
+_SLOTS, _FRAMES_IN_BLOCK = 8192, 4096
+
+
+_UNPROVEN = 64
+
+
+"""Bytes of checksums that are taken for such where what they are of is gone: so few hold nothing that was packed."""
+
+
+_CHUNK = 1 << 20
+
+
+def has_confirmed_structure(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+    """Whether the whole of a stream, which is left at its start, has the structure of its kind. path: of the file, where it is one."""
+    stream.seek(0, 2)
+    size = stream.tell()
+    stream.seek(0)
+    if size > LIMIT and kind not in _IN_PARTS:
+        return False
+    try:
+        return _STRUCTURES[kind](stream, size, path)
+    except (struct.error, ValueError, IndexError, OverflowError, OSError):
+        return False
+    finally:
+        stream.seek(0)
+
+
+def read_pickle_arguments(stream: IO[bytes]) -> Iterator[Any]:
+    """What the operations of pickles, one after the other, are given. Nothing is run. Raises ValueError where it is none."""
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    while stream.tell() < size:
+        for _, argument, _ in pickletools.genops(stream):
+            yield argument
+
+
+def _is_pickle(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    return sum(1 for _ in read_pickle_arguments(stream)) > 1
+
+
+def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """Hadoop's: how many bytes each is of, and one of each part of the file beside."""
+    (part,) = struct.unpack(">4xI", stream.read(8))
+    known = np.frombuffer(stream.read(), ">u4")
+    of = path.with_name(path.name.removeprefix(".").removesuffix(".crc")) if path else None
+    if of is None or of == path or not of.is_file():
+        return size <= 8 + _UNPROVEN
+    if not 1 <= part <= _CHUNK or len(known) != -(-of.stat().st_size // part):
+        return False
+    with of.open("rb") as content:
+        sums = [zlib.crc32(content.read(part)) for _ in known]
+    return bool(sums == known.tolist())
+
+
+def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """A version, and bitmaps: the size of each, itself, its checksum."""
+    if stream.read(1) != b"\x01":
+        return False
+    while stream.tell() < size:
+        (length,) = struct.unpack(">I", stream.read(4))
+        bitmap = stream.read(length)
+        if not bitmap.startswith(_BITMAP) or struct.unpack(">I", stream.read(4)) != (zlib.crc32(bitmap),):
+            return False
+    return True
+
+
+def _is_shuffle_index(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """Where each part of what was shuffled begins, as eight bytes; or a checksum of each."""
+    numbers = np.frombuffer(stream.read(), ">u8")
+    increases = bool((numbers[:-1] <= numbers[1:]).all()) and int(numbers[0]) == 0
+    return bool(numbers.max() < 1 << (44 if increases else 32))
+
+
+def _is_wal_index_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """SQLite's index of a write-ahead log: blocks of numbers of pages, and of places in a table of hashes."""
+    content = stream.read()
+    if size % _INDEX_BLOCK or not (_has_wal_index_header(content) or not any(content)):
+        return False
+    blocks = np.frombuffer(content, "<u2" if content[:4] == struct.pack("<I", _WAL_INDEX) else ">u2")
+    hashes = blocks.reshape(-1, _INDEX_BLOCK // 2)[:, -_SLOTS:]
+    return bool((hashes <= _FRAMES_IN_BLOCK).all())
+
+
+def _has_wal_index_header(content: bytes) -> bool:
+    version = {struct.pack(f"{order}I", _WAL_INDEX) for order in "<>"}
+    return content[:4] in version and content[48:52] in version
+
+
+def _is_write_ahead_log(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """SQLite's write-ahead log: a header with its checksum, and pages, each with a number and the marks of when it was written."""
+    header = stream.read(32)
+    _, version, page = struct.unpack(">III", header[:12])
+    order = ">" if header[3] & 1 else "<"
+    if (
+        version != _WAL_INDEX
+        or not _is_page_size(page)
+        or _compute_wal_checksum(header[:24], order) != struct.unpack(">II", header[24:])
+    ):
+        return False
+    while len(head := stream.read(24)) == 24:
+        if not int.from_bytes(head[:4], "big"):
+            return False
+        stream.seek(page, 1)
+    return True
+
+
+def _compute_wal_checksum(data: bytes, order: str) -> tuple[int, int]:
+    first = second = 0
+    for one, other in struct.iter_unpack(f"{order}II", data):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + other + first) & 0xFFFFFFFF
+    return first, second
+
+
+def _is_rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
+    """SQLite's journal: parts that begin at a sector with a header, and pages as they were, each with its number and a checksum."""
+    at, sign = 0, stream.read(8)
+    while at < size:
+        stream.seek(at)
+        header = stream.read(28)
+        count, nonce, _, sector, page = struct.unpack(">8xIIIII", header)
+        if header[:8] not in (sign, bytes(8)) or not (_is_page_size(sector) and _is_page_size(page)):
+            return False
+        fitting = max(size - at - sector, 0) // (page + 8)
+        known = count if 0 < count <= fitting else fitting  # a part that is still written does not say how many
+        at += sector
+        for _ in range(known):
+            stream.seek(at + 4)
+            content, told = stream.read(page), int.from_bytes(stream.read(4), "big")
+            if told != (nonce + sum(content[place] for place in range(page - 200, 0, -200))) & 0xFFFFFFFF:
+                return False
+            at += page + 8
+        at = -(-at // sector) * sector
+        if known == fitting and size - at < sector:
+            return True
+    return True
+
+
+def _is_page_size(size: int) -> bool:
+    return 512 <= size <= 65536 and not size & (size - 1)
+
+
+_STRUCTURES: Mapping[str, Callable[[IO[bytes], int, Path | None], bool]] = {
+    "checksums": _is_checksum_file,
+    "deletion vector": _is_deletion_vector_file,
+    "pickle": _is_pickle,
+    "shuffle index": _is_shuffle_index,
+    "sqlite journal": _is_rollback_journal,
+    "sqlite shared memory": _is_wal_index_file,
+    "sqlite wal": _is_write_ahead_log,
+}
+
+
+_IN_PARTS = ("checksums", "deletion vector", "sqlite journal", "sqlite wal")
+
+
+PLAIN = frozenset(_STRUCTURES)
+
+
+"""Kinds that hold nothing but what the search over their raw bytes sees."""

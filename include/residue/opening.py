@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from residue import kinds, structures, texts
+from residue import kinds, texts
 from residue.cells import open_cells
 from residue.damage import LIMIT, DamagedContent
 from residue.decoders import columnar, compressed, rocksdb, sqlite, state_rows
@@ -71,7 +71,7 @@ def _search_stream_by_kind(
         inspection.read["empty"] += 0
         return
     kind = kinds.detect_file_kind(head, name)
-    if kind in structures.PLAIN and not _is_confirmed_after_retry(str(kind), stream, path):
+    if kind in kinds.PLAIN and not _is_confirmed_after_retry(str(kind), stream, path):
         kind = None  # it is only called so
     if kind in _TEXT:
         texts.search_text_stream(stream, head, name, inspection, kind)
@@ -93,12 +93,12 @@ def _search_stream_by_kind(
 
 def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: Path | None) -> bool:
     """Whether something has the structure of its kind; of a file that a living database may be writing, a moment later."""
-    if structures.has_confirmed_structure(kind, stream, path):
+    if kinds.has_confirmed_structure(kind, stream, path):
         return True
     if path is None:
         return False
     time.sleep(_MOMENT)
-    return structures.has_confirmed_structure(kind, stream, path)
+    return kinds.has_confirmed_structure(kind, stream, path)
 
 
 def _decode_seekable_stream(
@@ -124,13 +124,13 @@ def _decode_seekable_stream(
         inspection.whole(kind, state_rows.read_state_schema_text(stream))
     elif kind == "pickle":
         _search_pickle(stream, inspection)
-    elif kind in structures.PLAIN:
+    elif kind in kinds.PLAIN:
         inspection.read[kind] += 0
 
 
 def _search_pickle(stream: IO[bytes], inspection: Inspection) -> None:
     """Texts and bytes that operations are given; bytes may be files of their own."""
-    given = list(structures.read_pickle_arguments(stream))
+    given = list(kinds.read_pickle_arguments(stream))
     packed = [bytes(one) for one in given if isinstance(one, bytes | bytearray)]
     inspection.several("pickle", [*(one.encode("utf-8", "surrogatepass") for one in given if isinstance(one, str)), *packed])
     open_cells(packed, inspection)

@@ -55,12 +55,12 @@ _AFTER = re.compile(_BREAK + _LETTER, re.DOTALL)
 _BEFORE = re.compile(_LETTER + _BREAK + rb"\\*\Z", re.DOTALL)
 
 
-def find_base64_letter_after(beside: bytes) -> int | None:
+def _find_base64_letter_after(beside: bytes) -> int | None:
     """The letter by which base64 goes on in the bytes after some of it; None where these do not tell."""
     return _decode_matched_letter(_AFTER.match(beside))
 
 
-def find_base64_letter_before(beside: bytes) -> int | None:
+def _find_base64_letter_before(beside: bytes) -> int | None:
     """The letter that base64 had last in the bytes before some of it; None where these do not tell."""
     return _decode_matched_letter(_BEFORE.search(beside))
 
@@ -273,11 +273,11 @@ class PatternSearch:
         # Before it an escape may end with a letter (`\n`, `%0A`), and a line begin with blanks.
         escaped = _ESCAPING[data[np.maximum(starts - 2, 0)]] | _ESCAPING[data[np.maximum(starts - 3, 0)]]
         for place in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
-            letter = find_base64_letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
+            letter = _find_base64_letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
             fits_before[place] = fits_before[place] if letter is None else may_be_before[letter]
         for place in np.flatnonzero(_BREAKING[after]):
             end = starts[place] + length
-            letter = find_base64_letter_after(data[end : min(last[place], end + REACH)].tobytes())
+            letter = _find_base64_letter_after(data[end : min(last[place], end + REACH)].tobytes())
             fits_after[place] = fits_after[place] if letter is None else may_be_after[letter]
         return fits_before & fits_after
 

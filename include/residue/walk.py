@@ -1,4 +1,7 @@
-"""Every file and folder below the roots, by name and by content, on as many cores as there are."""
+"""What is scanned: every file and folder below the roots, by name and by content, on as many cores as there are; and rows of tables.
+
+Rows that somebody else reads, such as those of a table as it is now, are searched as the cells of files are.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import multiprocessing
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from residue.compiled import CompiledNeedles
+from residue.decoders import columnar
 from residue.inspection import Inspection
 from residue.opening import search_file
-from residue.result import Needle, ScanResult, ScanRoot, Unread
+from residue.result import Needle, ScanResult, ScanRoot, TableClock, Unread
 
 _SMALL = 64 << 20
 """Bytes below all roots up to which one process scans them: others would take longer to start."""
@@ -203,3 +209,29 @@ def _scan_file_batch(files: Sequence[_ListedFile]) -> ScanResult:
     if _prepared is None:
         raise RuntimeError("the process was not prepared")
     return _scan_files(files, *_prepared)
+
+
+DECODER = "rows"
+
+
+def scan_tables(
+    tables: Mapping[str, str],
+    read_batches: Callable[[str], Iterable[pa.RecordBatch]],
+    needles: Sequence[Needle],
+    clocks: Mapping[str, TableClock],
+) -> ScanResult:
+    """Search the rows of tables. tables: paths by name; read_batches: reads one by its path; clocks: by name, of those that have one.
+
+    A hit's path is the table's name.
+    """
+    compiled, result = CompiledNeedles(needles, []), ScanResult()
+    for name, path in sorted(tables.items()):
+        clock = (replace(clocks[name], below=""),) if name in clocks else ()
+        inspection = Inspection(compiled, ScanRoot(name, path, clocks=clock), name)
+        try:
+            for batch in read_batches(path):
+                columnar.search_record_batch(batch, inspection, DECODER)
+        except Exception as error:  # of any reader's making: a table that cannot be read is not known to be clean
+            inspection.unread(f"the table cannot be read: {type(error).__name__}")
+        inspection.add_to(result)
+    return result

@@ -1,8 +1,10 @@
-"""Writing a file whole or not at all, and on the disk when the call returns: the one way in which Sluice keeps a small file.
+"""Writing a file whole or not at all, and on the disk when the call returns: the one way in which Sluice keeps a small file; and reading one.
 
 The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and takes the file's name; the
 folder is flushed then, which holds the name. A process that is killed leaves the old file or the new one, and maybe the temporary
 file, which no reader takes for the other: its name begins with a dot and ends with `.tmp`. A write of an hour later removes it.
+
+The small JSON files of `_sluice` are read here, so that a damaged one is named, with what it says and what to do.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from sluice.errors import UsageError
 
 PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
@@ -100,3 +105,39 @@ def _flush_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+Said = TypeVar("Said")
+
+
+class KeptFileDamaged(UsageError):
+    """A small file of Sluice's own is cut, or was written by something else. Exit code 2: only a hand can put it right."""
+
+
+def load_kept_request(path: Path, build: Callable[[Any], Said]) -> Said:
+    """What the file of a request to erase somebody says, as `build` makes it."""
+    remedy = "Put a copy of it back. Without one, move the file away and ask for the erasure again: sluice erase request"
+    return load_kept_json(path, "a request to erase somebody", remedy, build)
+
+
+def load_kept_object(path: Path, what: str, remedy: str) -> dict[str, Any]:
+    """What a file says that holds a JSON object."""
+    return load_kept_json(path, what, remedy, _require_json_object)
+
+
+def load_kept_json(path: Path, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
+    """What a file says, as `build` makes it of the parsed JSON. Raises KeptFileDamaged; FileNotFoundError as any reading does.
+
+    what: what the file says, in the singular: "the lake's format". remedy: whole sentences. The file's content is never quoted.
+    """
+    content = path.read_bytes()
+    try:
+        return build(json.loads(content))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KeptFileDamaged(f"{path} is damaged: in its {len(content):,} bytes is not {what}. {remedy}") from None
+
+
+def _require_json_object(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise TypeError
+    return said

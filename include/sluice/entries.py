@@ -1,15 +1,17 @@
-"""The order of what the ledgers of outcomes, of runs and of erasures hold: each row has an increasing number, its entry, given under the lease.
+"""What comes first, and what counts, of the rows that the ledgers hold.
 
-The tables share one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows
-of before there were entries have none: they come first, in the order of their times.
+Each row of the ledgers of outcomes, of runs and of erasures has an increasing number, its entry, given under the lease. The tables share
+one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows of before there
+were entries have none: they come first, in the order of their times.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -73,3 +75,27 @@ def _last_entry_of_table(path: str) -> int:
     # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
     found = pa.table(QueryBuilder().register("t", table).execute(f"SELECT max({ENTRY}) AS last FROM t"))
     return int(found["last"][0].as_py() or 0)
+
+
+class AcceptedDelivery(NamedTuple):
+    """A delivery that was ingested. file: which file it is a version of; modified_at, sha256: None where it is not known."""
+
+    delivery: int
+    file: Hashable
+    modified_at: datetime | None
+    sha256: str | None
+
+
+def select_counting_deliveries(accepted: Iterable[AcceptedDelivery]) -> set[int]:
+    """Of each file the delivery that counts.
+
+    It is the one with the latest modification time, then the one with the greatest content hash, then the one that came first;
+    arrival does not matter. What is not known comes first, as NULL does in SQL.
+    """
+    latest = {one.file: one.delivery for one in sorted(accepted, key=_redelivery_precedence)}
+    return set(latest.values())
+
+
+def _redelivery_precedence(one: AcceptedDelivery) -> tuple[bool, float, str, int]:
+    at = one.modified_at
+    return (at is not None, at.timestamp() if at else 0, one.sha256 or "", -one.delivery)

@@ -133,14 +133,14 @@ def stages_after_layers() -> tuple[Stage, ...]:
     return _AFTER_LAYERS
 
 
-def layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+def _layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """The stages that bring the pipeline's own layers up to date, lowest first."""
     return [describe_stage(name) for name in pipeline.layer_names]
 
 
 def all_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """All of a pipeline's stages, in order."""
-    return [*layer_stages_of_pipeline(pipeline), *stages_after_layers()]
+    return [*_layer_stages_of_pipeline(pipeline), *stages_after_layers()]
 
 
 def list_stage_names(pipeline: Pipeline) -> list[str]:
@@ -163,7 +163,7 @@ def describe_stage(name: str) -> Stage:
     return known.get(name, own)
 
 
-def list_as_words(names: Iterable[str]) -> str:
+def _list_as_words(names: Iterable[str]) -> str:
     """The names in a sentence, as "optimize, vacuum and verify"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
@@ -171,4 +171,4 @@ def list_as_words(names: Iterable[str]) -> str:
 
 def name_backfill_upkeep() -> str:
     """The stages that a backfill of many runs does once, in a sentence."""
-    return list_as_words(stage.name for stage in stages_after_layers() if stage.once_in_backfill)
+    return _list_as_words(stage.name for stage in stages_after_layers() if stage.once_in_backfill)

@@ -1,9 +1,19 @@
-r"""Delivered text as it may be printed. A file's name, a field's name or a cell may hold what a terminal obeys, or a newline that forges a line.
+r"""What may be printed. Texts that were delivered may hold what a terminal obeys; texts of libraries may quote a row.
 
-What passes is what Unicode calls printable, and the space. Everything else is shown escaped, as Python writes it: `\x1b`, `\n`, `\u202e`.
+Of a file's name, a field's name or a cell passes what Unicode calls printable, and the space; everything else, such as a newline that
+forges a line, is shown escaped, as Python writes it: `\x1b`, `\n`, `\u202e`. Log records, warnings and errors that nobody catches
+are printed without their text, unless this project's code or its pipelines log them.
 """
 
 from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def escape_to_one_line(text: str) -> str:
@@ -20,3 +30,53 @@ def escape_keeping_lines(text: str) -> str:
 
 def _escape_character(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
+
+
+_OURS = ("sluice", "pipelines")
+
+
+_INSTEAD = "(not shown: it may quote rows)"
+
+
+@contextmanager
+def library_texts_withheld() -> Iterator[None]:
+    """Meanwhile, this process prints of libraries' log records, warnings and errors of threads only of which kind they are and where.
+
+    SLUICE_DEBUG=1 prints them whole.
+    """
+    if os.environ.get("SLUICE_DEBUG"):
+        yield
+        return
+    make, shown = logging.getLogRecordFactory(), warnings.formatwarning
+    of_thread, of_nobody = threading.excepthook, sys.unraisablehook
+    logging.setLogRecordFactory(lambda *words, **named: _strip_record_text(make(*words, **named)))
+    warnings.formatwarning = _format_warning_without_text
+    threading.excepthook = lambda failed: _print_error_kind(
+        failed.exc_type, f"in thread {failed.thread.name if failed.thread else '?'}"
+    )
+    sys.unraisablehook = lambda failed: _print_error_kind(failed.exc_type, "where nobody could catch it")
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(make)
+        warnings.formatwarning = shown
+        threading.excepthook, sys.unraisablehook = of_thread, of_nobody
+
+
+def _strip_record_text(record: logging.LogRecord) -> logging.LogRecord:
+    if record.name.split(".")[0] not in _OURS:
+        record.msg, record.args = f"{record.name}: {_INSTEAD}", ()
+    if record.exc_info and record.exc_info[0]:
+        record.msg, record.args = f"{record.getMessage()} {record.exc_info[0].__name__}", ()
+    record.exc_info = record.exc_text = record.stack_info = None
+    return record
+
+
+def _format_warning_without_text(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    return f"{filename}:{lineno}: {category.__name__} {_INSTEAD}\n"
+
+
+def _print_error_kind(kind: type[BaseException] | None, where: str) -> None:
+    print(f"{kind.__name__ if kind else 'An error'} {where} {_INSTEAD}", file=sys.stderr, flush=True)

@@ -1,17 +1,22 @@
-"""The Spark session. Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike."""
+"""The Spark session, and the folders of sessions' local files.
+
+Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike. Its folder has blocks, shuffled and
+spilt rows. Each session removes its own at its end, unless it is killed; the environment of each live process names the one that is its own.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sluice import session_folders
-from sluice.private_folder import make_private_folder
-from sluice.settings import Settings
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from sluice.private_files import make_private_folder
+from sluice.settings import OF_SESSION, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +33,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     os.environ["TZ"] = "UTC"
     time.tzset()
     make_private_folder(settings.spark_local)  # shuffled and spilt rows, of restricted tables, too
-    session_folders.remove_empty_session_folders(settings)
+    _remove_empty_session_folders(settings)
     from pyspark.sql import SparkSession
 
     _silence_query_logs()
@@ -66,3 +71,61 @@ def _silence_query_logs() -> None:
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
+
+
+_DAY = 86_400
+
+
+def session_folders_in_use(settings: Settings) -> list[Path]:
+    """Those of sessions that go on, this process's own among them."""
+    every = list(_list_processes())
+    return [path for path in _list_session_folders(settings) if _is_session_folder_in_use(path, every)]
+
+
+def abandoned_session_folders(settings: Settings) -> list[Path]:
+    """Those of sessions that go on no more: they were killed."""
+    in_use = set(session_folders_in_use(settings))
+    return [path for path in _list_session_folders(settings) if path not in in_use]
+
+
+def _remove_empty_session_folders(settings: Settings) -> None:
+    """Remove the empty folders of sessions that have ended: Spark leaves them. One of a day ago is nobody's that is about to start."""
+    for path in settings.spark_local.glob(f"{OF_SESSION}*"):
+        try:
+            if time.time() - path.stat().st_mtime > _DAY:
+                path.rmdir()
+        except OSError:
+            continue  # not empty, or gone
+
+
+class _Process(NamedTuple):
+    """local: the folder of its local files; "" where it has none, None where that may not be looked at. started: seconds since 1970."""
+
+    is_spark: bool
+    local: str | None
+    started: float
+    user: int | None
+
+
+def _list_processes() -> Iterator[_Process]:
+    for one in psutil.process_iter(["cmdline", "environ", "create_time", "uids"]):
+        told = one.info
+        is_spark = any("org.apache.spark" in word for word in told["cmdline"] or ())
+        local = None if told["environ"] is None else told["environ"].get("SPARK_LOCAL_DIRS", "")
+        yield _Process(is_spark, local, told["create_time"] or 0.0, told["uids"].real if told["uids"] else None)
+
+
+def _list_session_folders(settings: Settings) -> list[Path]:
+    return sorted(settings.spark_local.glob(f"{OF_SESSION}*"))
+
+
+def _is_session_folder_in_use(path: Path, processes: Sequence[_Process]) -> bool:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    real = os.path.realpath(path)  # the same folder may be called otherwise elsewhere
+    if any(one.local and os.path.realpath(one.local) == real for one in processes):
+        return True
+    unknown = (one for one in processes if one.is_spark and one.local is None)
+    return any(one.user in (None, status.st_uid) and status.st_mtime >= one.started for one in unknown)

@@ -19,7 +19,7 @@ from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
-from sluice.privacy import stand_ins
+from sluice.privacy import pseudonyms
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 
@@ -221,7 +221,7 @@ def test_stand_ins_tell_values_apart_and_are_of_their_type(spark: SparkSession) 
     frame = spark.createDataFrame(
         [("7", 7, 7), (" 7", 8, 8), ("", 9, 9), ("x", None, 10), (None, 11, 11)], "t STRING, b BIGINT, i INT"
     )
-    made = stand_ins.replace_with_stand_ins(frame, b"k" * 32, ("t", "b", "i"))
+    made = pseudonyms.replace_with_stand_ins(frame, b"k" * 32, ("t", "b", "i"))
     assert [kind for _, kind in made.dtypes] == ["string", "bigint", "int"]
     rows = made.collect()
     assert len({row.t for row in rows}) == 5 and rows[4].t is None and rows[3].b is None
@@ -231,7 +231,9 @@ def test_stand_ins_tell_values_apart_and_are_of_their_type(spark: SparkSession) 
 
 def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        copying.stand_ins, "replace_with_stand_ins", lambda frame, key, columns: frame.withColumns({c: F.lit(1) for c in columns})
+        copying.pseudonyms,
+        "replace_with_stand_ins",
+        lambda frame, key, columns: frame.withColumns({c: F.lit(1) for c in columns}),
     )
     path = str(tmp_path / "t")
     club.spark.range(3).selectExpr("CAST(id AS INT) AS i").write.format("delta").save(path)

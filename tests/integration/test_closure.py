@@ -15,9 +15,9 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import asking, lifting, receiving, requests, vault, withdrawal
+from sluice.erasure import asking, receiving, requests, vault, withdrawal
 from sluice.erasure.subjects import closure, settling
-from sluice.erasure.subjects.holders import AmbiguousIdentifier
+from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
@@ -292,7 +292,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
     requests.advance_request_state(club.settings, "club", request, requests.LOGICALLY)
-    assert lifting.lift_suppression(club.settings, "club", request) > 0
+    assert withdrawal.lift_suppression(club.settings, "club", request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.conftest import ROOT, gym_at, settings_at
 
-from sluice.private_folder import make_private_folder
+from sluice.private_files import make_private_folder
 
 
 def open_to_others(root: Path) -> Iterator[Path]:

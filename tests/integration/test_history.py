@@ -11,14 +11,14 @@ from tests.conftest import PLACES, Lakehouse
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake.origins import merge_into_ranges
+from sluice.lake.commits import merge_into_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow  # unit/lake/test_origins.py holds the same without Spark
+pytestmark = pytest.mark.slow  # unit/lake/test_commits.py holds the same without Spark
 DATA = ("MERGE", "WRITE", "CREATE OR REPLACE TABLE AS SELECT", "STREAMING UPDATE", "REPLACE TABLE AS SELECT")
 sales = Source(name="sales", schema="id INT, town STRING, amount INT")
 towns = Source(name="towns", schema="town STRING, land STRING")

@@ -1,4 +1,4 @@
-"""A log whose last commit was lost is found before anything is read; what was written whole never is."""
+"""A log whose last commit was lost is found before anything is read; what was written whole never is. An open table is of one snapshot."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
 from sluice.delta_log import (
+    LOG,
     DamagedLog,
     OpenTables,
     check_table_logs,
     checksum_file_path,
     find_log_damage,
+    find_table_snapshot,
     open_checked_table,
+    open_table_snapshot,
     open_table_to_change,
+    read_snapshot_rows,
 )
 from sluice.ingest import ledger
 from sluice.lake import log
@@ -175,3 +179,33 @@ def test_logs_of_so_many_bytes_are_kept_and_those_asked_for_longest_ago_go(tmp_p
 
 def append(table: Path, number: int) -> None:
     write_deltalake(str(table), pa.table({"number": [number]}), mode="append", schema_mode="merge")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    place = str(tmp_path / "runs")
+    write_deltalake(place, pa.table({"run": ["a"], "rows": pa.array([1], pa.int32())}))
+    return place
+
+
+def test_what_is_committed_later_is_not_in_an_open_snapshot(path: str) -> None:
+    before = open_table_snapshot(path)
+    write_deltalake(path, pa.table({"run": ["b"], "rows": pa.array([2], pa.int32())}), mode="append")
+    assert before.read_rows() == [{"run": "a", "rows": 1}]
+    assert before.query_rows("SELECT count(*) AS n FROM t")["n"].to_pylist() == [1]
+    assert sorted(row["run"] for row in read_snapshot_rows(path)) == ["a", "b"]
+    assert open_table_snapshot(path, version=0).read_rows() == before.read_rows()
+
+
+def test_columns_come_in_the_types_asked_for_and_one_that_the_table_lacks_is_null(path: str) -> None:
+    wanted = pa.schema([("entry", pa.int64()), ("rows", pa.int64())])
+    found = open_table_snapshot(path).read_columns(wanted)
+    assert (found.schema, found.to_pylist()) == (wanted, [{"entry": None, "rows": 1}])
+
+
+def test_a_table_that_is_not_there_has_no_rows_and_a_damaged_one_is_not_read(path: str) -> None:
+    assert find_table_snapshot(f"{path}/none") is None
+    assert read_snapshot_rows(f"{path}/none") == []
+    (Path(path) / LOG / f"{0:020d}.json").write_text("")
+    with pytest.raises(DamagedLog):
+        read_snapshot_rows(path)

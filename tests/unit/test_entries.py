@@ -1,4 +1,4 @@
-"""Outcomes and runs are in the order in which they were recorded, whatever the clock said."""
+"""Outcomes and runs are in the order in which they were recorded, whatever the clock said; and one delivery of each file counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from sluice import entries
+from sluice.entries import AcceptedDelivery, select_counting_deliveries
 from sluice.erasure import ledger as erasures
 from sluice.ingest import ledger
 from sluice.runs import ledger as runs
@@ -21,6 +22,7 @@ from sluice.settings import Settings
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 BEFORE = NOW - timedelta(hours=3)
 """What a clock says that was set back after NOW."""
+EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -127,3 +129,19 @@ def test_steps_of_an_erasure_are_in_the_order_in_which_they_were_done_whatever_t
     ]
     runs.append_run_rows(settings, "shop", [{"run": "later"}])
     assert runs.read_run_ledger(settings, "shop")[0]["entry"] == 5, "one count for all"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "counting"),
+    [
+        ([AcceptedDelivery(1, "f", LATE, "a"), AcceptedDelivery(2, "f", EARLY, "b")], {1}),
+        ([AcceptedDelivery(1, "f", LATE, "a"), AcceptedDelivery(2, "f", LATE, "b")], {2}),
+        ([AcceptedDelivery(1, "f", LATE, "a"), AcceptedDelivery(2, "f", LATE, "a")], {1}),
+        ([AcceptedDelivery(1, "f", None, "b"), AcceptedDelivery(2, "f", EARLY, "a")], {2}),
+        ([AcceptedDelivery(1, "f", EARLY, "a"), AcceptedDelivery(2, "f", EARLY, None)], {1}),
+        ([AcceptedDelivery(1, "f", LATE, "a"), AcceptedDelivery(2, "g", EARLY, "a")], {1, 2}),
+    ],
+    ids=["later", "greater hash", "came first", "time not known", "hash not known", "two files"],
+)
+def test_one_delivery_of_each_file_counts_whatever_came_when(accepted: list[AcceptedDelivery], counting: set[int]) -> None:
+    assert select_counting_deliveries(accepted) == select_counting_deliveries(reversed(accepted)) == counting

@@ -16,7 +16,7 @@ from orchestration.rest.client import Client
 from orchestration.rest.versions import ClientOfAirflow3, make_airflow_client
 from orchestration.server.home import LOGIN
 from sluice.errors import UsageError
-from sluice.secret_files import read_secret_file
+from sluice.private_files import read_secret_file
 
 ADDRESS = "SLUICE_AIRFLOW"
 TOKEN = "SLUICE_AIRFLOW_TOKEN"

@@ -67,7 +67,7 @@ def decompress_unframed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
     if len(data) > LIMIT:
         raise DamagedContent("raw snappy data are too large")
     try:
-        yield decompress_snappy_block(data)
+        yield _decompress_snappy_block(data)
     except DamagedContent:
         yield from _decompress_hadoop_blocks(io.BytesIO(data), "snappy")
 
@@ -84,7 +84,7 @@ def decompress_xerial_snappy(stream: IO[bytes]) -> Iterator[bytes]:
         if length == XERIAL[:4]:  # another stream begins
             read_exactly(stream, 12)
             continue
-        yield decompress_snappy_block(read_exactly(stream, int.from_bytes(length, "big")))
+        yield _decompress_snappy_block(read_exactly(stream, int.from_bytes(length, "big")))
 
 
 def decompress_framed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
@@ -93,14 +93,14 @@ def decompress_framed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
         kind, size = header[0], int.from_bytes(header[1:], "little")
         data = read_exactly(stream, size)
         if kind == 0:
-            yield decompress_snappy_block(data[4:])
+            yield _decompress_snappy_block(data[4:])
         elif kind == 1:
             yield data[4:]
         elif kind < 0x80:
             raise DamagedContent("an unknown kind of chunk of snappy")
 
 
-def decompress_snappy_block(data: bytes) -> bytes:
+def _decompress_snappy_block(data: bytes) -> bytes:
     """A block of snappy, which begins with its size."""
     size, at = 0, 0
     for at in range(min(5, len(data))):
@@ -117,7 +117,7 @@ def decompress_rocksdb_block(kind: int, data: bytes) -> bytes:
     if kind == 0:
         return data
     if kind == 1:
-        return decompress_snappy_block(data)
+        return _decompress_snappy_block(data)
     codec = {4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}.get(kind)
     size, at = read_varint(data, 0)
     if kind == 2:
@@ -160,7 +160,7 @@ def _decompress_hadoop_blocks(stream: IO[bytes], codec: str) -> Iterator[bytes]:
         while left > 0:
             packed = read_exactly(stream, int.from_bytes(read_exactly(stream, 4), "big"))
             # The size of a part is not told: snappy's stands in it, of lz4 there is one part a block.
-            part = decompress_snappy_block(packed) if codec == "snappy" else _decompress_arrow_block(codec, packed, left)
+            part = _decompress_snappy_block(packed) if codec == "snappy" else _decompress_arrow_block(codec, packed, left)
             left -= len(part) or left
             yield part
 

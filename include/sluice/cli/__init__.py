@@ -15,8 +15,7 @@ from sluice.cli.running import backfill, check, land, plan, run, stop
 from sluice.cli.setup import machine, secrets
 from sluice.cli.tables import changes, clone, diff, read, release, verify
 from sluice.errors import SluiceError
-from sluice.printable import escape_keeping_lines
-from sluice.withheld_texts import library_texts_withheld
+from sluice.printable import escape_keeping_lines, library_texts_withheld
 
 app = typer.Typer(
     name="sluice",

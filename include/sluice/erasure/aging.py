@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StopRequested
-from sluice.kept_json import load_kept_object
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace

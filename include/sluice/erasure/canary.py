@@ -15,13 +15,12 @@ from pathlib import Path
 
 import residue
 from residue import needles
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.erasure import requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
-from sluice.kept_json import load_kept_object
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
 from sluice import entries
-from sluice.books.table_snapshots import find_table_snapshot
+from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY
 from sluice.settings import Settings
 

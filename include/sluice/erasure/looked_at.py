@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_json import KeptFileDamaged, load_kept_object
+from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.settings import Settings
 
 _FILE = ".asked"

@@ -136,7 +136,7 @@ def _refold_marked_rows(
     return refold_tables_of_source(workspace, source, marked.select(*PROVENANCE), concerned)
 
 
-ANONYMISE_STEP = "anonymise"
+_ANONYMISE_STEP = "anonymise"
 
 
 def anonymise_kept_facts(erasing: Erasing) -> None:
@@ -148,11 +148,11 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
             and anonymised.keeps_anonymised_facts(workspace.graph, source)
             and log.is_delta_table(workspace.path(source.name))
         )
-        if kept and not erasing.is_done(ANONYMISE_STEP, source.name):
+        if kept and not erasing.is_done(_ANONYMISE_STEP, source.name):
             report = _anonymise_bronze_rows(workspace, source)
             anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
-            erasing.done(ANONYMISE_STEP, source.name, rows=report.updated)
+            erasing.done(_ANONYMISE_STEP, source.name, rows=report.updated)
 
 
 def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:

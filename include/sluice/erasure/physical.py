@@ -11,7 +11,7 @@ from datetime import datetime
 
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.steps import canaries, orphans, sweep
+from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import behind, streams
 from sluice.lake import log, shallow
@@ -32,7 +32,7 @@ def finish_physical_erasure(
     A request stays as it is as long as a flow is behind; its report says so.
     Raises SluiceError where a shallow clone still reads the files, and StopRequested between two tables.
     """
-    due = find_physically_due_requests(workspace, now, only)
+    due = _find_physically_due_requests(workspace, now, only)
     if not due:
         return []
     clones = shallow.find_shallow_clone_lakes(workspace.settings, workspace.pipeline)
@@ -59,7 +59,7 @@ def finish_physical_erasure(
 _HELD = "not vacuumed:"
 
 
-def find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
+def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests, or of these those, whose bytes may go."""
     found = [
         one for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline) if not only or one.request in only
@@ -71,10 +71,10 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
     """VACUUM where a listing of one's own finds something to remove, and then what VACUUM does not look at."""
     reports, lagging = [], behind.find_lagging_flows(workspace, now)
     for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}.items():
-        if log.is_delta_table(path) and orphans.find_orphan_files(path, now):
+        if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
             streams.stop_if_requested(workspace)
             report = vacuum.vacuum_table(workspace, name, path, lagging.get(name, ()), always=True)
-            report.deleted += 0 if lagging.get(name) else orphans.remove_orphan_files(path, now)
+            report.deleted += 0 if lagging.get(name) else sweep.remove_orphan_files(path, now)
             reports.append(report)
     return reports
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sluice.declare.assembly.graph import Graph
-from sluice.durable_files import PRIVATE, write_json_durably
+from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.kept_json import load_kept_request
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.private_folder import make_private_folder
+from sluice.private_files import make_private_folder
 from sluice.settings import Settings
 
 State = Literal["received", "logically erased", "physically erased", "certified", "failed"]

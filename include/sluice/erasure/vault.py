@@ -14,7 +14,7 @@ from typing import Any
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
-from sluice.secret_files import read_secret_file
+from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
 
@@ -78,7 +78,7 @@ def remove_vault_entry(settings: Settings, pipeline: str, request: str) -> None:
     remove_file_durably(_vault_entry_path(settings, pipeline, request))
 
 
-def prepare_vault_folder(settings: Settings) -> None:
+def _prepare_vault_folder(settings: Settings) -> None:
     """Make the vault, of mode 0700. Raises UsageError where it is there and others get in, or it lies below what is scanned."""
     root = settings.vault
     scanned = [Path(settings.lake), settings.landing, settings.restricted, settings.released]
@@ -139,7 +139,7 @@ def _vault_entry_path(settings: Settings, pipeline: str, request: str) -> Path:
 
 def _write_vault_entry(settings: Settings, pipeline: str, request: str, content: dict[str, Any]) -> Path:
     """Whole or not at all, and on disk when this returns: the identifiers are nowhere else."""
-    prepare_vault_folder(settings)
+    _prepare_vault_folder(settings)
     path = _vault_entry_path(settings, pipeline, request)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     return write_json_durably(path, content, PRIVATE)

@@ -1,11 +1,22 @@
-"""Taking a request back: it was a mistake, or somebody decided against it. Nobody is erased by it, and nothing of it stays but its history."""
+"""Taking back what was asked: a request that nothing is done of yet, or the suppression of people who were erased, so that they may come back.
+
+Nobody is erased by a request that is taken back, and nothing of it stays but its history. Who was erased comes back by new data only.
+"""
 
 from __future__ import annotations
 
-from sluice.delta_log import open_checked_table
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
+
+from sluice.delta_log import open_checked_table, open_table_to_change
 from sluice.erasure import looked_at, requests, vault
 from sluice.erasure.requests import ErasureRequest
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
+from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.settings import Settings
 
@@ -44,3 +55,50 @@ def _is_propagation_begun(settings: Settings, pipeline: str, request: str) -> bo
         log.is_delta_table(path)
         and request in open_checked_table(path).to_pyarrow_table(columns=["request"])["request"].to_pylist()
     )
+
+
+_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
+
+
+_UPDATES = {name: f"s.{name}" for name in _COLUMNS}
+
+
+def lift_suppression(settings: Settings, pipeline: str, request: str) -> int:
+    """Lift the entries of a request, without a JVM. Returns how many. What had been delivered before stays out.
+
+    Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
+    """
+    found = requests.read_erasure_request(settings, pipeline, request)
+    # One whose scan found something was carried out all the same.
+    if found.done_at is None:
+        state = requests.WITHDRAWN if found.withdrawn_at else found.state
+        raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
+    if found.lifted_at is not None:
+        return 0
+    lifted = _lift_suppression_entries(settings, pipeline, request)
+    requests.add_request_event(settings, pipeline, request, requests.LIFTED, f"{lifted} entries of the suppression list")
+    return lifted
+
+
+def _lift_suppression_entries(settings: Settings, pipeline: str, request: str) -> int:
+    path = settings.bookkeeping(pipeline, "suppression")
+    if not log.is_delta_table(path):
+        return 0
+    table = open_table_to_change(path)
+    numbers = ledger.read_delivery_ledger_columns(settings.bookkeeping(pipeline, "deliveries"), ["delivery"])[
+        "delivery"
+    ].to_pylist()
+    row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
+    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _COLUMNS.items())])
+    note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "flow": "suppression", "lifted": request})})
+    merging = table.merge(
+        pa.Table.from_pylist([row], schema=schema),
+        predicate="t.request = s.request AND t.lifted_at IS NULL",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=note,
+    )
+    try:
+        return int(merging.when_matched_update(_UPDATES).execute()["num_target_rows_updated"])
+    except CommitFailedError:
+        raise SluiceError("Another process writes the suppression list just now. Try again.") from None

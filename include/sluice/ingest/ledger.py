@@ -16,10 +16,8 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 
 from sluice import entries
-from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
-from sluice.books.table_snapshots import find_table_snapshot
-from sluice.delta_log import open_checked_table, open_table_to_change
-from sluice.entries import ENTRY
+from sluice.delta_log import find_table_snapshot, open_checked_table, open_table_to_change
+from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake import log
 
 Row = Mapping[str, Any]
@@ -228,7 +226,7 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
 def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:
     """The deliveries of one source whose rows count now.
 
-    Where redelivery replaces, one delivery of each file counts: see `sluice.books.redelivery`.
+    Where redelivery replaces, one delivery of each file counts: see `sluice.entries`.
     """
     accepted = [outcome for outcome in outcomes if outcome.state == INGESTED]
     if not replaces:

@@ -34,7 +34,7 @@ def register_tables(session: SparkSession, names: Mapping[str, str], as_of: str 
         session.sql(f"CREATE OR REPLACE VIEW `{schema}`.`{table}` AS {_select_statement(name, path, as_of)}")
 
 
-def read_table_as_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
+def _read_table_as_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
     """A table as a frame. Arguments and errors as of `register_tables`."""
     return session.sql(_select_statement(name, path, as_of))
 
@@ -51,7 +51,7 @@ def _find_version_as_of(name: str, path: str, as_of: str) -> int:
     return versions.resolve_version(name, path, as_of)
 
 
-def find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
+def _find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
     """A table that the view reads and that has not been made yet; None where all are there."""
     made_of = (
         read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
@@ -68,7 +68,7 @@ def compute_view_frames(
     """
     wanted = list(names)
     for name in wanted:
-        if (lacking := find_missing_input_table(settings, graph, name)) is not None:
+        if (lacking := _find_missing_input_table(settings, graph, name)) is not None:
             pipeline = graph.pipeline.name
             raise SluiceError(
                 f"The view '{pipeline}.{name}' is made of '{lacking}', which has not been made yet. Run: sluice run {pipeline}"
@@ -82,7 +82,7 @@ def compute_view_frames(
     return {name: known[name] for name in wanted}
 
 
-def register_view_frames(session: SparkSession, pipeline: str, views: Mapping[str, DataFrame], readable: bool = True) -> None:
+def _register_view_frames(session: SparkSession, pipeline: str, views: Mapping[str, DataFrame], readable: bool = True) -> None:
     """Register frames as <pipeline>.<name> in the session. readable: whether queries may read them, or only list and describe them.
 
     A function's result has no SQL text. So the view in the catalog has a text that reads a temporary view, which it names among those that
@@ -111,7 +111,7 @@ def _read_table_without_provenance(
     session: SparkSession, settings: Settings, graph: Graph, name: str, as_of: str | None
 ) -> DataFrame:
     """A table as transforms see it: without the columns that Sluice adds to silver."""
-    return read_table_as_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
+    return _read_table_as_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
 
 
 def register_computed_views(
@@ -121,6 +121,6 @@ def register_computed_views(
     pipeline = graph.pipeline.name
     wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
     if lists:
-        wanted = [view for view in wanted if find_missing_input_table(settings, graph, view) is None]
+        wanted = [view for view in wanted if _find_missing_input_table(settings, graph, view) is None]
     if wanted:
-        register_view_frames(session, pipeline, compute_view_frames(session, settings, graph, wanted, as_of), readable=not lists)
+        _register_view_frames(session, pipeline, compute_view_frames(session, settings, graph, wanted, as_of), readable=not lists)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_json import load_kept_json
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.settings import Settings
 
 

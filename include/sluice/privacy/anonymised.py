@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sluice.books.table_snapshots import find_table_snapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
+from sluice.delta_log import find_table_snapshot
 from sluice.privacy import other_subjects
 
 if TYPE_CHECKING:

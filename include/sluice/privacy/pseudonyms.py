@@ -1,4 +1,4 @@
-"""Keyed hashes of identifiers: HMAC-SHA256, the same in Python and in Spark.
+"""Keyed hashes of identifiers: HMAC-SHA256, the same in Python and in Spark; and stand-ins made of them, for a copy that names nobody.
 
 Spark has no HMAC function, so it is built from SHA-256 and the two pads (RFC 2104). The pads travel as columns of a one-row
 frame: as literals they would stand in plans and event logs.
@@ -18,6 +18,7 @@ from sluice.declare.privacy.treat import Canonical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 _BLOCK = 64
 _BLANKS = (
@@ -102,3 +103,51 @@ def _domain_key(key: bytes, domain: str) -> bytes:
 def key_check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
     """By the name of a key, 8 hex digits that show whether it is the same key again, and show nothing else of it."""
     return [f"{name}={_domain_key(key, 'sluice: the same key again?').hex()[:8]}" for name, key in sorted(keys.items())]
+
+
+TYPES = ("string", "integer", "long")
+
+
+"""The types that there are stand-ins of."""
+
+
+_DOMAIN = "sluice: a stand-in"
+
+
+_WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
+
+
+_DIGITS = 15
+
+
+"""Hex digits of a stand-in that is a number: 60 bits, so that two of a hundred million are hardly ever the same."""
+
+
+def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
+    """The frame with stand-ins in these columns. A text that is a whole number stays one, so that casts and joins go on working.
+
+    An INT has 31 bits, so among a hundred thousand values some two get the same stand-in; see `collisions`.
+    """
+    if not columns:
+        return frame
+    temporary = {name: f"_stand_in_{number}" for number, name in enumerate(columns)}
+    hashed = add_pseudonym_columns(
+        frame, {made: PseudonymSpec(key, _DOMAIN, _exact_text(name)) for name, made in temporary.items()}
+    )
+    kinds = {field.name: field.dataType for field in frame.schema}
+    made = {name: _stand_in_of_type(F.col(made), F.col(f"`{name}`"), kinds[name]) for name, made in temporary.items()}
+    return hashed.select(*(made.get(name, F.col(f"`{name}`")).alias(name) for name in frame.columns))
+
+
+def _exact_text(name: str) -> Column:
+    """A text that differs for every value, even for values that differ only in blanks."""
+    return F.concat(F.lit("x"), F.hex(F.encode(F.col(f"`{name}`").cast("string"), "UTF-8")))
+
+
+def _stand_in_of_type(digits: Column, value: Column, kind: DataType) -> Column:
+    number = F.conv(F.substring(digits, 1, _DIGITS), 16, 10).cast("bigint")
+    if kind.typeName() == "long":
+        return number
+    if kind.typeName() == "integer":
+        return F.pmod(number, F.lit(2**31 - 1).cast("bigint")).cast("int")
+    return F.when(value.rlike(_WHOLE_NUMBER), number.cast("string")).otherwise(F.substring(digits, 1, 32))

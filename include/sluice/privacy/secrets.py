@@ -17,7 +17,7 @@ from sluice.declare.names import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.secret_files import find_secret_file_problem, read_secret_file
+from sluice.private_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)

@@ -1,6 +1,7 @@
 """The key of the suppression list: the one that a list was made with, and no other.
 
-A list keeps check digits of its key as a property. With another key it would recognise nobody, and erased people would come back.
+A list keeps check digits of its key as a property. With another key it would recognise nobody, and erased people would come back. The key
+is read without Spark, where a request is taken in.
 """
 
 from __future__ import annotations

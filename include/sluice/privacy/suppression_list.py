@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sluice.books.table_snapshots import open_table_snapshot, read_snapshot_rows
+from sluice.delta_log import open_table_snapshot, read_snapshot_rows
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.tables import TableShape

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.kept_json import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.settings import Settings, list_pipeline_names
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (

@@ -145,7 +145,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     """Scan once for these requests."""
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import certificate, chain
-    from sluice.erasure.proof.near_spellings import hint_at_near_spellings
+    from sluice.erasure.proof.sought import hint_at_near_spellings
     from sluice.lake.report import FlowReport
 
     settings, pipeline = workspace.settings, workspace.pipeline

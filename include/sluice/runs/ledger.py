@@ -10,10 +10,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from sluice import entries
-from sluice.books.redelivery import AcceptedDelivery, select_counting_deliveries
-from sluice.books.table_snapshots import read_snapshot_rows
-from sluice.delta_log import open_checked_table
-from sluice.entries import ENTRY
+from sluice.delta_log import open_checked_table, read_snapshot_rows
+from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS

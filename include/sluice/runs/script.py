@@ -13,11 +13,10 @@ from typing import Any, NoReturn
 from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
-from sluice.printable import escape_keeping_lines
+from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.runs import summary
 from sluice.runs.job import JobRequest, describe_error_without_values, run_recorded_stage
 from sluice.settings import Settings
-from sluice.withheld_texts import library_texts_withheld
 
 
 def run_stage_script(script: str) -> NoReturn:

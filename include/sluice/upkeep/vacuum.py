@@ -22,7 +22,7 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     tells of such a file, since those of writes that were aborted are in none.
     """
     with report_table_change(name, VACUUM.name, path) as report:
-        if not always and not is_vacuum_due(path, datetime.now(UTC)):
+        if not always and not _is_vacuum_due(path, datetime.now(UTC)):
             pass
         elif behind:
             report.notes += [f"not vacuumed: {one}" for one in behind]
@@ -35,7 +35,7 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     return report
 
 
-def is_vacuum_due(path: str, now: datetime) -> bool:
+def _is_vacuum_due(path: str, now: datetime) -> bool:
     """Whether a file that was removed from the table has outlived the retention since the last VACUUM."""
     keep = parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
     last = None

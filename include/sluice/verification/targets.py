@@ -77,7 +77,7 @@ def _fold_target_rows(
 def _collect_sequences(frame: DataFrame) -> list[Any]:
     """The sequences in it, each once, as Python puts them in order."""
     batch = frame.select(SEQUENCE).distinct().toArrow()
-    return sorted({sortable_sequence(row[SEQUENCE]) for row in batch.to_pylist()})
+    return sorted({_sortable_sequence(row[SEQUENCE]) for row in batch.to_pylist()})
 
 
 def _list_target_columns(cdc: AutoCdc, given: list[str]) -> list[str]:
@@ -149,8 +149,8 @@ class ChangeFold:
         for row in changes:
             gone = row[CHANGE] == DELETE
             says = None if gone else {name: row[name] for name in self.values}
-            events.append((sortable_sequence(row[SEQUENCE]), _GONE if gone else _SAYS, row[CONTENT], says))
-        there = {sortable_sequence(row[SEQUENCE]) for row in changes}
+            events.append((_sortable_sequence(row[SEQUENCE]), _GONE if gone else _SAYS, row[CONTENT], says))
+        there = {_sortable_sequence(row[SEQUENCE]) for row in changes}
         events += [(taken, _GONE, "", None) for taken in self.snapshots if taken not in there]
         return sorted(events, key=lambda event: event[:3])
 
@@ -184,6 +184,6 @@ def _is_same_value(one: Any, other: Any) -> bool:
     return bool(one == other or (one != one and other != other))  # what is no number is equal to itself in Spark
 
 
-def sortable_sequence(sequence: Any) -> Any:
+def _sortable_sequence(sequence: Any) -> Any:
     """A sequence as something that Python puts in order: of several columns a tuple."""
     return tuple(sequence.values()) if isinstance(sequence, Mapping) else sequence

@@ -163,7 +163,7 @@ class _VerificationRun:
             notes.append(f"restored to version {restored}")
             equal = equal or None
         elif differences and intervals and isinstance(declared, Table):
-            known = find_stale_keys(self.workspace, declared, intervals)
+            known = _find_stale_keys(self.workspace, declared, intervals)
             by = declared.replayed_by
             differences = count_row_differences(made, there, declared.keys, known, by) if known is not None else differences
             equal = None if known is None or differences.all_known else False
@@ -222,7 +222,7 @@ Stale = Callable[[Table[Any]], list[Interval]]
 EVER = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
-def find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence[Interval]) -> DataFrame | None:
+def _find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence[Interval]) -> DataFrame | None:
     """The keys (`replayed_by`) whose rows may differ since earlier code made some of them; None: all."""
     if EVER in intervals:
         return None

@@ -22,7 +22,7 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, lifting, prevention, receiving, requests, vault, withdrawal
+from sluice.erasure import asking, prevention, receiving, requests, vault, withdrawal
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
@@ -319,10 +319,10 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
-        lifting.lift_suppression(settings, "club", made.request)
+        withdrawal.lift_suppression(settings, "club", made.request)
     requests.advance_request_state(settings, "club", made, requests.LOGICALLY)
     requests.advance_request_state(settings, "club", made, requests.FAILED, "a scan found something")
-    assert [lifting.lift_suppression(settings, "club", made.request) for _ in range(2)] == [1, 0]
+    assert [withdrawal.lift_suppression(settings, "club", made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
@@ -355,7 +355,7 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
         "the other one is approved"
     )
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        lifting.lift_suppression(settings, "club", made.request)
+        withdrawal.lift_suppression(settings, "club", made.request)
     with pytest.raises(UsageError, match="is being carried out"):
         withdrawal.withdraw_erasure_request(settings, "club", begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):

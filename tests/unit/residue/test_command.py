@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from residue.command import CLEAN, FOUND, INCONCLUSIVE, MISUSED, main
-from residue.identifiers import parse_identifiers
+from residue.command import CLEAN, FOUND, INCONCLUSIVE, MISUSED, main, parse_identifiers
 
 INCLUDE = Path(__file__).resolve().parents[3] / "include"
 WHO = "anna-schmidt-4711"

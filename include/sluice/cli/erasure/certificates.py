@@ -43,7 +43,7 @@ def certificate(
     from sluice.erasure import requests
     from sluice.erasure.proof import certificate as certificates
     from sluice.erasure.proof import checking
-    from sluice.erasure.proof.near_spellings import hint_at_near_spellings
+    from sluice.erasure.proof.sought import hint_at_near_spellings
 
     settings = Settings.current()
     pipeline = _find_request_pipeline(settings, request)

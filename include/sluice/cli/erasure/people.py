@@ -152,11 +152,11 @@ def lift(
     as_json: AsJson = False,
 ) -> None:
     """Let the people of a request come back by new data. What was delivered before stays out."""
-    from sluice.erasure import lifting
+    from sluice.erasure import withdrawal
 
     settings = Settings.current()
     pipeline, _ = _find_request(settings, request)
-    lifted = lifting.lift_suppression(settings, pipeline, request)
+    lifted = withdrawal.lift_suppression(settings, pipeline, request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
     else:

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.books.table_snapshots import open_table_snapshot
 from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
+from sluice.delta_log import open_table_snapshot
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names

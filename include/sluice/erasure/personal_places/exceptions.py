@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sluice import session_folders
+from sluice import session
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import CertificateException
 from sluice.settings import Settings
@@ -42,7 +42,7 @@ def list_airflow_elsewhere(settings: Settings, _: Graph) -> Iterator[Certificate
 
 def list_running_sessions(settings: Settings, _: Graph) -> Iterator[CertificateException]:
     """Folders that a process has in use."""
-    if session_folders.session_folders_in_use(settings):
+    if session.session_folders_in_use(settings):
         yield CertificateException("local files of running Spark sessions", "the end of the session, which removes them")
 
 

@@ -57,7 +57,7 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
     Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
     made, where the vault does not have the identifiers of one any more.
     """
-    pipeline, found = graph.pipeline.name, gather_evidence(settings, graph, asked)
+    pipeline, found = graph.pipeline.name, _gather_evidence(settings, graph, asked)
     made: dict[str, Certificate] = {}
     errors: dict[str, SluiceError] = {}
     last = read_latest_certificate(settings, pipeline)
@@ -214,7 +214,7 @@ class ErasureEvidence:
         return replace(self, rows=rows, result=result)
 
 
-def gather_evidence(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
+def _gather_evidence(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
     """Scan, and ask the tables, for the people of these requests at once.
 
     Raises UsageError where the vault does not have the identifiers of one any more, and SluiceError where the lake is not on this machine.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
-from sluice import session_folders
+from sluice import session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
@@ -47,7 +47,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
         _build_table_root(RESTRICTED, str(settings.restricted / pipeline), clocks),
         ScanRoot(LANDING, str(settings.landing / pipeline), written=_list_text_formats(graph)),
         ScanRoot(RELEASED, str(settings.released / pipeline)),
-        ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session_folders.session_folders_in_use(settings)))),
+        ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
     ]
     # Whole: its database and logs, and whatever else Airflow or somebody keeps there.

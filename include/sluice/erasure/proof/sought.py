@@ -1,4 +1,4 @@
-"""What is looked for of the people of requests, and looking for it.
+"""What is looked for of the people of requests, looking for it, and what to do where somebody is found.
 
 Whether a query returns the person: every table as it is now, read by delta-rs, which no flow and no erasure writes with.
 """
@@ -21,15 +21,16 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.delta_log import open_checked_table
 from sluice.erasure import canary, vault
+from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.place import LANDING
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
-from sluice.privacy import suppression_key
+from sluice.privacy import suppression_key, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
 
@@ -72,7 +73,7 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
 
 def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """What queries of the tables as they are return."""
-    return search_current_rows(
+    return _search_current_rows(
         scope.find_searched_tables(settings, graph), sought.person, scope.find_table_clocks(settings, graph)
     )
 
@@ -148,7 +149,6 @@ def _lazy_suppression_list(settings: Settings, pipeline: str) -> Callable[[], Ti
 
     @functools.cache
     def listed() -> Times:
-        from sluice.privacy import suppression_list
 
         return suppression_list.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
 
@@ -187,7 +187,7 @@ def _may_have_ended(one: Identifier) -> bool:
     return one.until is None and one.known_until is not None
 
 
-def search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, TableClock]) -> ScanResult:
+def _search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, TableClock]) -> ScanResult:
     """What the current rows of the tables hold of the person. tables: paths by name; clocks: by name, of those that have one.
 
     A hit's path is the table's name.
@@ -198,3 +198,26 @@ def search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], cl
 def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
     for batch in QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t"):
         yield pa.record_batch(batch)
+
+
+def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
+    """A sentence or two to append to a message. No value of anybody."""
+    pipeline = graph.pipeline.name
+    told = f" Where: sluice erase scan {pipeline} --request {request}"
+    if not vault.has_vault_entry(settings, pipeline, request):
+        return told
+    kinds = sorted({
+        one.domain
+        for one in vault.read_vault_identifiers(settings, pipeline, request)
+        if one.domain != PSEUDONYM
+        and not one.domain.startswith(PREFIX)
+        and graph.canonical(one.domain) == AS_TEXT
+        and not one.value.strip().isdecimal()
+    })
+    if not kinds:
+        return told
+    forms = ", ".join(f"'{kind}': 'lower'" for kind in kinds)
+    return (
+        f"{told} The scan finds other spellings, too, such as another letter case; an erasure takes out what is spelled alike. Where spellings "
+        f"of a kind are one person's, say so: Pipeline(canonical={{{forms}}}). The next run then erases them."
+    )

@@ -3,10 +3,14 @@
 Needs the identifiers themselves, which the vault has; they stay in this process. A short number is in many records by chance: it names
 somebody beside the name of a column of its kind, and in a record without names, where it is a whole field. What was others' at other
 times names nobody, since nothing here tells a time.
+
+A record may write what it says otherwise: letters escaped as JSON does it, and base64, in one line or in several. The scan reads these
+by code of its own, and shares nothing with this.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 import zlib
@@ -23,14 +27,14 @@ from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.delta_log import open_checked_table
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.steps import places, spellings
+from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
 from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
-SHORTEST = 5
+_SHORTEST = 5
 """Characters."""
 LEAST_DIGITS = 9
 """Digits from which on a number is nobody else's by chance; the scan says so of its own, and shares nothing with this."""
@@ -57,7 +61,7 @@ class ErasedNames:
 
         However it is written: with escapes of JSON, or in base64.
         """
-        return any(map(self._stand_in, spellings.decode_possible_texts(content)))
+        return any(map(self._stand_in, _decode_possible_texts(content)))
 
     def _stand_in(self, content: bytes) -> bool:
         lowered = content.lower()
@@ -133,7 +137,7 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
 def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> ErasedNames:
     """These identifiers. beside: columns that each may stand beside, which short numbers need."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    long = {value.strip() for value in values if len(value.strip()) >= SHORTEST and not _is_short_number(value)}
+    long = {value.strip() for value in values if len(value.strip()) >= _SHORTEST and not _is_short_number(value)}
     for name in sorted(value.encode().lower() for value in long):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
@@ -220,3 +224,60 @@ def _inflate_gzip(content: bytes) -> bytes:
     except zlib.error:
         pass
     return bytes(found)
+
+
+_DEPTH = 4
+
+
+"""How often a text is taken for one within another."""
+
+
+_ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
+
+
+_CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
+
+
+_BREAKS = b"\r\n \t"
+
+
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+def _decode_possible_texts(content: bytes) -> Iterator[bytes]:
+    """The bytes as they are, and all that they are found to mean."""
+    for text in _unescape_repeatedly(content):
+        yield text
+        decoded = b"\n".join(_decode_base64_words(text))
+        if decoded:
+            yield from _unescape_repeatedly(decoded)
+
+
+def _unescape_repeatedly(content: bytes) -> Iterator[bytes]:
+    """The text as it is, without its escapes, without those that are left then."""
+    yield content
+    for _ in range(_DEPTH):
+        if not _ESCAPE.search(content):
+            return
+        content = _ESCAPE.sub(_unescape_match, content)
+        yield content
+
+
+def _unescape_match(escape: re.Match[bytes]) -> bytes:
+    units, byte, itself, control = escape.groups()
+    if units:  # two of a pair are one letter
+        text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
+        return text.encode("utf-8", "surrogatepass")
+    return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
+
+
+def _decode_base64_words(content: bytes) -> Iterator[bytes]:
+    """What words of the letters of base64 hold, those in several lines put together. Where one begins, letters of something else may stand."""
+    for found in _BASE64.finditer(content):
+        letters = found.group().translate(_URL_SAFE, _BREAKS)
+        for start in range(4):
+            whole = letters[start : len(letters) - ((len(letters) - start) % 4 == 1)]
+            yield base64.b64decode(whole + b"=" * (-len(whole) % 4))

@@ -17,10 +17,10 @@ def purge_deletion_vectors(erasing: Erasing) -> None:
     """REORG TABLE ... APPLY (PURGE), of tables that may have deletion vectors. Sluice's own have none, unless somebody turned them on."""
     for name, path in {**erasing.workspace.tables(), **canaries.canary_table_paths(erasing.workspace, erasing.waiting)}.items():
         if log.is_delta_table(path) and not erasing.is_done("purge", name):
-            erasing.done("purge", name, files=purge_table_vectors(erasing.workspace, name, path))
+            erasing.done("purge", name, files=_purge_table_vectors(erasing.workspace, name, path))
 
 
-def purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
+def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
     """Write the files of one table anew that have rows marked as deleted. Returns how many."""
     if not _may_have_deletion_vectors(path):
         return 0

@@ -1,31 +1,23 @@
 """From any identifier of a person to all of them, by the declared links, each with the time during which it was the person's.
 
 From what was asked the way leads up to the person, and from there down to everything that is, or was, the person's. Links are followed as
-they are and as bronze has ever told them. Of an identifier that changes hands the first one to have it has it from the beginning on: what
-it told before anybody had it can be nobody else's. Of two who got it in one instant the higher one has it.
+they are and as bronze has ever told them. Of an identifier that changes hands the first one to have it has it from the beginning on, until
+the next one gets it: what it told before anybody had it can be nobody else's. Of two who got it in one instant the higher one has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.links import Link
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.holders import (
-    ALWAYS,
-    AmbiguousIdentifier,
-    Times,
-    compute_holding_times,
-    format_identifier_time,
-    intersect_times,
-    is_instant_within,
-)
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.erasure.subjects.link_rows import LinkRows
+from sluice.errors import UsageError
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import canonical_text, compute_pseudonym
@@ -40,21 +32,21 @@ class _KnownIdentifiers:
     def add(self, domain: str, value: str, when: Times) -> bool:
         """Whether that is new."""
         there = self.times.setdefault((domain, value), set())
-        if ALWAYS in there or when in there:
+        if _ALWAYS in there or when in there:
             return False
         there.add(when)
         return True
 
     def identifiers(self) -> list[Identifier]:
         """Sorted; one that is open on both sides alone."""
-        every = ((key, {ALWAYS} if ALWAYS in times else times) for key, times in self.times.items())
+        every = ((key, {_ALWAYS} if _ALWAYS in times else times) for key, times in self.times.items())
         return sorted(
             (
                 Identifier(
                     *key,
-                    since=format_identifier_time(since),
-                    until=format_identifier_time(until),
-                    known_until=format_identifier_time(known),
+                    since=_format_identifier_time(since),
+                    until=_format_identifier_time(until),
+                    known_until=_format_identifier_time(known),
                 )
                 for key, times in every
                 for since, until, known in times
@@ -80,11 +72,11 @@ def close_over_identifiers(
     people = _KnownIdentifiers()
     for number, one in enumerate(_resolve_asked_pseudonyms(workspace, rows, asked), start=1):
         for domain, value in _find_identifier_owners(workspace, rows, one, number):
-            people.add(domain, value, alone if domain in changing else ALWAYS)
+            people.add(domain, value, alone if domain in changing else _ALWAYS)
     found = _find_owned_identifiers(workspace, rows, people)
     for one in asked:
         if one.domain == PSEUDONYM:
-            found.add(PSEUDONYM, one.value, ALWAYS)
+            found.add(PSEUDONYM, one.value, _ALWAYS)
     _add_written_spellings(workspace, rows, found)
     _add_stored_pseudonyms(workspace, found)
     return found.identifiers()
@@ -114,7 +106,7 @@ def _find_identifier_owners(
         if link.identifier[1] != asked.domain:
             continue
         had = compute_holding_times(rows.of_identifiers(link, {asked.value}), link, rows.at).get(asked.value, [])
-        whose = {person for person, when in had if asked.at is None or is_instant_within(datetime.fromisoformat(asked.at), when)}
+        whose = {person for person, when in had if asked.at is None or _is_instant_within(datetime.fromisoformat(asked.at), when)}
         if len(whose) > 1:
             how = 'ask again with "at", an instant at which it was the person\'s' if link.since else f"ask by '{link.person[1]}'"
             raise AmbiguousIdentifier(f"Identifier {number}, a '{asked.domain}', was several people's; {how}.")
@@ -136,7 +128,7 @@ def _refuse_erased_owner(workspace: Workspace, rows: LinkRows, asked: Identifier
     )
     hashed = compute_pseudonym(key, asked.domain, asked.value, form)
     for request, since, until in rows.erased.get((asked.domain, str(hashed)), ()):
-        if asked.at is None or is_instant_within(datetime.fromisoformat(asked.at), (since, until, None)):
+        if asked.at is None or _is_instant_within(datetime.fromisoformat(asked.at), (since, until, None)):
             how = "nothing of that time is left" if asked.at else 'ask again with "at", if it is another\'s now'
             raise AmbiguousIdentifier(
                 f"Identifier {number}, a '{asked.domain}', was a person's who was erased by request {request}; {how}."
@@ -165,7 +157,7 @@ def _find_identifiers_through_link(rows: LinkRows, link: Link, people: dict[str,
     for identifier, had in compute_holding_times(rows.of_identifiers(link, linked), link, rows.at).items():
         for person, when in had:
             for known in people.get(person, ()):
-                both = intersect_times(known, when)
+                both = _intersect_times(known, when)
                 if both is not None:
                     yield identifier, both
 
@@ -189,3 +181,69 @@ def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> No
             made = compute_pseudonym(key, how.domain, value, how.canonical) if domain in domains else None
             for when in times if made else ():
                 found.add(PSEUDONYM, str(made), when)
+
+
+Times = tuple[datetime | None, datetime | None, datetime | None]
+
+
+"""since, until, and where that is open, when the person was last said to have it."""
+
+
+_ALWAYS: Times = (None, None, None)
+
+
+class AmbiguousIdentifier(UsageError):
+    """An identifier was several people's, and it is not said whose is meant."""
+
+
+def compute_holding_times(found: Iterable[link_rows.LinkRow], link: Link, now: datetime) -> dict[str, list[tuple[str, Times]]]:
+    """By identifier, who had it and when: until the next row of it. now: until when those are told to have it whose rows tell no time.
+
+    Raises Ambiguous where several people's rows of one identifier tell no time.
+    """
+    by_identifier: dict[str, list[link_rows.LinkRow]] = {}
+    for row in found:
+        by_identifier.setdefault(row.identifier, []).append(row)
+    if link.since is None:
+        return {one: [(person, _ALWAYS) for person in sorted({row.person for row in of})] for one, of in by_identifier.items()}
+    for of in by_identifier.values():
+        if len({row.person for row in of if row.since is None}) > 1:
+            raise AmbiguousIdentifier(
+                f"A '{link.identifier[1]}' is several people's by rows of '{link.table}' whose '{link.since}' tells no time. "
+                "Have these delivered with it, then ask again."
+            )
+    return {one: _order_holding_times(of, now) for one, of in by_identifier.items()}
+
+
+def _order_holding_times(of: list[link_rows.LinkRow], now: datetime) -> list[tuple[str, Times]]:
+    last: dict[datetime | None, str] = {}
+    for row in sorted(of, key=lambda row: (row.since is not None, row.since or datetime.min, row.person.zfill(40))):
+        last[row.since] = row.person
+    turns: list[tuple[str, datetime | None]] = []
+    for since, person in last.items():
+        if not turns or turns[-1][0] != person:
+            turns.append((person, since if turns else None))
+    ends = [since for _, since in turns[1:]]
+    known = max((since for since in last if since is not None), default=now)
+    times: list[Times] = [(since, until, None) for (_, since), until in zip(turns, ends, strict=False)]
+    times.append((turns[-1][1], None, known))
+    return [(person, when) for (person, _), when in zip(turns, times, strict=True)]
+
+
+def _intersect_times(one: Times, other: Times) -> Times | None:
+    """The times that both are; None where these are none."""
+    since = max((at for at in (one[0], other[0]) if at is not None), default=None)
+    until = min((at for at in (one[1], other[1]) if at is not None), default=None)
+    known = max((at for at in (one[2], other[2]) if at is not None), default=None) if until is None else None
+    return None if since is not None and until is not None and since >= until else (since, until, known)
+
+
+def _is_instant_within(at: datetime, when: Times) -> bool:
+    """Whether an instant is in these times."""
+    since, until, _ = when
+    return (since is None or since <= at) and (until is None or at < until)
+
+
+def _format_identifier_time(at: datetime | None) -> str | None:
+    """An instant as identifiers have it."""
+    return None if at is None else at.astimezone(UTC).isoformat()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sluice.declare.erasure.links import Link
 
 
-def find_handover_sources(workspace: Workspace) -> frozenset[str]:
+def _find_handover_sources(workspace: Workspace) -> frozenset[str]:
     """The sources of links whose identifiers change hands."""
     graph = workspace.graph
     made = [
@@ -39,7 +39,7 @@ def find_handover_sources(workspace: Workspace) -> frozenset[str]:
 
 def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) -> list[list[Any]]:
     """The levels of the lowest layer, with the links' sources before the others, where somebody's identifier may get a new owner."""
-    early = find_handover_sources(workspace)
+    early = _find_handover_sources(workspace)
     if not early or suppression_list.is_suppression_list_empty(workspace):
         return levels
     parts = [[item for item in level if (item.name in early) is wanted] for wanted in (True, False) for level in levels]
@@ -48,7 +48,7 @@ def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) ->
 
 def end_handed_over_entries(workspace: Workspace, flows: Sequence[str]) -> int:
     """End entries whose identifiers have new owners. flows: that have run just now. Returns how many were ended."""
-    if not find_handover_sources(workspace) & set(flows) or suppression_list.is_suppression_list_empty(workspace):
+    if not _find_handover_sources(workspace) & set(flows) or suppression_list.is_suppression_list_empty(workspace):
         return 0
     changing = [link for link in workspace.graph.links if link.since]
     suppression_list.create_suppression_list(workspace)

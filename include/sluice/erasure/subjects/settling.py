@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from sluice.erasure import canary, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.closure import canonicalise_identifiers, close_over_identifiers
-from sluice.erasure.subjects.holders import AmbiguousIdentifier
+from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list

@@ -15,7 +15,7 @@ from sluice.erasure.receiving import resolve_identifier_domain
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 
-RECEIVED_AT = "received_at"
+_RECEIVED_AT = "received_at"
 AT = "at"
 
 
@@ -57,9 +57,9 @@ def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], lis
     except csv.Error as error:
         raise UsageError(f"The header is not CSV: {error}.") from None
     for number, name in enumerate(header, start=1):
-        if name not in (RECEIVED_AT, AT):
+        if name not in (_RECEIVED_AT, AT):
             _check_domain_exists(graph, name, f"The first line: column {number}")
-    if len(set(header)) != len(header) or not set(header) - {RECEIVED_AT, AT}:
+    if len(set(header)) != len(header) or not set(header) - {_RECEIVED_AT, AT}:
         raise UsageError(
             "The first line names the columns, each once: kinds of identifiers, and received_at where that is known."
         )
@@ -92,12 +92,12 @@ def _parse_csv_person(line: int, header: list[str], cells: list[str]) -> PersonL
         return RejectedLine(line, f"{len(cells)} fields; the header has {len(header)}")
     given = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
     try:
-        received = _parse_optional_instant(given.pop(RECEIVED_AT, None), RECEIVED_AT)
+        received = _parse_optional_instant(given.pop(_RECEIVED_AT, None), _RECEIVED_AT)
         at = _parse_optional_instant(given.pop(AT, None), AT)
     except ValueError as error:
         return RejectedLine(line, str(error))
     if received is not None and received > datetime.now(UTC):
-        return RejectedLine(line, f"{RECEIVED_AT} is in the future")
+        return RejectedLine(line, f"{_RECEIVED_AT} is in the future")
     if not given:
         return RejectedLine(line, "no identifier")
     return PersonLine(

@@ -15,11 +15,11 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
 from sluice.flows.copies import erased
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import constraints, evaluation, log, tables, versions
+from sluice.lake import evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CHECKS, CONSTRAINT
 from sluice.lake.workspace import Workspace
-from sluice.privacy import stand_ins
+from sluice.privacy import pseudonyms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,7 @@ def find_column_without_stand_in(path: str, names: Sequence[str]) -> str:
     """Of these columns of a table, one of a type that there are no stand-ins of, with its type; "" where all are fine."""
     kinds = versions.read_version_columns(path)
     return next(
-        (f"'{name}' ({kinds[name]})" for name in names if _logged_type_name(kinds.get(name, "")) not in stand_ins.TYPES), ""
+        (f"'{name}' ({kinds[name]})" for name in names if _logged_type_name(kinds.get(name, "")) not in pseudonyms.TYPES), ""
     )
 
 
@@ -67,7 +67,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
         )
     made = _plan_cloned_columns(rows.schema, asked)
     stays = [name for name in rows.columns if name not in made.left_out]
-    frame = stand_ins.replace_with_stand_ins(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
+    frame = pseudonyms.replace_with_stand_ins(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
     _create_clone_table(workspace, asked, StructType([rows.schema[name] for name in stays]), made)
     with persist_frame(frame) as final:
         _check_distinct_stand_ins(rows, final, made.stand_ins)
@@ -85,7 +85,7 @@ def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: Flow
     )
     comment = log.read_table_comment(asked.source)
     if comment:
-        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {constraints.sql_literal(comment)}")
+        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {tables.sql_literal(comment)}")
     report.notes.append(f"references the files of version {asked.version}")
     return ClonedColumns([], [])
 
@@ -95,7 +95,7 @@ def _plan_cloned_columns(schema: StructType, asked: CloneRequest) -> ClonedColum
     # To Spark, upper and lower case are one.
     private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
     personal = [field for field in schema if field.name.lower() in private]
-    kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in stand_ins.TYPES]
+    kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in pseudonyms.TYPES]
     return ClonedColumns([field.name for field in personal if field.name not in kept_ones], kept_ones)
 
 

@@ -15,7 +15,7 @@ from sluice.flows.copies import erased
 from sluice.flows.progress import restored
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
-from sluice.lake import constraints, evaluation, log, table_frames, versions
+from sluice.lake import evaluation, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import CONSTRAINT
 from sluice.lake.workspace import Workspace
@@ -63,7 +63,7 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
         for f in table_frames.read_table(workspace.session, path).schema
         if not f.nullable
     }
-    bad = constraints.count_failing_rows(wanted, found)
+    bad = tables.count_failing_rows(wanted, found)
     if bad:
         name = max(bad, key=lambda one: bad[one])
         raise SluiceError(

@@ -20,10 +20,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
-from sluice.kept_json import load_kept_json
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine

@@ -20,7 +20,7 @@ from sluice.flows.progress import checkpoints, restored
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import constraints, log, table_frames, tables
+from sluice.lake import log, table_frames, tables
 from sluice.lake.tables import TableShape, choose_statistics_columns
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
@@ -80,15 +80,15 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
     """Give a table that is there the columns, constraints and comments that it lacks, or say that it is to be replaced."""
     session, path = workspace.session, workspace.path(dataset.name)
     _refuse_column_type_changes(session, path, shape.schema, dataset.name)
-    needed = constraints.find_pending_changes(session, path, shape)
-    bad = constraints.count_table_violations(session, path, shape, needed.added)
+    needed = tables.find_pending_changes(session, path, shape)
+    bad = tables.count_table_violations(session, path, shape, needed.added)
     # Rows that are all made again need not have met what is declared now.
     if bad and (anew == REFRESH or (isinstance(dataset, MaterializedView) and has_transform_changed(workspace, dataset))):
         return shape
     if bad:
         raise SluiceError(constraint_refusal_text(workspace.pipeline, dataset, bad))
     _add_missing_columns(session, path, shape.schema)
-    constraints.apply_pending_changes(session, path, shape, needed)
+    tables.apply_pending_changes(session, path, shape, needed)
     return None
 
 
@@ -174,7 +174,7 @@ def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -
 
 def _comment_clause(field: StructField) -> str:
     said = field.metadata.get("comment")
-    return f" COMMENT {constraints.sql_literal(said)}" if said else ""
+    return f" COMMENT {tables.sql_literal(said)}" if said else ""
 
 
 _INSTEAD = {

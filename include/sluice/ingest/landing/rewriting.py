@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import flush_file, move_file_durably, write_json_durably
+from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import without
 from sluice.ingest.formats.without import NOTHING
-from sluice.kept_json import load_kept_json
 from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"

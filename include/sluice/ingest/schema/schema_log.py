@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_json import load_kept_json
+from sluice.durable_files import load_kept_json, write_json_durably
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

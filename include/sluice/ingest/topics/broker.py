@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest.topics.offset_ranges import Partition
-from sluice.secret_files import read_secret_file
+from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
 PATIENCE = 10.0

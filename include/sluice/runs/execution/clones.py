@@ -8,8 +8,8 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
+from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
-from sluice.kept_json import load_kept_object
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
 

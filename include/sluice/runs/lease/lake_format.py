@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sluice.durable_files import write_json_durably
+from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.errors import LakeTooNew
-from sluice.kept_json import load_kept_json
 from sluice.settings import LAKE_FORMAT, Settings
 
 _REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it anew."

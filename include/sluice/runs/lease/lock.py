@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import LeaseHeld, StopRequested, UsageError
-from sluice.private_folder import make_private_folder
+from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 

@@ -18,12 +18,11 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from sluice.books.table_snapshots import TableSnapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
+from sluice.delta_log import LOG, LogDamage, TableSnapshot, checksum_file_path, find_log_damage, list_log_versions
 from sluice.durable_files import write_text_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.books.table_snapshots import find_table_snapshot
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
+from sluice.delta_log import find_table_snapshot
 from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.pipeline_stages import DELETIONS, ERASE

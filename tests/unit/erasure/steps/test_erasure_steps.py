@@ -22,7 +22,7 @@ from tests.conftest import settings_at
 
 import residue
 from residue import needles
-from sluice import session_folders
+from sluice import session
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.csv_dialect import CsvDialect
@@ -30,9 +30,9 @@ from sluice.erasure import aging, canary, ledger, physical, propagation, receivi
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope
-from sluice.erasure.steps import landing, naming, orphans, places, sweep
+from sluice.erasure.steps import landing, naming, places, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
-from sluice.erasure.subjects import holders, settling
+from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.errors import SluiceError, StopRequested, UsageError
@@ -163,7 +163,7 @@ def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(works
     _made(running / "blockmgr-1" / "x")
     with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
         _made(killed / "blockmgr-2" / "x")  # although a session runs that is older
-        assert session_folders.session_folders_in_use(settings) == [running]
+        assert session.session_folders_in_use(settings) == [running]
         without = {root.name: root.without for root in scope.list_scan_roots(settings, workspace.graph)}
         assert without["spark-local"] == (str(running),), "what nobody uses is scanned"
         told = [
@@ -184,8 +184,8 @@ def test_a_process_that_may_not_be_looked_at_has_a_folder_of_its_user_and_its_ti
     now = time.time()
 
     def in_use(user: int | None, started: float, local: str | None = None) -> bool:
-        monkeypatch.setattr(session_folders, "_list_processes", lambda: [session_folders._Process(True, local, started, user)])
-        return session_folders.session_folders_in_use(workspace.settings) == [folder]
+        monkeypatch.setattr(session, "_list_processes", lambda: [session._Process(True, local, started, user)])
+        return session.session_folders_in_use(workspace.settings) == [folder]
 
     assert in_use(os.getuid(), now - 60) and in_use(None, now - 60)
     assert not in_use(os.getuid(), now + 60), "it was there before the process was"
@@ -200,10 +200,10 @@ def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Pat
     orphan = _made(path / "part-orphan.parquet")
     feed = _made(path / "_change_data" / "cdc-1.parquet")
     _made(path / ".part-orphan.parquet.crc")
-    assert orphans.remove_orphan_files(str(path), datetime.now(UTC)) == 3
+    assert sweep.remove_orphan_files(str(path), datetime.now(UTC)) == 3
     assert not orphan.exists() and not feed.exists()
     assert len(list(path.rglob("*.parquet"))) == 3  # what was removed within the retention stays
-    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=2)) == 2
+    assert sweep.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=2)) == 2
     assert [Path(uri) for uri in DeltaTable(path).file_uris()] == list(path.glob("*.parquet"))
     assert pa.table(DeltaTable(path).to_pyarrow_table()).to_pydict() == {"n": [3]}
 
@@ -211,11 +211,11 @@ def test_files_that_no_version_needs_go_when_the_retention_is_over(tmp_path: Pat
 def test_nothing_goes_where_a_name_in_the_log_is_not_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t"
     write_deltalake(str(path), pa.table({"n": [1, 2], "p": ["a b/c%20d", "é"]}), partition_by=["p"])
-    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+    assert sweep.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
     assert len(DeltaTable(path).to_pyarrow_table()) == 2
     _made(path / "orphan.parquet")
-    monkeypatch.setattr(orphans, "_list_needed_files", lambda path: ["not_there.parquet"])
-    assert orphans.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
+    monkeypatch.setattr(sweep, "_list_needed_files", lambda path: ["not_there.parquet"])
+    assert sweep.remove_orphan_files(str(path), datetime.now(UTC) + timedelta(days=99)) == 0
 
 
 def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: str | None = None) -> None:
@@ -336,7 +336,7 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     with pytest.raises(UsageError, match="chmod 600"):
         settling.settle_waiting_requests(workspace)
     assert requests.read_erasure_request(settings, "house", first.request).state == requests.RECEIVED
-    why = holders.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
+    why = closure.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
     assert settling.settle_waiting_requests(workspace) == []
     assert {one.state for one in requests.list_erasure_requests(settings, "house")} == {requests.FAILED}
 
@@ -441,14 +441,14 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
 
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
     link = Link("worn", person=("who", "who"), identifier=("badge", "badge"), since="since")
-    assert holders.compute_holding_times([LinkRow("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
+    assert closure.compute_holding_times([LinkRow("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
     later = NOW - timedelta(days=3)
-    held = holders.compute_holding_times(
+    held = closure.compute_holding_times(
         [LinkRow("anna", "1", None), LinkRow("anna", "1", None), LinkRow("bert", "1", later)], link, NOW
     )
     assert held == {"1": [("anna", (None, later, None)), ("bert", (later, None, later))]}
-    with pytest.raises(holders.AmbiguousIdentifier, match="whose 'since' tells no time") as refused:
-        holders.compute_holding_times([LinkRow("anna", "1", None), LinkRow("bert", "1", None)], link, NOW)
+    with pytest.raises(closure.AmbiguousIdentifier, match="whose 'since' tells no time") as refused:
+        closure.compute_holding_times([LinkRow("anna", "1", None), LinkRow("bert", "1", None)], link, NOW)
     assert "anna" not in str(refused.value)
 
 

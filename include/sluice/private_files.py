@@ -1,4 +1,4 @@
-"""Reading a secret's file, which nobody else may read or put in the place of another: known by its folder, its owner and its mode."""
+"""Files and folders that nobody else may read: a secret's file is known by its folder, its owner and its mode, and a folder by its mode."""
 
 from __future__ import annotations
 
@@ -61,3 +61,11 @@ def _check_secret_owner(what: str, path: Path, status: os.stat_result) -> None:
             f"{what} belongs to user {status.st_uid}, who is neither root nor the one who runs this ({mine}) and may change it. "
             f"Run: chown {mine} {path}"
         )
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, of mode 0700. One that is there already and this user's is given that mode."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+        folder.chmod(0o700)
