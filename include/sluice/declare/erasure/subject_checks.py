@@ -14,11 +14,10 @@ from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
+from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
-
-_FORMATS = ("json", "csv", "parquet")
 
 
 def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
@@ -43,8 +42,9 @@ def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
         yield "and no column says whose the record is (subject=)"
     elif column == source.subject:
         yield "which is its subject: the record of whoever is erased goes as a whole"
-    if source.format not in _FORMATS:
-        yield f"and its files are no records of fields: that is for formats {', '.join(_FORMATS)}"
+    if not FILE_FORMATS[source.format].has_fields:
+        known_formats = [one.name for one in FILE_FORMATS.values() if one.has_fields]
+        yield f"and its files are no records of fields: that is for formats {', '.join(known_formats)}"
     if "." in column:
         yield "a field within a column. Let whoever delivers give it a column of its own"
     known = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'") if source.ddl else None

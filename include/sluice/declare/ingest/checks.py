@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ DATE_PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%
 """What a date in a path may be written with, as `strptime` reads it, and what each part looks like."""
 
 _CHOICES = {
-    "format": ("json", "csv", "parquet", "text", "binary"),
+    "format": tuple(FILE_FORMATS),
     "redelivery": ("append", "replace"),
     "schema_evolution": ("add_new_columns", "rescue", "fail_on_new_columns", "none"),
     "clean_source": ("keep", "archive", "delete"),
@@ -90,7 +91,7 @@ def _find_subject_option_mistake(source: Source) -> str | None:
 
 
 def _find_multi_line_mistake(source: Source) -> str | None:
-    if source.multi_line and source.format != "json":
+    if source.multi_line and FILE_FORMATS[source.format].document_module is None:
         return "multi_line is for format 'json'; a CSV field may hold line ends anyway."
     return None
 
@@ -98,7 +99,7 @@ def _find_multi_line_mistake(source: Source) -> str | None:
 def _find_schema_option_mistake(source: Source) -> str | None:
     if source.schema and source.schema_hints:
         return "schema_hints are for a schema that is inferred; with schema= write the types there."
-    if source.format in ("text", "binary") and (source.schema or source.schema_hints):
+    if FILE_FORMATS[source.format].own_schema and (source.schema or source.schema_hints):
         return f"format '{source.format}' has a schema of its own."
     if source.widen_types and not source.infer_types:
         return "widen_types does nothing where every column is a STRING (infer_types=False)."

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
 from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import FILE_FORMATS, FormatName
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_OWN_SCHEMA = {"text": "value STRING", "binary": "content BINARY"}
 Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
 
 
@@ -23,7 +23,7 @@ class _NamedFiles:
     """The first fields of a source. They stand before its dialect: a transform that names a source has the source's repr in its fingerprint."""
 
     name: str
-    format: Literal["json", "csv", "parquet", "text", "binary"] = "json"
+    format: FormatName = "json"
     path: str = ""
     comment: str = ""
     pattern: str = "*"
@@ -153,4 +153,7 @@ class Source(CsvDialect, _NamedFiles):
     @property
     def ddl(self) -> str | None:
         """The declared schema as DDL text; a format's own where it has one."""
-        return self.schema if isinstance(self.schema, str) else _OWN_SCHEMA.get(self.format)
+        if isinstance(self.schema, str):
+            return self.schema
+        known = FILE_FORMATS.get(self.format)  # an unknown one is refused after its schema was looked at
+        return known.own_schema if known else None

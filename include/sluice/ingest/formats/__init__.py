@@ -1,4 +1,6 @@
-"""Reading a delivered file: from its bytes and the known columns to Arrow tables. Pure functions: no Spark, no JVM.
+"""Delivered files: from the bytes and the known columns to Arrow tables; a look before, and writing a file without some records.
+
+Pure functions: no Spark, no JVM.
 
 The rule of all formats: record = columns + rescued. A field is in its column, exactly, or in _rescued_data, exactly.
 """
@@ -6,12 +8,15 @@ The rule of all formats: record = columns + rescued. A field is in its column, e
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Protocol, cast
 
 import pyarrow as pa
 
+from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 
 NO_OBJECT = "the line is no JSON object"
@@ -21,7 +26,8 @@ RAGGED = "the row has another number of fields than the header"
 
 RESCUED, PROBLEM, RECORD = "_rescued_data", "_problem", "_record"
 
-_MODULES = {"json": "json_lines", "csv": "delimited", "parquet": "columnar", "text": "plain", "binary": "plain"}
+NO_FIELDS: Mapping[int, Collection[str]] = MappingProxyType({})
+"""Where no field of any record is to be emptied."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +45,60 @@ class ParsedBlock:
     news: pa.StructType
 
 
+@dataclass(frozen=True)
+class ExaminedContent:
+    """What a look at a whole file has shown. empty: there is no record in it. header: the names in its first row, as delivered.
+
+    text_bytes: how large it is when it is decompressed, of Parquet in memory.
+    """
+
+    empty: bool
+    text_bytes: int
+    header: tuple[str, ...] = ()
+
+
 def read_file_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
     """The records of a file, some 1 to 4 MB at a time.
 
     schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
     fields of each record, as text, and a record's own field goes first. Raises opening.Unreadable, possibly after some blocks, and OSError.
     """
-    name = "json_documents" if source.format == "json" and source.multi_line else _MODULES[source.format]
-    module = importlib.import_module(f"{__name__}.{name}")
-    found: Iterator[ParsedBlock] = module.read_format_records(source, path, schema, path_values)
-    return found
+    return _load_format_module(source).read_format_records(source, path, schema, path_values)
+
+
+def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+    """A look at all bytes of a file before its records are read. seen: is given each part of the file as it lies there.
+
+    Raises opening.Unreadable where it cannot be read as its source says, and OSError.
+    """
+    return _load_format_module(source).examine_format_content(source, path, seen)
+
+
+def write_remaining_records(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+) -> None:
+    """Write what stays of a file, neither compressed. gone, emptied: as `without.write_without_records` has them."""
+    _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
+
+
+class _FormatModule(Protocol):
+    """What the module of a format has, each as the function above that calls it."""
+
+    def read_format_records(
+        self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]
+    ) -> Iterator[ParsedBlock]: ...
+
+    def examine_format_content(self, source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent: ...
+
+    def write_remaining_records(
+        self, source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    ) -> None: ...
+
+
+def _load_format_module(source: Source) -> _FormatModule:
+    known = FILE_FORMATS[source.format]
+    name = known.document_module if source.multi_line and known.document_module else known.module
+    return cast(_FormatModule, importlib.import_module(f"{__name__}.{name}"))
 
 
 def append_technical_columns(

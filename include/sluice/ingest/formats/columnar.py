@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.formats import ParsedBlock, parquet, python_values
+from sluice.ingest.files import opening
+from sluice.ingest.formats import ExaminedContent, ParsedBlock, parquet, python_values
+from sluice.ingest.formats.parquet_rewriting import write_remaining_rows
 from sluice.ingest.formats.placement import (
     DeliveredField,
     FittedValues,
@@ -22,7 +25,6 @@ from sluice.ingest.values import conversion
 from sluice.ingest.values.columns import column_names, match_table_spelling
 from sluice.ingest.values.conversion import MISFIT
 
-measure_parquet_file = parquet.measure_parquet_file
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
@@ -96,6 +98,21 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
             present = pa.repeat(pa.scalar(True), batch.num_rows)
             fields += build_path_fields(path_values, fields, schema, present)
             yield place_delivered_fields(source, schema, fields, batch.num_rows, {})
+
+
+def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+    """As `formats.examine_file_content`."""
+    if not sum(len(part) for part in opening.read_file_chunks(source, path, seen)):
+        return ExaminedContent(empty=True, text_bytes=0)
+    rows, size = parquet.measure_parquet_file(source, path)
+    return ExaminedContent(empty=not rows, text_bytes=size)
+
+
+def write_remaining_records(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+) -> None:
+    """As `formats.write_remaining_records`."""
+    write_remaining_rows(source, path, gone, emptied, target)
 
 
 def cast_to_table_type(array: pa.Array) -> pa.Array:

@@ -9,9 +9,10 @@ its text, reading continues with the next line, and no other row is lost.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,10 @@ from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
-from sluice.ingest.formats import RAGGED, RESCUED, ParsedBlock, csv_rows
+from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
+from sluice.ingest.formats.csv_rewriting import filter_csv_rows
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
+from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
 from sluice.ingest.values.columns import column_names, match_table_spelling
 
@@ -48,6 +51,20 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
     for rows in parse_csv_rows(dialect, _prepend_text(start, texts), len(names)):
         if rows.count:
             yield _build_csv_block(source, schema, path_values, names, rows)
+
+
+def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+    """As `formats.examine_file_content`."""
+    text = examine_text(source, path, seen, keep=HEADER_LIMIT)
+    return text.as_content(read_csv_header(source, text.start) if source.header and not text.is_blank else ())
+
+
+def write_remaining_records(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+) -> None:
+    """As `formats.write_remaining_records`."""
+    text = b"".join(opening.read_text_pieces(source, path)).decode()
+    write_encoded_text(source, target, filter_csv_rows(source, text, gone, emptied))
 
 
 def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:

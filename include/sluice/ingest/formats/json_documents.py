@@ -6,14 +6,17 @@ Between records only blanks, commas and the brackets of arrays are skipped; ever
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.formats import CUT_OFF, ParsedBlock, append_technical_columns
+from sluice.ingest.formats import CUT_OFF, ExaminedContent, ParsedBlock, append_technical_columns
+from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
+from sluice.ingest.formats.json_emptying import empty_json_fields
 from sluice.ingest.formats.json_records import JsonBlockReader
 
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*+")
@@ -35,6 +38,36 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
         yield _parse_document_records(records, found)
     if cut_off is not None:
         yield _build_cut_off_record(schema, cut_off)
+
+
+def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+    """As `formats.examine_file_content`."""
+    return examine_text(source, path, seen, in_lines=False).as_content()
+
+
+def write_remaining_records(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+) -> None:
+    """As `formats.write_remaining_records`."""
+    write_encoded_text(source, target, _filter_json_documents(opening.read_text_pieces(source, path), gone, emptied))
+
+
+def _filter_json_documents(
+    pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]]
+) -> Iterator[str]:
+    """One record a line, whatever arrays they stood in; a file that was cut off stays so."""
+    document = JsonDocumentSplitter()
+    found = [record for piece in pieces for record in document.records(piece)]
+    last, cut_off = document.end()
+    found += last
+    if cut_off == "" and len(found) not in gone:
+        yield "["
+    for number, record in enumerate(found):
+        if number not in gone:
+            text = record.decode()
+            yield (empty_json_fields(text, emptied[number]) if number in emptied else text) + "\n"
+    if cut_off and len(found) not in gone:
+        yield cut_off
 
 
 class JsonDocumentSplitter:

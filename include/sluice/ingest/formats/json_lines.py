@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import io
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.formats import ParsedBlock
+from sluice.ingest.formats import ExaminedContent, ParsedBlock
+from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
+from sluice.ingest.formats.json_emptying import empty_json_fields
 from sluice.ingest.formats.json_fast import count_object_lines
 from sluice.ingest.formats.json_records import JsonBlockReader
 
@@ -23,6 +27,31 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
         parsed = records.parsed(block, count_object_lines(block), lambda block=block: _split_record_lines(block))  # type: ignore[misc]
         if parsed.rows.num_rows:
             yield parsed
+
+
+def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+    """As `formats.examine_file_content`."""
+    return examine_text(source, path, seen).as_content()
+
+
+def write_remaining_records(
+    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+) -> None:
+    """As `formats.write_remaining_records`."""
+    write_encoded_text(source, target, _filter_record_lines(opening.read_line_blocks(source, path), gone, emptied))
+
+
+def _filter_record_lines(blocks: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
+    """The lines that stay; those of blanks do."""
+    number = 0
+    for block in blocks:
+        kept = []
+        for line in io.StringIO(block.decode(), newline="\n"):
+            is_record = bool(line.strip(_BLANKS + "\n"))
+            if not (is_record and number in gone):
+                kept.append(empty_json_fields(line, emptied[number]) if is_record and number in emptied else line)
+            number += is_record
+        yield "".join(kept)
 
 
 def _split_record_lines(block: bytes) -> list[str]:

@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.formats import without
-from sluice.ingest.formats.without import NOTHING
+from sluice.ingest.formats import NO_FIELDS, without
 from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"
@@ -54,7 +54,7 @@ def prepare_rewritten_file(
     path: Path,
     gone: Collection[int] | None,
     is_known: bool,
-    emptied: Mapping[int, Collection[str]] = NOTHING,
+    emptied: Mapping[int, Collection[str]] = NO_FIELDS,
 ) -> RewrittenFile:
     """Write a file anew beside itself, without the records of these numbers; None: it is to go as a whole.
 
@@ -62,7 +62,7 @@ def prepare_rewritten_file(
     Its modification time stays, and its mode. Raises Unreadable, and OSError where it has changed meanwhile or cannot be written.
     """
     size, modified = _read_size_and_mtime(path)
-    if gone is None or source.format == "binary":
+    if gone is None or FILE_FORMATS[source.format].is_one_record:
         return RewrittenFile(source.name, file, str(path), None, is_known, size, modified)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:

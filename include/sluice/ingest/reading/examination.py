@@ -10,17 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.ingest import formats
 from sluice.ingest.deliveries.known import GONE
 from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
-from sluice.ingest.formats import columnar, delimited
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
-_BLANKS = b" \t\r\n"
-_LONGEST_VALUE = 2**31 - 1
 
 
 def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
@@ -68,38 +66,9 @@ def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
 def _examine_content(source: Source, delivery: Delivery) -> ExaminedDelivery:
     digest = hashlib.sha256()
     try:
-        look = _examine_bytes if source.format in ("parquet", "binary") else _examine_text
-        found = look(source, delivery, digest)
+        found = formats.examine_file_content(source, delivery.path, digest.update)
     except UnreadableFile as reason:
         return ExaminedDelivery(delivery, QUARANTINED, str(reason))
     if delivery.sha256 is not None and digest.hexdigest() != delivery.sha256:
         return ExaminedDelivery(delivery, MISSED, CHANGED)
-    return found
-
-
-def _examine_bytes(source: Source, delivery: Delivery, digest: hashlib._Hash) -> ExaminedDelivery:
-    size = sum(len(part) for part in opening.read_file_chunks(source, delivery.path, digest.update))
-    if size and source.format == "parquet":
-        rows, size = columnar.measure_parquet_file(source, delivery.path)
-        return ExaminedDelivery(delivery, INGESTED, empty=not rows, text_bytes=size)
-    if size > _LONGEST_VALUE:
-        raise UnreadableFile(f"the file has more than {_LONGEST_VALUE} bytes, and a binary file is one value")
-    return ExaminedDelivery(delivery, INGESTED, empty=not size, text_bytes=size)
-
-
-def _examine_text(source: Source, delivery: Delivery, digest: hashlib._Hash) -> ExaminedDelivery:
-    size, blank, start, line = 0, True, b"", 0
-    for text in opening.read_text_pieces(source, delivery.path, digest.update):
-        size += len(text)
-        if blank:
-            blank = not text.replace(b"\xef\xbb\xbf", b"").strip(_BLANKS)
-        if source.format == "csv" and len(start) < delimited.HEADER_LIMIT:
-            start += text
-        end = text.rfind(b"\n") + 1
-        line = len(text) - end + (0 if end else line)
-        if line > opening.LONGEST and not source.multi_line:
-            raise UnreadableFile(opening.long_line_reason())
-    if blank:
-        return ExaminedDelivery(delivery, INGESTED, empty=True, text_bytes=size)
-    header = delimited.read_csv_header(source, start) if source.format == "csv" and source.header else ()
-    return ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=size)
+    return ExaminedDelivery(delivery, INGESTED, header=found.header, empty=found.empty, text_bytes=found.text_bytes)
