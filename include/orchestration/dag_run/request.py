@@ -31,6 +31,11 @@ class RunRequest:
     tables: tuple[str, ...] = ()
     verify_all: bool = False
 
+    @property
+    def takes_what_is_new(self) -> bool:
+        """Whether it asks for no more than what any scheduled run does."""
+        return self.mode == "increment" and not self.tables and not self.verify_all
+
     @classmethod
     def of(cls, context: Context) -> RunRequest:
         """A backfill replays its interval, a manual run does what the form says, any other takes what is new.

@@ -64,8 +64,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
         It is in a process group of its own, which signals to the task's group do not reach.
         """
-        told = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)}
-        told |= Settings.current().spark_environment() | self._given
+        told = job_environment(Settings.current()) | self._given
         # The task's standard input is its line to its supervisor, which hands out connections, and waits until nobody holds it.
         try:
             return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})
@@ -107,3 +106,10 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
             if not _NOISE.match(line):
                 self.last_line = line.strip()
                 yield line
+
+
+def job_environment(settings: Settings) -> dict[str, str]:
+    """The variables that a job's process has: those of this process without Airflow's own, and what Sluice's settings say."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)
+    } | settings.spark_environment()

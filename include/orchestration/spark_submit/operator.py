@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from inspect import unwrap
@@ -19,7 +21,7 @@ from airflow.providers.common.compat.sdk import (
 from orchestration import alerts
 from orchestration.dag_run.request import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
-from orchestration.spark_submit.hook import SluiceSparkSubmitHook
+from orchestration.spark_submit.hook import SluiceSparkSubmitHook, job_environment
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
@@ -68,7 +70,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self.alert_when = dict(alert_when or {})
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
-        """Submit the job, wait for it and return its report; None where no report came back."""
+        """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
         asked = self._asked(context)
         run, settings = run_identity(context), Settings.current()
         self._leave_to_kept_running(settings, asked, certain=True)
@@ -80,7 +82,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             given_secrets.secrets_given_to_job(settings, self.pipeline) as given,
         ):
             report = Path(folder) / "report.json"
-            self.application_args = self._arguments(asked, context, report)
+            self.application_args = arguments = self._arguments(asked, context, report)
+            if asked.takes_what_is_new and self._is_quiet(settings, arguments):
+                return self._kept(report, run)
             self._hook = hook = SluiceSparkSubmitHook(
                 stop_request=stop_request,
                 conn_id=self._conn_id,
@@ -105,6 +109,24 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         """Stop the job, politely at first."""
         if self._hook is not None:
             self._hook.on_kill()
+
+    def _is_quiet(self, settings: Settings, arguments: list[str]) -> bool:
+        """Whether nothing has changed since a run that left nothing to do; the stage is then recorded and reported, without Spark.
+
+        Asked in a process of its own, which loads what Airflow does not. Whatever keeps it from an answer is a reason to submit.
+        """
+        asked = subprocess.run(
+            [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
+            env=job_environment(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if asked.returncode == 0:
+            self.log.info("%s", asked.stdout.strip())
+        return asked.returncode == 0
 
     def _leave_to_kept_running(self, settings: Settings, asked: RunRequest, *, certain: bool = False) -> None:
         """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else; or one stage of it.

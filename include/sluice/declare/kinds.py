@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sluice.errors import DeclarationError
 
-Role = Literal["run", "plan", "plan_replay", "measure_lag", "measure_lag_anew", "read_standing", "check", "test"]
+Role = Literal["run", "plan", "plan_replay", "measure_lag", "measure_lag_anew", "read_standing", "quiet", "check", "test"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +26,11 @@ class DatasetKind:
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
     steps before, whether it is refreshed) gives the step. plan_replay: (books, declaration, its lag, interval, steps before); None: a
-    replay reaches it as any run does. measure_lag: (books, declaration) gives what waits for it. measure_lag_anew: (books, declaration, its
-    lag) gives that as if it started anew. read_standing: (books, declaration) gives its lag by its checkpoint alone. check: (examination,
-    declaration) gives the columns that it stores, or None where they are not known yet. test: (test run, declaration) gives its rows, or
-    None where the test gives nothing that they could be made of.
+    replay reaches it as any run does. measure_lag: (books, declaration) gives what waits for it. measure_lag_anew: (books, declaration,
+    its lag) gives that as if it started anew. read_standing: (books, declaration) gives its lag by its checkpoint alone. quiet:
+    (declaration, an instant, what gives a table's path) gives when, while nothing comes, the clock gives its flow something to do that
+    a run of that instant has not done. check: (examination, declaration) gives the columns that it stores, or None where they are not
+    known yet. test: (test run, declaration) gives its rows, or None where the test gives nothing that they could be made of.
     """
 
     name: str
@@ -46,6 +47,7 @@ class DatasetKind:
     measure_lag: str | None = None
     measure_lag_anew: str | None = None
     read_standing: str | None = None
+    quiet: str | None = None
     check: str | None = None
     test: str | None = None
 
@@ -71,6 +73,7 @@ FILE_SOURCE = DatasetKind(
     measure_lag="sluice.runs.status.lag:measure_bronze_lag",
     measure_lag_anew="sluice.runs.status.lag:measure_bronze_lag_anew",
     read_standing="sluice.runs.status.lag:read_bronze_standing",
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_source",
     check="sluice.runs.planning.transforms:find_source_schema",
 )
 TOPIC = DatasetKind(
@@ -84,6 +87,7 @@ TOPIC = DatasetKind(
     measure_lag=FILE_SOURCE.measure_lag,
     measure_lag_anew=FILE_SOURCE.measure_lag_anew,
     read_standing=FILE_SOURCE.read_standing,
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_topic",
     check=FILE_SOURCE.check,
 )
 TABLE = DatasetKind(
@@ -99,6 +103,7 @@ TABLE = DatasetKind(
     measure_lag="sluice.runs.status.lag:measure_silver_lag",
     measure_lag_anew="sluice.runs.status.lag:measure_silver_lag_anew",
     read_standing="sluice.runs.status.lag:read_silver_standing",
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_table",
     test="sluice.testing.running:make_table_rows",
 )
@@ -113,6 +118,7 @@ WINDOWED_STREAM = DatasetKind(
     measure_lag="sluice.runs.status.lag:measure_stream_lag",
     measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
     read_standing="sluice.runs.status.lag:measure_stream_lag",  # the checkpoint alone does not tell whether it can go on
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_stream",
     check="sluice.runs.planning.transforms:examine_stream",
 )
 MATERIALIZED_VIEW = DatasetKind(
@@ -125,6 +131,7 @@ MATERIALIZED_VIEW = DatasetKind(
     measure_lag="sluice.runs.status.lag:measure_view_lag",
     measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
     read_standing="sluice.runs.status.lag:read_view_standing",
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_view",
     test="sluice.testing.running:make_view_rows",
 )

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,21 +47,35 @@ class JobRequest:
     interval: Interval | None = None
     verified: tuple[str, ...] | None = None
 
+    @property
+    def takes_what_is_new(self) -> bool:
+        """Whether it asks for no more than what a plain run does."""
+        return self.mode == "increment" and not self.tables and self.verified is None
+
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
     from sluice.runs import modes
-    from sluice.runs.execution import clones, stages
+    from sluice.runs.execution import clones
 
     graph = load_declaration_graph(settings, request.pipeline)
     modes.check_run_mode(graph, request.stage, request.mode, request.tables, request.interval)
     clones.check_stage_in_clone(settings, graph, request.stage)
-    report = run_under_lease(
-        settings,
-        graph,
-        request,
-        lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified),
-    )
+    report = run_under_lease(settings, graph, request, lambda workspace: _run_stage_towards_quiet(workspace, request))
+    return add_request_standings(settings, request, report)
+
+
+def _run_stage_towards_quiet(workspace: Workspace, request: JobRequest) -> list[FlowReport]:
+    from sluice.runs.execution import quiet_marking, stages
+
+    def work() -> list[FlowReport]:
+        return stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified)
+
+    return quiet_marking.run_stage_towards_quiet(workspace, request.stage, work) if request.takes_what_is_new else work()
+
+
+def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
+    """The report of a stage that succeeded, with where the requests to erase people stand, if the stage may move them."""
     clean_up_after_stage(settings, request.pipeline, request.stage)
     standing = due.summarize_erasure_requests(settings, request.pipeline) if describe_stage(request.stage).moves_erasures else []
     return {**report, "requests": standing} if standing else report
@@ -195,18 +209,30 @@ def _report_first_error(errors: dict[str, BaseException]) -> BaseException:
 def _append_run_record(
     settings: Settings, graph: Graph, request: JobRequest, report: dict[str, Any], at: datetime, failed: set[str]
 ) -> None:
+    code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph if isinstance(item, Dataset)}
+    append_report_rows(settings, request, report, at, failed, code)
+
+
+def append_report_rows(
+    settings: Settings,
+    request: JobRequest,
+    report: dict[str, Any],
+    at: datetime,
+    failed: Collection[str],
+    fingerprints: Mapping[tuple[str, str], str | None],
+) -> None:
+    """Append a report to the run ledger, a row a flow. at: when the run began. fingerprints: of declarations, by flow and layer."""
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
     if request.interval:
         common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
-    code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph if isinstance(item, Dataset)}
     rows = [
         {
             **common,
             **flow,
             "state": "failed" if flow["flow"] in failed else "done",
             **{name: json.dumps(flow[name]) for name in ledger.OBJECTS},
-            "fingerprint": code.get((flow["flow"], flow["layer"])),
+            "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
         }
         for flow in report["flows"]
     ]

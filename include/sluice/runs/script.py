@@ -27,8 +27,8 @@ def run_stage_script(script: str) -> NoReturn:
     stage = Path(script).stem
     run_job_script(
         stage,
-        _build_stage_parser(stage),
-        lambda arguments: run_recorded_stage(Settings.current(), _read_job_request(stage, arguments)),
+        build_stage_parser(stage),
+        lambda arguments: run_recorded_stage(Settings.current(), read_job_request(stage, arguments)),
     )
 
 
@@ -63,7 +63,8 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
     return made
 
 
-def _build_stage_parser(stage: str) -> argparse.ArgumentParser:
+def build_stage_parser(stage: str) -> argparse.ArgumentParser:
+    """The arguments of a stage's job script."""
     made = build_job_parser(stage, f"The {stage} stage of a pipeline.")
     made.add_argument("--mode", default="increment")
     made.add_argument("--from", dest="start", default="")
@@ -73,7 +74,8 @@ def _build_stage_parser(stage: str) -> argparse.ArgumentParser:
     return made
 
 
-def _read_job_request(stage: str, arguments: argparse.Namespace) -> JobRequest:
+def read_job_request(stage: str, arguments: argparse.Namespace) -> JobRequest:
+    """What the arguments of a stage's job script ask for. Raises UsageError."""
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")

@@ -64,6 +64,8 @@ def format_run_summary(report: dict[str, Any]) -> str:
         rows.append((flow["flow"], *counts, moved, flow["seconds"], _compose_flow_note(flow)))
     title = f"{report['pipeline']} {report['stage']}, {report['mode']}, run {report['run']}, {report['seconds']} s"
     empty = "" if rows else "\nnothing to do"
+    if since := report.get("quiet_since"):
+        empty += f"\nno Spark was started: nothing has changed since run {since} left nothing to do"
     return "\n".join([
         f"{title}\n{format_text_table(rows, header)}{empty}",
         *(describe_request_standing(one) for one in report.get("requests", ())),

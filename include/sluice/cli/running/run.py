@@ -66,11 +66,32 @@ def run(
     asked = job.JobRequest(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
+    if stage is None and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):
+        return
     with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run"):
         if looks.every is not None:
             keep_running_and_report(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
         else:
             _run_once(settings, wanted, asked, as_json)
+
+
+def report_quiet_run(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> bool:
+    """Record and report a run of all stages for which there is nothing to do, without Spark. Whether that is so."""
+    from sluice.runs import quiet, quiet_run, summary
+
+    if quiet.find_quiet_mark(settings, asked.pipeline, datetime.now(UTC)) is None:
+        return False
+    reports = []
+    for name in wanted:
+        report = quiet_run.take_quiet_turn(settings, replace(asked, stage=name))
+        if report is None:
+            return False
+        reports.append(report)
+    if as_json:
+        print_json({"pipeline": asked.pipeline, "done": True, "reports": reports})
+    for report in reports:
+        print(summary.format_run_summary(report) + "\n", flush=True)
+    return True
 
 
 def _run_once(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> None:

@@ -23,8 +23,8 @@ RECORD_TABLES = ("deliveries", "outcomes", "runs", "suppression", "erasure")
 """Sluice's own records that are tables, below a pipeline's `_sluice`."""
 _RECORDS = frozenset({
     *RECORD_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
-    "lake.json", "lease.json", "lease.lock", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones", "staging",
-    "stop_requests",
+    "lake.json", "lease.json", "lease.lock", "quiet.json", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones",
+    "staging", "stop_requests",
 })  # fmt: skip
 """All of them, by name."""
 

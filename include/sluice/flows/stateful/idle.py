@@ -49,12 +49,11 @@ def close_idle_windows(
 
     The stream is to be run again then.
     """
-    if stream.closes_when_idle is None:
+    due = find_idle_time(stream, workspace.path)
+    if due is None or (now or datetime.now(UTC)) < due:
         return None
     marks = {name: log.table_change_mark(workspace.path(name)) for name in stream.reads}
-    last = max(_last_data_time(workspace.path(name)) for name in stream.reads)
-    quiet = (now or datetime.now(UTC)) - last
-    if quiet < parse_duration(stream.closes_when_idle) or _is_already_closed(workspace, stream, checkpoint, repr(marks)):
+    if _is_already_closed(workspace, stream, checkpoint, repr(marks)):
         return None
     end = _find_last_window_end(workspace, stream)
     if end is None or end.replace(tzinfo=UTC).timestamp() * 1000 <= batches.read_last_watermark(checkpoint):
@@ -64,6 +63,13 @@ def close_idle_windows(
         tables.make_inline_frame(workspace.session, rows, _COLUMNS), inputs.heartbeat_table_path(workspace, stream), None
     )
     return f"nothing came for {stream.closes_when_idle}: the windows up to {end:%Y-%m-%d %H:%M:%S} were closed"
+
+
+def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime | None:
+    """When the inputs will have had nothing new for long enough; None where open windows wait for new rows. locate: gives a table's path."""
+    if stream.closes_when_idle is None:
+        return None
+    return max(_last_data_time(locate(name)) for name in stream.reads) + parse_duration(stream.closes_when_idle)
 
 
 def _last_data_time(path: str) -> datetime:

@@ -7,6 +7,7 @@ the lock, so the lock file is opened once and holds nothing; who holds it stands
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,6 +94,24 @@ def hold_lease_in_folder(
             holder.write_lease_end(folder, mine)
     finally:
         file.close()
+
+
+@contextmanager
+def hold_lease_without_jvm(settings: Settings, pipeline: str, run: str) -> Iterator[None]:
+    """Hold a pipeline's lease for a process that starts no Spark. Raises LeaseHeld at once where it is held."""
+    folder = Path(settings.bookkeeping(pipeline))
+    with (folder / "lease.lock").open("r+b") as file:  # it is there: only what Spark has run is written to without it
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock that Java's FileChannel takes
+        except (BlockingIOError, PermissionError):
+            remedy = "Run again when it has ended."
+            found = holder.find_living_holder(folder)
+            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline)) from None
+        mine = holder.write_lease_description(folder, run)
+        try:
+            yield
+        finally:
+            holder.write_lease_end(folder, mine)
 
 
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:

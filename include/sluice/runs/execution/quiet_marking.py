@@ -1,0 +1,133 @@
+"""Following a run from stage to stage: when it has done them all and nothing is left, the pipeline is marked quiet (`sluice.runs.quiet`).
+
+What is given to the run must be as it was when its first stage began, and between two of its stages nobody else may have written: else
+some stage has not seen what lies there now, and there is no mark. The next run, which finds nothing to do, then leaves one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.kinds import load_kind_function
+from sluice.declare.pipeline import parse_duration
+from sluice.pipeline_stages import list_stage_names
+from sluice.runs import quiet
+from sluice.runs.execution import clones
+from sluice.runs.quiet import NotComparable, QuietMark
+from sluice.runs.status import lag
+from sluice.runs.status.books import PipelineBooks
+
+if TYPE_CHECKING:
+    from sluice.declare.datasets.windowed import Windowed
+    from sluice.declare.ingest.source import Source
+    from sluice.lake.report import FlowReport
+    from sluice.lake.workspace import Workspace
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def run_stage_towards_quiet(workspace: Workspace, stage: str, work: Callable[[], list[FlowReport]]) -> list[FlowReport]:
+    """Do the work of a stage that takes what is new, and note that the run has done it. To be called under the lease."""
+    if clones.read_clone_description(workspace.settings, workspace.pipeline) is not None:
+        return work()
+    before = _begin_stage(workspace, stage)
+    reports = work()
+    if before is not None:
+        try:
+            after = _end_stage(workspace, stage, before, reports)
+        except (OSError, NotComparable):
+            return reports
+        quiet.write_quiet_mark(workspace.settings, workspace.pipeline, after)
+    return reports
+
+
+def _begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
+    """The mark of the run's stages before this one, when nobody has written since; None where this run leads to no mark."""
+    settings, pipeline = workspace.settings, workspace.pipeline
+    stages = list_stage_names(workspace.graph.pipeline)
+    try:
+        if stage == stages[0]:
+            return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(settings, pipeline), "")
+        mark = quiet.read_quiet_mark(settings, pipeline)
+        if mark is None or mark.run != workspace.run or list(mark.stages) != stages[: stages.index(stage)]:
+            return None
+        return mark if mark.lake == quiet.digest_lake(settings, pipeline) else None
+    except (OSError, NotComparable):
+        return None
+
+
+def _end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> QuietMark:
+    settings, pipeline, graph = workspace.settings, workspace.pipeline, workspace.graph
+    tables = dict(mark.tables)
+    if stage in graph.pipeline.layer_names:
+        tables[stage] = [
+            {"flow": one.flow, "version": one.version_after, "fingerprint": _fingerprint_of_flow(workspace, one)}
+            for one in reports
+            if one.layer == stage
+        ]
+    met = all(found["met"] is not False for one in reports for found in one.table_rules.values())
+    done = replace(mark, stages=(*mark.stages, stage), tables=tables) if met else replace(mark, stages=())
+    if list(done.stages) == list_stage_names(graph.pipeline):
+        until = _find_end_of_quiet(workspace, mark.began)
+        nothing_left = until > datetime.now(UTC) and not _list_what_waits(workspace)
+        if nothing_left and quiet.digest_run_inputs(settings, pipeline) == mark.inputs:
+            done = replace(done, until=until)
+    return replace(done, lake=quiet.digest_lake(settings, pipeline))
+
+
+def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None:
+    declared = workspace.graph[report.flow]
+    return compute_declaration_fingerprint(declared) if isinstance(declared, Dataset) else None
+
+
+def _list_what_waits(workspace: Workspace) -> list[Any]:
+    """The flows that have anything to take, or cannot, and the files that no run could open."""
+    books = PipelineBooks(workspace.settings, workspace.graph)
+    flows = lag.measure_pipeline_lag(books)
+    return [
+        *(flow.name for flow in flows if flow.waits or flow.moved or flow.anew or flow.stuck or flow.warnings),
+        *(
+            file
+            for source in books.graph.sources
+            for file in (*books.of_source(source, "waiting"), *books.known.unread_files(source))
+        ),
+    ]
+
+
+def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
+    """When the clock alone gives a run something to do, as far as a run that began at that instant has seen to it.
+
+    VACUUM removes what has been unneeded for the retention time: it comes that long after the run at the latest.
+    """
+    kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
+    ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
+    return min(began + kept, *ends)
+
+
+def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
+    """Records that grow too old, and files that are to be cleaned, are looked for once a day."""
+    return NEVER if source.keep_for is None and source.clean_source == "keep" else began + timedelta(days=1)
+
+
+def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
+    """Only the broker knows what is new."""
+    return began
+
+
+def find_end_of_quiet_dataset(dataset: Dataset[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
+    """Some expectations on whole tables ask how old the rows are now."""
+    return began if any(rule.depends_on_time for rule in dataset.table_expectations) else NEVER
+
+
+def find_end_of_quiet_stream(stream: Windowed[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
+    """Open windows are closed when nothing has come for a while: a run that began after that has looked."""
+    from sluice.flows.stateful import idle
+
+    closed = idle.find_idle_time(stream, locate)
+    end = find_end_of_quiet_dataset(stream, began, locate)
+    return end if closed is None or closed <= began else min(end, closed)

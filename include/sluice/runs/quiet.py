@@ -1,0 +1,147 @@
+"""Whether a pipeline is quiet: its last whole run left nothing to do, and nothing that a run looks at has changed since.
+
+A task of a quiet pipeline starts no Spark. What a run looks at is compared as a whole, by the names, sizes, times and numbers of files,
+so that nothing can be forgotten: the landing folder, the code, the settings and the secrets, the requests to erase people, the logs of
+all tables, and every other file below the pipeline's folders. A run of all stages writes the mark of it (`sluice.runs.execution.quiet_marking`);
+whatever differs from the mark, and whatever cannot be looked at, is a reason to start Spark as ever. Loads neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sluice.durable_files import write_json_durably
+from sluice.kept_json import KeptFileDamaged, load_kept_object
+from sluice.runs import due
+from sluice.settings import Settings
+
+_MARK = "quiet.json"
+_LOG = "_delta_log"
+_REQUESTS = "erasure_requests"
+_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", "lease.json", "lease.lock", "stop_requests"})
+"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and that runs were recorded."""
+_COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
+_LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
+
+
+@dataclass(frozen=True)
+class QuietMark:
+    """How a pipeline looked when a run had nothing left to do.
+
+    run: which. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of what is given to a run and of what
+    runs write. until: when the clock alone is a reason to run again (UTC); None as long as not all stages are done, or something is left.
+    tables: by layer, of each flow its name, the version of its table and the fingerprint of its declaration.
+    """
+
+    run: str
+    began: datetime
+    stages: tuple[str, ...]
+    inputs: str
+    lake: str
+    until: datetime | None = None
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+class NotComparable(Exception):
+    """Something is there that cannot be compared by names, sizes and times: a link, or what cannot be looked at."""
+
+
+def find_quiet_mark(settings: Settings, pipeline: str, now: datetime) -> QuietMark | None:
+    """The mark of a pipeline that is quiet; None where a run may find something to do."""
+    try:
+        mark = read_quiet_mark(settings, pipeline)
+        if mark is None or mark.until is None or now >= mark.until:
+            return None
+        if due.find_due_requests(due.read_request_standings(settings, pipeline), now).now:
+            return None
+        if mark.inputs != digest_run_inputs(settings, pipeline) or mark.lake != digest_lake(settings, pipeline):
+            return None
+    except (OSError, NotComparable, KeptFileDamaged):
+        return None
+    return mark
+
+
+def read_quiet_mark(settings: Settings, pipeline: str) -> QuietMark | None:
+    """The mark as the latest run left it; None where there is none that can be read."""
+    try:
+        said = load_kept_object(_quiet_mark_path(settings, pipeline), "when the pipeline was quiet", "Remove it.")
+        until = datetime.fromisoformat(said["until"]) if said["until"] else None
+        began = datetime.fromisoformat(said["began"])
+        return QuietMark(**{**said, "began": began, "stages": tuple(said["stages"]), "until": until})
+    except (FileNotFoundError, KeptFileDamaged, KeyError, TypeError, ValueError):
+        return None
+
+
+def write_quiet_mark(settings: Settings, pipeline: str, mark: QuietMark) -> None:
+    """Write the mark. To be called under the pipeline's lease."""
+    until = mark.until.isoformat() if mark.until else None
+    write_json_durably(_quiet_mark_path(settings, pipeline), {**vars(mark), "began": mark.began.isoformat(), "until": until})
+
+
+def digest_run_inputs(settings: Settings, pipeline: str) -> str:
+    """A digest of what is given to a run: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
+    code = [settings.root / name for name in ("include", "spark_jobs", "environments")]
+    requests = Path(settings.bookkeeping(pipeline, _REQUESTS))
+    found = hashlib.sha256()
+    for line in (
+        *(f"{name} {version(name)}" for name in _LIBRARIES),
+        sys.version,
+        *(f"{name} {getattr(settings, name)}" for name in _COMPARED_SETTINGS),
+        *_describe_files(Path(settings.landing) / pipeline, settings.secrets, requests),
+        *_describe_files(*code),
+    ):
+        found.update(line.encode("utf-8", "surrogateescape") + b"\0")
+    return found.hexdigest()
+
+
+def digest_lake(settings: Settings, pipeline: str) -> str:
+    """A digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
+    places = [Path(root) / pipeline for root in (settings.lake, settings.restricted, settings.vault)]
+    found = hashlib.sha256()
+    for line in _describe_files(*places):
+        found.update(line.encode("utf-8", "surrogateescape") + b"\0")
+    return found.hexdigest()
+
+
+def _quiet_mark_path(settings: Settings, pipeline: str) -> Path:
+    return Path(settings.bookkeeping(pipeline, _MARK))
+
+
+def _describe_files(*folders: Path) -> Iterator[str]:
+    for folder in folders:
+        yield str(folder)
+        if folder.is_dir():
+            yield from _describe_folder(folder)
+
+
+def _describe_folder(folder: Path) -> Iterator[str]:
+    """The files of a folder, each as a line; of a table's folder those of its log alone."""
+    with os.scandir(folder) as entries:
+        listed = sorted(_keep_compared(folder, entries), key=lambda entry: entry.name)
+    if any(entry.name == _LOG for entry in listed):
+        listed = [entry for entry in listed if entry.name == _LOG]
+    for entry in listed:
+        found = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            yield f"{entry.path} {found.st_mode}"
+            yield from _describe_folder(Path(entry.path))
+        elif stat.S_ISREG(found.st_mode):
+            yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
+        else:
+            raise NotComparable(entry.path)
+
+
+def _keep_compared(folder: Path, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    of_runs = _WRITTEN_BY_QUIET_RUNS if folder.name == "_sluice" else frozenset()
+    for entry in entries:
+        if entry.name not in of_runs and entry.name != "__pycache__":
+            yield entry

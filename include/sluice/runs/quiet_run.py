@@ -1,0 +1,66 @@
+"""A stage of a pipeline that is quiet: recorded and reported as any other, without Spark.
+
+Airflow's tasks call it as `python -m sluice.runs.quiet_run STAGE` and the arguments of the stage's job script, before they submit that
+script. The exit code `SPARK_IS_NEEDED` says that a run may find something to do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sluice.durable_files import write_text_durably
+from sluice.errors import LeaseHeld
+from sluice.lake import durability
+from sluice.lake.report import FlowReport
+from sluice.runs import job, quiet, script, summary
+from sluice.runs.job import JobRequest
+from sluice.runs.lease import lock
+from sluice.settings import Settings
+
+SPARK_IS_NEEDED = 4
+"""The exit code where the stage is to be submitted. Nothing was written then."""
+
+
+def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
+    """Record and report a stage for which there is nothing to do. None, and nothing is written, where Spark is needed to say so."""
+    at = datetime.now(UTC)
+    if not request.takes_what_is_new or quiet.find_quiet_mark(settings, request.pipeline, at) is None:
+        return None
+    try:
+        with lock.hold_lease_without_jvm(settings, request.pipeline, request.run):
+            mark = quiet.find_quiet_mark(settings, request.pipeline, at)  # once more: nobody writes now
+            if mark is None:
+                return None
+            tables = mark.tables.get(request.stage, [])
+            reports = [
+                FlowReport(one["flow"], request.stage, version_before=one["version"], version_after=one["version"])
+                for one in tables
+            ]
+            seconds = (datetime.now(UTC) - at).total_seconds()
+            report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
+            code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
+            job.append_report_rows(settings, request, report, at, (), code)
+            durability.flush_run_output(settings)
+    except (LeaseHeld, OSError):
+        return None  # the job waits for the lease, and says what is the matter with a file
+    return job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
+
+
+def run_quiet_script() -> None:
+    """The body of `python -m sluice.runs.quiet_run`: exits 0 with the report written and printed, or `SPARK_IS_NEEDED`."""
+    stage = sys.argv.pop(1)
+    arguments = script.build_stage_parser(stage).parse_args()
+    report = take_quiet_turn(Settings.current(), script.read_job_request(stage, arguments))
+    if report is None:
+        sys.exit(SPARK_IS_NEEDED)
+    if arguments.report:
+        write_text_durably(Path(arguments.report), json.dumps(report))
+    print(summary.format_run_summary(report), flush=True)
+
+
+if __name__ == "__main__":
+    run_quiet_script()

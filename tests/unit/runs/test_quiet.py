@@ -1,0 +1,148 @@
+"""A pipeline is quiet as long as nothing has changed of all that a run looks at; every single change is a reason to start Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.conftest import settings_at
+
+from sluice.runs import quiet
+from sluice.runs.job import JobRequest
+from sluice.runs.quiet import QuietMark
+from sluice.runs.quiet_run import take_quiet_turn
+from sluice.settings import Settings
+
+NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
+FILES = (
+    "checkout/include/pipelines/shop/silver.py",
+    "checkout/include/pipelines/shop/rules.csv",
+    "checkout/environments/dev.toml",
+    "secrets/pseudonym.key",
+    "landing/shop/sales/1.csv",
+    "lake/shop/_sluice/deliveries/_delta_log/0.json",
+    "lake/shop/_sluice/checkpoints/silver_sale/flow.json",
+    "lake/shop/_sluice/aging/sales.json",
+    "lake/shop/_sluice/erasure_requests/0a1b.json",
+    "lake/shop/bronze/sales/_delta_log/0.json",
+    "restricted/shop/silver/secret/_delta_log/0.json",
+    "vault/shop/0a1b.json",
+)
+CERTIFIED = {
+    "request": "0a1b",
+    "received_at": "2026-01-01T00:00:00+00:00",
+    "state": "certified",
+    "history": [{"state": "lifted", "at": "2026-01-01T00:00:00+00:00", "note": ""}],
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(CERTIFIED) if "requests" in name else name)
+    return replace(settings_at(tmp_path), root=tmp_path / "checkout")
+
+
+def mark_quiet(settings: Settings, until: datetime | None = NOW + timedelta(days=1)) -> None:
+    inputs, lake = quiet.digest_run_inputs(settings, "shop"), quiet.digest_lake(settings, "shop")
+    quiet.write_quiet_mark(settings, "shop", QuietMark("r1", NOW, ("bronze",), inputs, lake, until))
+
+
+def is_quiet(settings: Settings, now: datetime = NOW) -> bool:
+    return quiet.find_quiet_mark(settings, "shop", now) is not None
+
+
+def grow(path: Path) -> None:
+    path.write_text(path.read_text() + " ")
+
+
+def rewrite_with_size_and_time(path: Path) -> None:
+    before = path.stat()
+    path.write_bytes(bytes(reversed(path.read_bytes())))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def take_rights(path: Path) -> None:
+    path.chmod(0)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def add_another(path: Path) -> None:
+    path.with_name("another.json").touch()
+
+
+def make_link(path: Path) -> None:
+    path.with_name("link").symlink_to(path)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", [grow, rewrite_with_size_and_time, take_rights, remove, add_another])
+def test_any_file_that_changes_ends_the_quiet(
+    settings: Settings, tmp_path: Path, change: Callable[[Path], None], name: str
+) -> None:
+    mark_quiet(settings)
+    assert is_quiet(settings)
+    change(tmp_path / name)
+    assert not is_quiet(settings)
+
+
+def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Path) -> None:
+    mark_quiet(settings)
+    make_link(tmp_path / "landing/shop/sales/1.csv")
+    assert not is_quiet(settings)
+    (tmp_path / "landing/shop/sales/link").unlink()
+    mark_quiet(settings)
+    (tmp_path / "lake/shop/_sluice/quiet.json").write_text("{")
+    assert not is_quiet(settings), "a mark that is cut says nothing"
+
+
+def test_it_ends_with_its_time_with_other_settings_and_with_an_unmarked_end(settings: Settings, tmp_path: Path) -> None:
+    mark_quiet(settings)
+    assert is_quiet(settings, NOW + timedelta(hours=23))
+    assert not is_quiet(settings, NOW + timedelta(days=1))
+    assert not is_quiet(replace(settings, retain="1 days"))
+    mark_quiet(settings, until=None)
+    assert not is_quiet(settings)
+
+
+def test_a_request_that_comes_due_ends_it_though_no_file_changes(settings: Settings, tmp_path: Path) -> None:
+    erased = [{"state": "logically erased", "at": "2026-01-01T00:00:00+00:00", "note": ""}]
+    told = {**CERTIFIED, "state": "logically erased", "history": erased, "physical_due_at": "2026-01-02T12:00:00+00:00"}
+    (tmp_path / "lake/shop/_sluice/erasure_requests/0a1b.json").write_text(json.dumps(told))
+    mark_quiet(settings)
+    assert is_quiet(settings)
+    assert not is_quiet(settings, NOW + timedelta(hours=12))
+
+
+def test_data_files_records_of_runs_the_lease_and_compiled_code_are_no_reason(settings: Settings, tmp_path: Path) -> None:
+    mark_quiet(settings)
+    for name in (
+        "lake/shop/bronze/sales/part-0.parquet",
+        "lake/shop/_sluice/runs/_delta_log/0.json",
+        "lake/shop/_sluice/lease.json",
+        "checkout/include/pipelines/shop/__pycache__/silver.pyc",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert is_quiet(settings)
+
+
+@pytest.mark.parametrize("asked", [{"mode": "replay"}, {"mode": "refresh"}, {"tables": ("sale",)}, {"verified": ()}])
+def test_whoever_asks_for_more_than_what_is_new_gets_it(settings: Settings, asked: dict[str, object]) -> None:
+    now = datetime.now(UTC)
+    mark_quiet(settings, until=now + timedelta(days=1))
+    (Path(settings.bookkeeping("shop")) / "lease.lock").touch()
+    request = JobRequest("shop", "gold", run="r2")
+    assert take_quiet_turn(settings, request) is not None
+    assert take_quiet_turn(settings, replace(request, **asked)) is None  # type: ignore[arg-type]
