@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -183,6 +183,35 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         holder.write_lease_end(folder, mine)
     monkeypatch.delenv("STAND_IN_EXIT", raising=False)
     assert operator.execute(context())["stage"] == operator.stage
+
+
+def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Checkout, operator: Any, records: Path) -> None:
+    from sluice.runs import quiet
+
+    settings, flows = checkout.settings, [{"flow": "workouts", "version": 7, "fingerprint": "f"}]
+    settings.landing.joinpath("gym").mkdir(parents=True, exist_ok=True)
+    books = Path(settings.bookkeeping("gym"))
+    books.mkdir(parents=True, exist_ok=True)
+    books.joinpath("lease.lock").touch()
+    now = datetime.now(UTC)
+    seen = quiet.digest_run_inputs(settings, "gym"), quiet.digest_lake(settings, "gym")
+    mark = quiet.QuietMark("r1", now, (), *seen, until=now + timedelta(hours=1), tables={"silver": flows})
+    quiet.write_quiet_mark(settings, "gym", mark)
+    try:
+        report = operator.execute(context())
+        assert [(flow["flow"], flow["version_after"], flow["note"]) for flow in report["flows"]] == [
+            ("workouts", 7, "nothing new")
+        ]
+        assert (report["stage"], report["quiet_since"]) == ("silver", "r1")
+        assert told(records) == []
+        operator.execute(context(mode="refresh", tables=["workouts"]))
+        assert len(told(records)) == 1, "whoever asks for more gets it"
+        settings.landing.joinpath("gym", "new").touch()
+        assert "quiet_since" not in operator.execute(context())
+        assert len(told(records)) == 2
+    finally:
+        books.joinpath("quiet.json").unlink()
+        settings.landing.joinpath("gym", "new").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("stage", ["silver", "gold"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_stages import describe_stage
+from sluice.runs import quiet
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -83,7 +85,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         ):
             report = Path(folder) / "report.json"
             self.application_args = arguments = self._arguments(asked, context, report)
-            if asked.takes_what_is_new and self._is_quiet(settings, arguments):
+            if asked.takes_what_is_new and self._is_done_without_spark(settings, arguments):
                 return self._kept(report, run)
             self._hook = hook = SluiceSparkSubmitHook(
                 stop_request=stop_request,
@@ -110,12 +112,14 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
-    def _is_quiet(self, settings: Settings, arguments: list[str]) -> bool:
-        """Whether nothing has changed since a run that left nothing to do; the stage is then recorded and reported, without Spark.
+    def _is_done_without_spark(self, settings: Settings, arguments: list[str]) -> bool:
+        """Whether nothing has changed since a run that left nothing to do; the stage is then recorded and reported by Python alone.
 
-        Asked in a process of its own, which loads what Airflow does not. Whatever keeps it from an answer is a reason to submit.
+        That is done in a process of its own, which loads what Airflow does not. Whatever keeps it from doing so is a reason to submit.
         """
-        asked = subprocess.run(
+        if quiet.find_quiet_mark(settings, self.pipeline, datetime.now(UTC)) is None:
+            return False
+        done = subprocess.run(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
             env=job_environment(settings),
             stdin=subprocess.DEVNULL,
@@ -124,9 +128,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             text=True,
             check=False,
         )
-        if asked.returncode == 0:
-            self.log.info("%s", asked.stdout.strip())
-        return asked.returncode == 0
+        if done.returncode == 0:
+            self.log.info("%s", done.stdout.strip())
+        return done.returncode == 0
 
     def _leave_to_kept_running(self, settings: Settings, asked: RunRequest, *, certain: bool = False) -> None:
         """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else; or one stage of it.

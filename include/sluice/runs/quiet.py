@@ -19,8 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sluice.durable_files import write_json_durably
-from sluice.kept_json import KeptFileDamaged, load_kept_object
+from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.runs import due
 from sluice.settings import Settings
 
