@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from tests import slow_turns
 
@@ -34,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("record_durations") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(RecordedDurations(config.getoption("slow_durations")))
+        config.pluginmanager.register(RecordedDurations(config))
     if config.getoption("slow_turn"):
         turn = TurnOfSlowTests(config)
         config.pluginmanager.register(turn)
@@ -64,25 +65,52 @@ def together(nodeid: str, keywords: Collection[str]) -> str:
 
 
 class RecordedDurations:
-    """Adds up what each slow test took, with what was made ready for it, and writes it beside what is known of the others."""
+    """Adds up what each slow test took, with what was made ready for it, and writes it beside what is known of the others.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    Of a test that does not wait for Airflow it is the CPU time of its processes where that is less than the clock's: the machine may
+    have had other work. It is written after each test, so that a measuring that is stopped keeps what it has.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.file: Path = config.getoption("slow_durations")
+        self.root = config.rootpath
         self.seconds: dict[str, float] = {}
         self.failed: set[str] = set()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if "slow" in report.keywords:
-            name = together(report.nodeid, report.keywords)
-            self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
-            if not report.passed:
-                self.failed.add(name)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        clock, work = time.monotonic(), cpu_seconds_of_tree()
+        answer = yield
+        if item.get_closest_marker("slow"):
+            name = together(item.nodeid, item.keywords)
+            took = time.monotonic() - clock
+            if not item.get_closest_marker("system"):
+                took = min(took, cpu_seconds_of_tree() - work)
+            self.seconds[name] = self.seconds.get(name, 0.0) + took
+            self._write_durations()
+        return answer
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.failed.add(together(report.nodeid, report.keywords))
+
+    def _write_durations(self) -> None:
         known = measured_durations(self.file) if self.file.exists() else {}
-        here = {name: seconds for name, seconds in known.items() if (session.config.rootpath / name.partition("::")[0]).exists()}
+        here = {name: seconds for name, seconds in known.items() if (self.root / name.partition("::")[0]).exists()}
         new = {name: max(1, round(seconds)) for name, seconds in self.seconds.items() if name not in self.failed}
         self.file.write_text(json.dumps(dict(sorted((here | new).items())), indent=1) + "\n")
+
+
+def cpu_seconds_of_tree() -> float:
+    """The CPU time of this process and of all that it has started."""
+    me = psutil.Process()
+    found = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            found += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 class TurnOfSlowTests:
