@@ -126,26 +126,12 @@ def _is_rocksdb_log(head: bytes) -> bool:
 
 
 _BITMAP = struct.pack("<I", 1681511377)
-
-
 """What a bitmap of deleted rows begins with."""
-
-
 _WAL_INDEX = 3007000
-
-
 _INDEX_BLOCK = 32768
-
-
 _SLOTS, _FRAMES_IN_BLOCK = 8192, 4096
-
-
 _UNPROVEN = 64
-
-
 """Bytes of checksums that are taken for such where what they are of is gone: so few hold nothing that was packed."""
-
-
 _CHUNK = 1 << 20
 
 
@@ -288,12 +274,6 @@ _STRUCTURES: Mapping[str, Callable[[IO[bytes], int, Path | None], bool]] = {
     "sqlite shared memory": _is_wal_index_file,
     "sqlite wal": _is_write_ahead_log,
 }
-
-
 _IN_PARTS = ("checksums", "deletion vector", "sqlite journal", "sqlite wal")
-
-
 PLAIN = frozenset(_STRUCTURES)
-
-
 """Kinds that hold nothing but what the search over their raw bytes sees."""

@@ -17,41 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 REACH = 16
-
-
 """Bytes that are looked at on either side."""
-
-
 BREAKING = b"\r\n\\%"
-
-
 """What may begin a break after base64 or an escaped letter of it: `\\/`, `%2F`."""
-
-
 INDENTING = b" \t"
-
-
 """What lines may begin with."""
-
-
 ESCAPING = b"\\%"
-
-
 """What begins an escape."""
-
-
 _BREAK = rb"(?:[ \t]*(?:\\*[\r\n]|\\+[rn]|%0[aAdD])[ \t]*)*"
-
-
 _SLASH, _PLUS = rb"(?P<slash>(?:%|\\+u00)2[fF]|\\*/)", rb"(?P<plus>(?:%|\\+u00)2[bB])"
-
-
 _LETTER = rb"(?:" + _SLASH + b"|" + _PLUS + rb"|(?<!\\)(?<!%)(?<!%.)(?P<letter>[A-Za-z0-9+_-]))"
-
-
 _AFTER = re.compile(_BREAK + _LETTER, re.DOTALL)
-
-
 _BEFORE = re.compile(_LETTER + _BREAK + rb"\\*\Z", re.DOTALL)
 
 

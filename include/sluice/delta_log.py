@@ -257,6 +257,10 @@ class TableSnapshot:
         # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
         return pa.table(QueryBuilder().register("t", self.table).execute(sql))
 
+    def query_batches(self, sql: str) -> Iterator[pa.RecordBatch]:
+        """The same, a part at a time."""
+        return map(pa.record_batch, QueryBuilder().register("t", self.table).execute(sql))
+
     def read_columns(self, schema: pa.Schema) -> pa.Table:
         """The columns of the schema, in its types. One that the table has not is all NULL."""
         wanted = ", ".join(f'"{name}"' if name in self.column_names else f'NULL AS "{name}"' for name in schema.names)

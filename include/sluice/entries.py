@@ -14,9 +14,8 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
 
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import find_table_snapshot
 
 ENTRY = "entry"
 COUNTED = ("outcomes", "runs", "erasure")
@@ -56,12 +55,10 @@ def _last_shared_entry(folder: str) -> int:
 
 
 def _last_entry_of_table(path: str) -> int:
-    if not DeltaTable.is_deltatable(path):
+    there = find_table_snapshot(path)
+    if there is None or ENTRY not in there.column_names:
         return 0
-    table = open_checked_table(path)
-    if all(field.name != ENTRY for field in table.schema().fields):
-        return 0
-    actions = table.get_add_actions(flatten=True)
+    actions = there.table.get_add_actions(flatten=True)
     if not len(actions):
         return 0
     told = {
@@ -72,9 +69,7 @@ def _last_entry_of_table(path: str) -> int:
     if len(told) == 2 and None not in told["num_records"]:
         # The files of before there were entries have no highest one.
         return max((entry for entry in told[f"max.{ENTRY}"] if entry is not None), default=0)
-    # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-    found = pa.table(QueryBuilder().register("t", table).execute(f"SELECT max({ENTRY}) AS last FROM t"))
-    return int(found["last"][0].as_py() or 0)
+    return int(there.query_rows(f"SELECT max({ENTRY}) AS last FROM t")["last"][0].as_py() or 0)
 
 
 class AcceptedDelivery(NamedTuple):

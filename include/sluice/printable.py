@@ -33,8 +33,6 @@ def _escape_character(sign: str) -> str:
 
 
 _OURS = ("sluice", "pipelines")
-
-
 _INSTEAD = "(not shown: it may quote rows)"
 
 

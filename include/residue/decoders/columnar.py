@@ -179,26 +179,12 @@ def _search_column_cells(column: pa.Array, name: str, inspection: Inspection, de
 
 
 DECODER = "parquet dictionary"
-
-
 _HEADER = 1 << 16
-
-
 """Bytes within which a page's header ends."""
-
-
 _DICTIONARY_PAGE = 2
-
-
 _TYPE, _SIZE, _PACKED = 1, 2, 3
-
-
 """Fields of a page's header."""
-
-
 _NUMBERS = {"INT32": "<i4", "INT64": "<i8", "FLOAT": "<f4", "DOUBLE": "<f8"}
-
-
 _CODECS = {"SNAPPY": ("snappy",), "GZIP": ("gzip",), "ZSTD": ("zstd",), "BROTLI": ("brotli",), "LZ4": ("lz4_raw", "lz4")}
 
 

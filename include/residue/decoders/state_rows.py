@@ -22,35 +22,15 @@ from residue.damage import DamagedContent, read_exactly
 from residue.inspection import Inspection
 
 _WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
-
-
 _BROKEN = {"double": "<d", "float": "<f"}
-
-
 _NOBODYS = ("boolean", "date", "timestamp", "timestamp_ntz", "void", "null")
-
-
 """Kinds that name nobody."""
-
-
 _WIDTH = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4}
-
-
 """Bytes of an element of an array; of any other kind a word."""
-
-
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
-
-
 _IN_A_WORD = 18
-
-
 """Digits of the longest decimal that lies in its word."""
-
-
 Fields = list[tuple[str, Any]]
-
-
 """Names and types of a row's fields."""
 
 

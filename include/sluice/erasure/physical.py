@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 from datetime import datetime
 
+from sluice import upkeep
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
@@ -18,7 +19,6 @@ from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VACUUM
-from sluice.upkeep import vacuum
 
 STEPS = (VACUUM.name, "sweep")
 
@@ -73,7 +73,7 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
     for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}.items():
         if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
             streams.stop_if_requested(workspace)
-            report = vacuum.vacuum_table(workspace, name, path, lagging.get(name, ()), always=True)
+            report = upkeep.vacuum_table(workspace, name, path, lagging.get(name, ()), always=True)
             report.deleted += 0 if lagging.get(name) else sweep.remove_orphan_files(path, now)
             reports.append(report)
     return reports

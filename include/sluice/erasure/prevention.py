@@ -171,22 +171,12 @@ def _is_sluice_note(note: object) -> bool:
 
 
 _COLUMN = re.compile(r"`?([A-Za-z_][\w.]*)`?#\d+L?")
-
-
 _PATH = re.compile(r"\$\.(\w+)")
-
-
 _FUNCTION = re.compile(r"\b[A-Za-z_]\w*(?=\()")
-
-
 _PARTS = re.compile(r"\s+(?:AND|OR)\s+", re.IGNORECASE)
-
-
 _OPERATORS = re.compile(
     r"<=>|[<>!=]=?|[(),]|\b(?:NOT|IS|NULL|isnull|isnotnull|true|false|cast|as|string|int|bigint|coalesce)\b", re.IGNORECASE
 )
-
-
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 

@@ -19,7 +19,7 @@ from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import RETENTION, parse_interval_length
+from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 
 
@@ -64,11 +64,7 @@ def _count_erased_rows(workspace: Workspace) -> Counter[str]:
 def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
     """When the files that hold them may go: the longest retention of a table after now, when the last of them was taken out."""
     tables = {**workspace.tables(), **canaries.canary_table_paths(workspace, settled)}
-    keeps = [
-        parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
-        for path in tables.values()
-        if log.is_delta_table(path)
-    ]
+    keeps = [read_table_retention(path) for path in tables.values() if log.is_delta_table(path)]
     # A second more, since commits are stamped in milliseconds and this is not.
     return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
 

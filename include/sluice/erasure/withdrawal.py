@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
-from sluice.delta_log import open_checked_table, open_table_to_change
+from sluice.delta_log import find_table_snapshot, open_table_to_change
 from sluice.erasure import looked_at, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError
@@ -50,16 +50,11 @@ def _forget_request_identifiers(settings: Settings, pipeline: str, request: str)
 
 def _is_propagation_begun(settings: Settings, pipeline: str, request: str) -> bool:
     """Whether its people are on the suppression list, which is the first step."""
-    path = settings.bookkeeping(pipeline, "suppression")
-    return (
-        log.is_delta_table(path)
-        and request in open_checked_table(path).to_pyarrow_table(columns=["request"])["request"].to_pylist()
-    )
+    listed = find_table_snapshot(settings.bookkeeping(pipeline, "suppression"))
+    return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
 
 
 _COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
-
-
 _UPDATES = {name: f"s.{name}" for name in _COLUMNS}
 
 

@@ -72,11 +72,7 @@ def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence
 
 
 MOST_RANGES = 200
-
-
 """So many ranges a commit's mark holds at most."""
-
-
 Ranges = tuple[tuple[int, int], ...]
 
 

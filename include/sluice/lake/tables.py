@@ -38,7 +38,7 @@ CHECKS = "sluice.checks"
 """The table property that says which of its constraints come from the declaration, by comma."""
 
 INSTANTS = "sluice.instants"
-"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep.optimize."""
+"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep."""
 
 MICROSECONDS = "microseconds"
 
@@ -185,6 +185,11 @@ def parse_interval_length(interval: str) -> timedelta:
     """The length of an interval such as "7 days" or "interval 1 week"."""
     number, unit = interval.removeprefix("interval").split()[:2]
     return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
+
+
+def read_table_retention(path: str) -> timedelta:
+    """How long the files stay that are removed from a table."""
+    return parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
 
 
 def _log_retention_for(retain: str) -> str:

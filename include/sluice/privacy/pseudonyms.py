@@ -106,20 +106,10 @@ def key_check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
 
 
 TYPES = ("string", "integer", "long")
-
-
 """The types that there are stand-ins of."""
-
-
 _DOMAIN = "sluice: a stand-in"
-
-
 _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
-
-
 _DIGITS = 15
-
-
 """Hex digits of a stand-in that is a number: 60 bits, so that two of a hundred million are hardly ever the same."""
 
 

@@ -1,6 +1,4 @@
-"""The target of an `auto_cdc` as a batch over its accepted changes gives it: every key's changes are handed to plain Python.
-
-Change data capture in plain Python: what the changes of one key come to, one after the other.
+"""The target of an `auto_cdc` as a batch over its accepted changes gives it: the changes of each key, one after the other, in plain Python.
 
 `sluice.declare.cdc.histories` says the same by aggregates and windows, in which no row waits for another; here nothing is clever.
 """
@@ -103,23 +101,11 @@ def _build_target_schema(cdc: AutoCdc, given: StructType, columns: Iterable[str]
 
 
 Row = Mapping[str, Any]
-
-
 State = dict[str, Any]
-
-
 """The target's columns but the keys."""
-
-
 Event = tuple[Any, int, str, State | None]
-
-
 """When it was, its place among those of one sequence, its content, and what it says; None: that the key is gone."""
-
-
 _ENDS, _SAYS, _GONE = 0, 1, 2
-
-
 """At one sequence a truncate comes first, then what is said of a key, then that it is gone."""
 
 

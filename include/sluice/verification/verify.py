@@ -214,11 +214,7 @@ def _find_stale_by_property(workspace: Workspace) -> Stale:
 
 
 Stale = Callable[[Table[Any]], list[Interval]]
-
-
 """Of a silver table, the dates whose rows are by earlier code."""
-
-
 EVER = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 

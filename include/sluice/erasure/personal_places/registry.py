@@ -137,12 +137,12 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "anonymise",
         "where a table keeps the facts, the person's rows of its bronze lose subject and personal columns, and the table is folded again from them",
-        SparkFunction("other_cells", "anonymise_kept_facts"),
+        SparkFunction("emptied_cells", "anonymise_kept_facts"),
     ),
     PersonalPlace(
         "other_cells",
         "cells of others' records that hold the person become NULL in bronze, and the tables of it are folded again",
-        SparkFunction("other_cells", "empty_other_subject_cells"),
+        SparkFunction("emptied_cells", "empty_other_subject_cells"),
     ),
     PersonalPlace(
         "tables",

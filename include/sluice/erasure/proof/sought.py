@@ -13,13 +13,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import QueryBuilder
 
 import residue
 from residue import Needle, ScanResult, TableClock, Unread, needles
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_table_snapshot
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.place import LANDING
@@ -196,8 +195,7 @@ def _search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], c
 
 
 def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
-    for batch in QueryBuilder().register("t", open_checked_table(path)).execute("SELECT * FROM t"):
-        yield pa.record_batch(batch)
+    return open_table_snapshot(path).query_batches("SELECT * FROM t")
 
 
 def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:

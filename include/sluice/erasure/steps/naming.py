@@ -20,11 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from deltalake import QueryBuilder
-
 from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_table_snapshot
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.steps import places
@@ -200,8 +197,8 @@ def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) ->
     if place.others:
         wanted = wanted.partition(" WHERE ")[0]
     found = []
-    for batch in QueryBuilder().register("t", open_checked_table(place.path)).execute(wanted):
-        rows: list[dict[str, Any]] = pa.record_batch(batch).to_pylist()
+    for batch in open_table_snapshot(place.path).query_batches(wanted):
+        rows: list[dict[str, Any]] = batch.to_pylist()
         found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.dialect)]
     return sorted(set(found), key=repr)
 
@@ -227,23 +224,11 @@ def _inflate_gzip(content: bytes) -> bytes:
 
 
 _DEPTH = 4
-
-
 """How often a text is taken for one within another."""
-
-
 _ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
-
-
 _CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-
-
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
-
-
 _BREAKS = b"\r\n \t"
-
-
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 

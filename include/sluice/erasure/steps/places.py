@@ -116,7 +116,7 @@ def find_originating_source(workspace: Workspace, declared: Source | Dataset[Any
 
 
 def _is_anonymised_instead(workspace: Workspace, declared: Source | Table[Any]) -> bool:
-    """Whether the link is cut instead: see `sluice.erasure.other_cells`."""
+    """Whether the link is cut instead: see `sluice.erasure.emptied_cells`."""
     if isinstance(declared, Source):
         return anonymised.keeps_anonymised_facts(workspace.graph, declared)
     return declared.on_erasure == "anonymise"

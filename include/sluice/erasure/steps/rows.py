@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -22,7 +22,7 @@ from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from sluice.flows.silver.made import AnyTable
 
@@ -87,15 +87,6 @@ def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
     deliveries = sorted(row._delivery for row in rows.select("_delivery").distinct().collect())
     workspace.note(f"erasure_{name}", deliveries)
     return bool(deliveries)
-
-
-def update_by_merge(workspace: Workspace, path: str, rows: DataFrame, changed: Mapping[str, str | Column]) -> int:
-    """Change rows of bronze, by one merge. rows: which, as `s`; the table is `t`. Returns how many they are."""
-    count = rows.count()
-    if count:
-        merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(rows.alias("s"), SAME_ROW)
-        merging.whenMatchedUpdate(set=dict(changed)).execute()
-    return count
 
 
 def refold_tables_of_source(

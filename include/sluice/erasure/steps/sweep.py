@@ -19,8 +19,7 @@ from sluice import session
 from sluice.delta_log import open_checked_table
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
-from sluice.lake import log
-from sluice.lake.tables import RETENTION, parse_interval_length
+from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 
@@ -167,7 +166,7 @@ def find_orphan_files(path: str, now: datetime) -> list[Path]:
 
     Nothing where a file that is needed is not found by the name that the log has for it.
     """
-    root, keep = Path(path), parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
+    root, keep = Path(path), read_table_retention(path)
     since = (now - keep).timestamp()
     listed = list(_walk_table_files(root))
     needed = [_possible_file_paths(root, name) for name in _list_needed_files(path)]

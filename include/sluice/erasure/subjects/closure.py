@@ -184,11 +184,7 @@ def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> No
 
 
 Times = tuple[datetime | None, datetime | None, datetime | None]
-
-
 """since, until, and where that is open, when the person was last said to have it."""
-
-
 _ALWAYS: Times = (None, None, None)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from sluice.flows.progress import batches, checkpoints
 from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log
-from sluice.lake.tables import RETENTION, parse_interval_length
+from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 
 _NO_DATA = (
@@ -71,7 +71,7 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
 def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, now: datetime) -> LaggingFlow | None:
     if not log.is_delta_table(path):
         return None
-    keep = parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
+    keep = read_table_retention(path)
     passed_over = _NO_DATA if whole else (*_NO_DATA, *_NO_CHANGE)
     waiting = [
         one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from sluice import upkeep
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
@@ -11,7 +12,6 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution.stages import StageOptions
-from sluice.upkeep import vacuum
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
@@ -25,7 +25,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     for name, path in workspace.tables().items():
         if log.is_delta_table(path):
             streams.stop_if_requested(workspace)
-            reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(name, ())))
+            reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(name, ())))
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
     return [_join_flow_reports(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())

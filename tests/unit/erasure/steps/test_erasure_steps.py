@@ -22,7 +22,7 @@ from tests.conftest import settings_at
 
 import residue
 from residue import needles
-from sluice import session
+from sluice import session, upkeep
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.csv_dialect import CsvDialect
@@ -49,7 +49,6 @@ from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
 from sluice.runs import erasing
 from sluice.runs.execution import stages
-from sluice.upkeep import optimize, vacuum
 
 NOW = datetime.now(UTC)
 STEPS = [place.name for place in PERSONAL_PLACES if place.erase]
@@ -599,7 +598,7 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
         _written(workspace.path(name), [1])
         # As tables of now are made: nothing of them is to be rewritten first.
         DeltaTable(workspace.path(name)).alter.set_table_properties({INSTANTS: MICROSECONDS}, raise_if_not_exists=False)
-    module, function = {"optimize": (optimize, "optimize_table"), "vacuum": (vacuum, "vacuum_table")}[stage]
+    module, function = {"optimize": (upkeep, "optimize_table"), "vacuum": (upkeep, "vacuum_table")}[stage]
     monkeypatch.setattr(module, function, one)
     with pytest.raises(StopRequested):
         stages.run_pipeline_stage(workspace, stage)

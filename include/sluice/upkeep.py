@@ -1,4 +1,7 @@
-"""OPTIMIZE, with ZORDER where it is declared: of a table or a partition, once as many bytes came as the last time left.
+"""How tables are laid out on disk (OPTIMIZE), and when files that no version needs any more are removed (VACUUM).
+
+A table or a partition is laid out anew once as many bytes came as the last time left, with ZORDER where it is declared. VACUUM goes by a
+table's own retention property: one given with the command would be ignored by Delta, unless it is 0.
 
 Files that hold instants as INT96, as Spark writes them unless told otherwise, are written anew, once a table: every reader
 then understands them. INT96 counts nanoseconds from a day. Spark reads every instant of it; other engines make nanoseconds
@@ -8,6 +11,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -21,9 +25,9 @@ from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import log, table_frames, tables
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.tables import INSTANTS, MICROSECONDS
+from sluice.lake.tables import INSTANTS, MICROSECONDS, read_table_retention
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_stages import OPTIMIZE
+from sluice.pipeline_stages import OPTIMIZE, VACUUM
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -134,3 +138,49 @@ def _list_current_files(path: str) -> list[Path]:
 def _has_int96(file: Path) -> bool:
     schema = pq.read_metadata(file).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
+
+
+_REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
+
+
+def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[object] = (), always: bool = False) -> FlowReport:
+    """Remove the files of one table that no version within its retention needs. No such file, no commit.
+
+    behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
+    tells of such a file, since those of writes that were aborted are in none.
+    """
+    with report_table_change(name, VACUUM.name, path) as report:
+        if not always and not _is_vacuum_due(path, datetime.now(UTC)):
+            pass
+        elif behind:
+            report.notes += [f"not vacuumed: {one}" for one in behind]
+        else:
+            workspace.note(VACUUM.name)
+            before = _count_data_files(path)
+            workspace.session.sql(f"VACUUM delta.`{path}`")
+            report.deleted = before - _count_data_files(path)
+            report.notes.append(f"{report.deleted} files removed")
+    return report
+
+
+def _is_vacuum_due(path: str, now: datetime) -> bool:
+    """Whether a file that was removed from the table has outlived the retention since the last VACUUM."""
+    keep = read_table_retention(path)
+    last = None
+    for commit in log.read_commit_history(path):
+        operation, at = str(commit["operation"]), commit["at"]
+        if operation == "VACUUM END":
+            last = last or at
+        elif _is_removing_commit(operation, commit["parameters"]) and at is not None:
+            outlived = at + keep
+            if outlived <= now and (last is None or last < outlived):
+                return True
+    return False
+
+
+def _is_removing_commit(operation: str, parameters: dict[str, object]) -> bool:
+    return operation in _REMOVES_FILES or (operation == "WRITE" and parameters.get("mode") == "Overwrite")
+
+
+def _count_data_files(path: str) -> int:
+    return sum(1 for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sluice.upkeep.optimize import has_grown_since_rewrite
+from sluice.upkeep import has_grown_since_rewrite
 
 MIB = 1024 * 1024
 

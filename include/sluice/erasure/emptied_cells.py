@@ -1,26 +1,24 @@
-"""People in others' records: their cells in bronze become NULL, and the tables of it are folded again. See `sluice.privacy.other_subjects`.
+"""Cells of bronze that become NULL, where the row stays, is marked, and the tables that are made of it are folded again.
 
-Cutting the link instead of deleting: what `on_erasure="anonymise"` keeps of somebody who is erased.
-
-In bronze the person's rows lose their subject and everything personal; then the tables that keep the facts are folded again from them. So such a
-table is what a refresh would give. NULL, and no token: rows of one person that could still be told from others' would be a pseudonym.
+Such are people in others' records (see `sluice.privacy.other_subjects`), and the person in facts that a table keeps
+(`on_erasure="anonymise"`): these rows lose their subject and everything personal. So each table is what a refresh would give. NULL, and no
+token: rows of one person that could still be told from others' would be a pseudonym.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from deltalake import QueryBuilder
+from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import open_checked_table
+from sluice.delta_log import open_table_snapshot
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
-from sluice.erasure.steps.rows import note_rows, refold_tables_of_source, update_by_merge
+from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
 from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -28,11 +26,11 @@ from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import anonymised, other_subjects, suppression
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from sluice.flows.silver.made import AnyTable
 
-STEP = "other_cells"
+_CELLS_STEP, _FACTS_STEP = "other_cells", "anonymise"
 
 
 def empty_other_subject_cells(erasing: Erasing) -> None:
@@ -45,10 +43,10 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
             subjects.find_free_text_columns(workspace.graph, source),
         )
         there = source.into is None and bool(cells or texts) and log.is_delta_table(workspace.path(source.name))
-        if there and not erasing.is_done(STEP, source.name):
+        if there and not erasing.is_done(_CELLS_STEP, source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
             erasing.reports += [report, *_refold_marked_rows(workspace, source, other_subjects.MARK)]
-            erasing.done(STEP, source.name, rows=report.updated)
+            erasing.done(_CELLS_STEP, source.name, rows=report.updated)
 
 
 def _empty_cells_in_bronze(
@@ -89,8 +87,8 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
     """The same of text that names somebody. Read a part at a time, without a JVM: no value of anybody gets into a plan."""
     wanted = ", ".join(f'"{name}"' for name in (*PROVENANCE, *columns))
     found = []
-    for batch in QueryBuilder().register("t", open_checked_table(path)).execute(f"SELECT {wanted} FROM t"):
-        for row in pa.record_batch(batch).to_pylist():
+    for batch in open_table_snapshot(path).query_batches(f"SELECT {wanted} FROM t"):
+        for row in batch.to_pylist():
             named = tuple(bool(row[name]) and names.are_in_record(str(row[name]).encode()) for name in columns)
             if any(named):
                 found.append((*(row[name] for name in PROVENANCE), *named))
@@ -101,19 +99,14 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
 def _empty_flagged_cells(
     workspace: Workspace, source: Source, columns: Sequence[str], rows: DataFrame, report: FlowReport
 ) -> None:
-    path = workspace.path(source.name)
-    rows = rows.persist()
-    try:
-        note_rows(workspace, source.name, rows)
-        count = update_by_merge(workspace, path, rows, _build_cell_assignments(columns, log.read_column_names(path)))
-        report.updated += count
-        report.rows_out += count
-    finally:
-        rows.unpersist()
+    changed = _build_cell_assignments(columns, log.read_column_names(workspace.path(source.name)))
+    count = _change_bronze_rows(workspace, source, rows, changed)
+    report.updated += count
+    report.rows_out += count
 
 
-def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dict[str, str | Column]:
-    changed: dict[str, str | Column] = {f"`{other_subjects.MARK}`": "true"}
+def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
+    changed: dict[str, str] = {f"`{other_subjects.MARK}`": "true"}
     for column in columns:
         of = [name for name in cells if name.lower() == column.lower()]
         if of:
@@ -128,15 +121,26 @@ def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dic
     return changed
 
 
+def _change_bronze_rows(workspace: Workspace, source: Source, rows: DataFrame, changed: Mapping[str, str]) -> int:
+    """Change rows of bronze, by one merge. rows: which, as `s`; the table is `t`. Returns how many they are."""
+    rows = rows.persist()
+    try:
+        note_rows(workspace, source.name, rows)
+        count = rows.count()
+        if count:
+            bronze = DeltaTable.forPath(workspace.session, workspace.path(source.name)).alias("t")
+            bronze.merge(rows.alias("s"), SAME_ROW).whenMatchedUpdate(set=dict(changed)).execute()
+        return count
+    finally:
+        rows.unpersist()
+
+
 def _refold_marked_rows(
     workspace: Workspace, source: Source, mark: str, concerned: Callable[[AnyTable], bool] = lambda _: True
 ) -> list[FlowReport]:
     """Fold again what marked rows of bronze gave; also those of before, since a killed erasure does not know how far it came."""
     marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(mark)
     return refold_tables_of_source(workspace, source, marked.select(*PROVENANCE), concerned)
-
-
-_ANONYMISE_STEP = "anonymise"
 
 
 def anonymise_kept_facts(erasing: Erasing) -> None:
@@ -148,11 +152,11 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
             and anonymised.keeps_anonymised_facts(workspace.graph, source)
             and log.is_delta_table(workspace.path(source.name))
         )
-        if kept and not erasing.is_done(_ANONYMISE_STEP, source.name):
+        if kept and not erasing.is_done(_FACTS_STEP, source.name):
             report = _anonymise_bronze_rows(workspace, source)
             anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
-            erasing.done(_ANONYMISE_STEP, source.name, rows=report.updated)
+            erasing.done(_FACTS_STEP, source.name, rows=report.updated)
 
 
 def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
@@ -162,16 +166,10 @@ def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
         subject, bronze = places.bronze_subject_expression(source, workspace), table_frames.read_table(workspace.session, path)
         told = bronze.withColumn("_whose", F.expr(subject)).where(F.col("_whose").isNotNull())
         at = suppression.row_instant_column(told, source.subject_at)
-        theirs = (
-            suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE).persist()
-        )
-        try:
-            note_rows(workspace, source.name, theirs)
-            hidden = {name.lower() for name in anonymised.anonymised_columns(workspace.graph, source)}
-            changed = {f"`{name}`": "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
-            changed[f"`{anonymised.MARK}`"] = "true"
-            report.updated = report.rows_out = update_by_merge(workspace, path, theirs, changed)
-        finally:
-            theirs.unpersist()
+        theirs = suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE)
+        hidden = {name.lower() for name in anonymised.anonymised_columns(workspace.graph, source)}
+        changed = {f"`{name}`": "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
+        changed[f"`{anonymised.MARK}`"] = "true"
+        report.updated = report.rows_out = _change_bronze_rows(workspace, source, theirs, changed)
         report.notes.append(f"{report.updated} rows kept without the person")
     return report

@@ -1,1 +1,0 @@
-"""How tables are laid out on disk, and when files that no version needs any more are removed."""
