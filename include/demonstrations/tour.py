@@ -18,6 +18,7 @@ from rich.console import Console
 
 from demonstrations.tour_report import (
     TourRun,
+    compare_with_truth,
     print_quarantine_reasons,
     print_recompute_verdicts,
     print_rule_failures,
@@ -26,7 +27,6 @@ from demonstrations.tour_report import (
     print_tour_runs,
     print_truth_verdicts,
 )
-from demonstrations.truth import compare_with_truth
 from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
 from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table

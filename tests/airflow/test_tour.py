@@ -15,12 +15,12 @@ from rich.console import Console
 from demonstrations.tour import clear_tour_folders, run_tour, write_tour_marker
 from demonstrations.tour_report import (
     TourRun,
+    compare_with_truth,
     print_quarantine_reasons,
     print_recompute_verdicts,
     print_rule_failures,
     print_sample_rows,
 )
-from demonstrations.truth import compare_with_truth
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 

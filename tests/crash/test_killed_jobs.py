@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import ROOT, Lakehouse
 
-from demonstrations.truth import compare_with_truth
+from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.runs import ledger

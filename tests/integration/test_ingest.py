@@ -246,16 +246,16 @@ def test_a_file_that_proves_unreadable_while_it_is_read_holds_nobody_up(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sluice.ingest.files import opening
-    from sluice.ingest.reading import blocks
+    from sluice.ingest.reading import workers
 
-    real = blocks.formats.read_file_records
+    real = workers.formats.read_file_records
 
     def failing(source: Source, path: Any, *more: Any) -> Any:
         yield from real(source, path, *more)
         if path.name == "1.json":
             raise opening.UnreadableFile("the file is damaged")
 
-    monkeypatch.setattr(blocks.formats, "read_file_records", failing)
+    monkeypatch.setattr(workers.formats, "read_file_records", failing)
     lake = shop(Source(name="clicks"))
     lake.land("clicks/1.json", '{"who": 1}\n')
     lake.land("clicks/2.json", '{"who": 2}\n')

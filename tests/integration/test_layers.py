@@ -12,7 +12,7 @@ import polars
 import pytest
 from tests.conftest import Lakehouse, gym_at
 
-from demonstrations.truth import compare_with_truth
+from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
 from pipelines.gym.members import FIRST_MEMBER
 from sluice.declare.assembly.loading import load_declaration_graph

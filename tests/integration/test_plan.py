@@ -8,7 +8,6 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.cli.repair import own_lease
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
 from sluice.runs.job import JobRequest, run_recorded_stage
@@ -82,11 +81,11 @@ def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSe
     with (
         lock.hold_writer_lease(settings, spark, "gym", "r1", 0),
         pytest.raises(LeaseHeld, match="run r1"),
-        own_lease.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
+        lock.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
     ):
         pass
     with (
-        own_lease.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
+        lock.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
         pytest.raises(LeaseHeld, match="reset-"),
         lock.hold_writer_lease(settings, spark, "gym", "r2", 0),
     ):

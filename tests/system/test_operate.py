@@ -23,7 +23,7 @@ from tests.system.pictures import Picture, taken
 from tests.system.running import ROOT, place
 from tests.waiting import until
 
-from demonstrations.truth import compare_with_truth
+from demonstrations.tour_report import compare_with_truth
 from orchestration.line import airflow_line
 from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES

@@ -23,7 +23,7 @@ import pytest
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause
 from tests.waiting import until
 
-from demonstrations.truth import compare_with_truth
+from demonstrations.tour_report import compare_with_truth
 from orchestration.backfill.through_airflow import (
     BackfillRequest,
     BackfillRun,

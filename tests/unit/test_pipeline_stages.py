@@ -30,7 +30,7 @@ COMMANDS = {
     ("cli/__init__.py", ERASE),
     ("cli/__init__.py", RELEASE),
     ("demonstrations/erasure.py", ERASE),
-    ("cli/monitoring/standing.py", BRONZE.name),
+    ("cli/monitoring/status.py", BRONZE.name),
     ("cli/tables/clone.py", CLONE),
     ("cli/tables/release.py", RELEASE),
     ("lake/releases.py", RELEASE),

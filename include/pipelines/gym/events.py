@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 
-from pipelines.gym.files import File
 from pipelines.gym.members import changes, device_id, user_id
-from pipelines.gym.trackers import FIRST_DAY, devices
+from pipelines.gym.trackers import FIRST_DAY, File, devices
 
 PARTITIONS = 2
 AGAIN = 5

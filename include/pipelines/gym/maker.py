@@ -18,10 +18,9 @@ from typing import Any
 from pipelines.gym import truth as truths
 from pipelines.gym.bronze import events, gym_visits, gym_visits_north, readings, registrations
 from pipelines.gym.events import events as day_events
-from pipelines.gym.files import File
 from pipelines.gym.members import FIRST_MEMBER
 from pipelines.gym.members import registrations as day_registrations
-from pipelines.gym.trackers import FIRST_DAY, day_files
+from pipelines.gym.trackers import FIRST_DAY, File, day_files
 from pipelines.gym.visits import visits
 from sluice.declare import Landed, Source, UsageError
 

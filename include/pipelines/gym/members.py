@@ -10,8 +10,7 @@ from datetime import date, timedelta
 from random import Random
 from typing import TypeAlias
 
-from pipelines.gym.files import File
-from pipelines.gym.trackers import FIRST_DAY, FIRST_DEVICE, devices
+from pipelines.gym.trackers import FIRST_DAY, FIRST_DEVICE, File, devices
 
 FIRST_MEMBER = 7_000_000_001
 UPDATING = 0.1

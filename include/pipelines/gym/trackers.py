@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
-
-from pipelines.gym.files import File
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 DEVICES = 20
@@ -135,3 +133,24 @@ def _received(reading: Reading, file: File, heartrate: float) -> Reading:
         heartrate=heartrate,
         received_at=file.delivered_at.timestamp() - 30,
     )
+
+
+@dataclass(kw_only=True)
+class File:
+    """A file to be delivered: its lines, and for each record what the maker knows about it. header: a first line that is no record."""
+
+    name: str
+    delivered_at: datetime
+    header: str = ""
+    lines: list[str] = field(default_factory=list)
+    told: list[dict[str, object]] = field(default_factory=list)
+
+    def add(self, kind: str, line: str, **known: object) -> None:
+        """Deliver a record with this file. known: what it says; nothing of a record that says nothing."""
+        self.lines.append(line)
+        self.told.append({"kind": kind, "file": self.name, **known})
+
+    @property
+    def text(self) -> str:
+        """What the file holds."""
+        return "".join(f"{line}\n" for line in ([self.header] if self.header else []) + self.lines)

@@ -13,9 +13,8 @@ from datetime import timedelta
 from random import Random
 
 from pipelines.gym.events import training
-from pipelines.gym.files import File
 from pipelines.gym.members import mac_address, phone_of
-from pipelines.gym.trackers import FIRST_DAY, devices
+from pipelines.gym.trackers import FIRST_DAY, File, devices
 
 NORTH, OTHERS = 2, (5, 7)
 BAND_FROM, CHANNEL_FROM = 2, 3

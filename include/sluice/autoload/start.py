@@ -1,24 +1,32 @@
-"""autoload_to_table itself: checks what it is given, sees that the table is there, and starts the ingestion."""
+"""autoload_to_table: checks what it is given, sees that the table is there, and starts the ingestion, to wait for, to stop, and to ask."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark import InheritableThread
 
 from sluice.autoload import checkpoint, options, sessions, targets
 from sluice.autoload.checkpoint import AutoloadPlaces, CheckpointPurpose
-from sluice.autoload.query import Autoload
 from sluice.autoload.targets import AutoloadTarget
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
-from sluice.errors import UsageError
-from sluice.flows.bronze import append
+from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.flows.bronze import append, regaining
+from sluice.ingest import ledger
+from sluice.ingest.deliveries import discovery
+from sluice.ingest.landing import cleaning
 from sluice.ingest.schema import schema_log
 from sluice.lake import log
+from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import BRONZE
+from sluice.runs.job import describe_error_without_values
 from sluice.runs.lease import lock
 from sluice.settings import Settings
 
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 _PIPELINE = Pipeline(
     name="autoload", description="A call of autoload_to_table.", owner="autoload_to_table", layers=("sluice.bronze",)
 )
+_COUNTS = ("rows", "rescued", "quarantined", "suppressed")
 
 
 def autoload_to_table(
@@ -119,3 +128,104 @@ def _refuse_nested_folders(data: Path, folder: Path, table: str | None) -> None:
         raise UsageError(
             f"autoload_to_table: {inner} lies in the table {path}, whose VACUUM would remove it. Choose a place beside it."
         )
+
+
+class Autoload:
+    """One run over a folder: everything that is there now, then it ends. Like a StreamingQuery with trigger availableNow.
+
+    id: of the source in its checkpoint directory. runId: of this run; it is in the table's history. name: the table's.
+    """
+
+    def __init__(self, workspace: Workspace, source: Source, name: str, first_delivery: int, lease: ExitStack) -> None:
+        self.name, self.id, self.runId = name, source.name, workspace.run
+        self._workspace, self._source, self._first, self._lease = workspace, source, first_delivery, lease
+        self._error: SluiceError | None = None
+        self._report = FlowReport(flow=source.name, layer=BRONZE.name)
+        self._thread = InheritableThread(target=self._work, name=f"autoload_to_table {name}")
+        self._thread.start()
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it is still under way."""
+        return bool(self._thread.is_alive())
+
+    def awaitTermination(self, timeout: float | None = None) -> bool:
+        """Wait until it ends, so many seconds at most. Returns whether it has ended. Raises what it failed with."""
+        self._thread.join(timeout)
+        if self.isActive:
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def stop(self) -> None:
+        """End it at the next batch's boundary, and wait for that. What is committed stays; the next call goes on from there."""
+        request = self._workspace.places.stop_request(self.runId)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
+        self._thread.join()
+        request.unlink(missing_ok=True)
+
+    def exception(self) -> SluiceError | None:
+        """What it failed with; None where it has not."""
+        return self._error
+
+    @property
+    def notes(self) -> list[str]:
+        """What else there is to tell of this run: why it started anew, how many files were archived or deleted."""
+        return list(self._report.notes)
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """The batches of this run, oldest first, counted from what is committed: of each what `lastProgress` has of the last."""
+        batches: dict[int | None, list[dict[str, Any]]] = {}
+        for row in ledger.read_delivery_ledger_rows(self._workspace.outcomes):
+            if row["run"] == self.runId:
+                batches.setdefault(None if row["batch"] is None else int(str(row["batch"])), []).append(row)
+        # Deliveries that were taken in parts of a batch, or one by one, have no number of a batch.
+        return [
+            self._progress(batch, rows) for batch, rows in sorted(batches.items(), key=lambda one: (one[0] is None, one[0] or 0))
+        ]
+
+    @property
+    def lastProgress(self) -> dict[str, Any]:
+        """The last batch: its number (None before the first), deliveries and what became of them, numInputRows: the records read.
+
+        Of these: rows are in the table, rescued of them with something in _rescued_data, quarantined are set aside.
+        """
+        return (self.recentProgress or [self._progress(None, [])])[-1]
+
+    def _progress(self, batch: int | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        counts = {name: sum(int(row[name] or 0) for row in rows) for name in _COUNTS}
+        at = ledger.sort_outcomes_by_recording(rows)[-1][ledger.RECORDED] if rows else None
+        return {
+            "name": self.name,
+            "id": self.id,
+            "runId": self.runId,
+            "timestamp": at.isoformat() if at else None,
+            "batch": batch,
+            "batchId": batch,
+            "deliveries": len(rows),
+            "states": dict(Counter(str(row["state"]) for row in rows)),
+            "numInputRows": counts["rows"] + counts["quarantined"] + counts["suppressed"],
+            **counts,
+        }
+
+    def _work(self) -> None:
+        workspace, source = self._workspace, self._source
+        try:
+            with self._lease, sessions.given_back:
+                regaining.regain_deliveries(workspace, [source], own_bronze=False)
+                discovery.discover_deliveries([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
+                ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
+                append.run_bronze_flow(workspace, source, self._report)
+                cleaned = cleaning.clean_landing_folder(
+                    source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run
+                )
+                self._report.notes += cleaned.notes(source)
+        except StopRequested:
+            pass
+        except SluiceError as error:
+            self._error = error
+        except Exception as error:
+            self._error = SluiceError(f"autoload_to_table into '{self.name}': {describe_error_without_values(error)}")

@@ -10,10 +10,10 @@ import typer
 
 from sluice.cli.erasure import certificates, people
 from sluice.cli.monitoring import records, status
-from sluice.cli.repair import checkpoint, damaged_logs, quarantine, restore
-from sluice.cli.running import backfill, check, land, plan, run, stop
+from sluice.cli.repair import checkpoint, quarantine, restore
+from sluice.cli.running import backfill, check, land, plan, run
 from sluice.cli.setup import machine, secrets
-from sluice.cli.tables import changes, clone, diff, read, release, verify
+from sluice.cli.tables import changes, clone, read, release, verify
 from sluice.errors import SluiceError
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 
@@ -29,16 +29,16 @@ app.command()(check.check)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(backfill.backfill)
-app.command()(stop.stop)
+app.command()(run.stop)
 app.command()(land.land)
 app.command()(read.sql)
 app.command()(read.show)
 app.command()(changes.changes)
 app.command()(verify.verify)
-app.command()(diff.diff)
+app.command()(clone.diff)
 app.command()(clone.clone)
 app.command()(restore.restore)
-app.command()(damaged_logs.repair)
+app.command()(restore.repair)
 app.command()(status.status)
 app.command()(records.history)
 app.command()(records.ledger)

@@ -1,9 +1,8 @@
 """What a pipeline file imports. Loads no pyspark: `F` and `Window` are loaded at their first use."""
 
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
-from sluice.declare.datasets.computed import view
+from sluice.declare.datasets.computed import role_view, view
 from sluice.declare.datasets.decorators import materialized_view, table, temporary_view
-from sluice.declare.datasets.role_views import role_view
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.erasure.links import Link, erasure_requests

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.datasets import partitions
+from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.source import Source
@@ -69,7 +69,7 @@ class Recomputation:
             return None
         inputs = {name: self._input(name) for name in view.reads}
         if isinstance(view.function, ChangeLogFold):
-            rows = partitions.null_empty_partition_texts(_recompute_folded_view(view.function, inputs), view.partition_by)
+            rows = made_rows.null_empty_partition_texts(_recompute_folded_view(view.function, inputs), view.partition_by)
         else:
             rows = view(*inputs.values())
         return treatments.apply_treatments(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
-from sluice.cli.repair import own_lease
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.runs.lease import lock
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def certificate(
     if new:
         graph = load_declaration_graph(settings, pipeline)
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
-        with own_lease.hold_lease_without_spark(settings, pipeline, "certificate", "Ask again when it has ended."):
+        with lock.hold_lease_without_spark(settings, pipeline, "certificate", "Ask again when it has ended."):
             certificates.issue_certificates(settings, graph, [requests.read_erasure_request(settings, pipeline, request)])
     found = checking.read_verified_certificate(settings, pipeline, request)
     if found is None:

@@ -16,10 +16,10 @@ import typer
 
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
-from sluice.cli.repair import own_lease
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.pipeline_stages import ERASE
+from sluice.runs.lease import lock
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def withdraw(
     settings = Settings.current()
     pipeline, _ = _find_request(settings, request)
     # A propagation that begins meanwhile would have it in hand.
-    with own_lease.hold_lease_without_spark(settings, pipeline, "withdrawal", "Try again when it has ended."):
+    with lock.hold_lease_without_spark(settings, pipeline, "withdrawal", "Try again when it has ended."):
         found = withdrawal.withdraw_erasure_request(settings, pipeline, request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})

@@ -1,18 +1,27 @@
-"""`sluice status`: what there is, what waits and what happened last, and whether it adds up; read from the lake without a JVM."""
+"""`sluice status`: what there is, what waits and what happened last, and whether it adds up; read from the lake without a JVM.
+
+Its standing: lag, freshness, rows by earlier code, gaps, and what the delivery ledger lacks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
 from sluice.cli.erasure import people
-from sluice.cli.monitoring import standing
 from sluice.cli.places import find_replacing_sources, select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json, print_rows
+from sluice.cli.printing import AsJson, escaping_console, format_duration, format_instant, format_size, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import SluiceError
 from sluice.runs import ledger
 from sluice.runs.lease import holder
+from sluice.runs.planning import plan
+from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
+from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 from sluice.settings import Settings
 
 
@@ -46,7 +55,7 @@ def _compute_status(settings: Settings, pipeline: str) -> dict[str, Any]:
         "runs": _find_last_runs(settings, pipeline),
         "lease": vars(writing) if writing else None,
         "erasure_requests_waiting": people.count_waiting_requests(settings, pipeline),
-        **standing.compute_standing(settings, pipeline),
+        **compute_standing(settings, pipeline),
     }
 
 
@@ -82,7 +91,7 @@ def _print_status(state: dict[str, Any]) -> None:
     if state["deliveries"]:
         counts = ", ".join(f"{count:,} {of}" for of, count in sorted(state["deliveries"].items()))
         printed.print(f"\nDeliveries: {counts}", soft_wrap=True)
-    standing.print_standing(state)
+    print_standing(state)
     if state["lease"]:
         lease = state["lease"]
         doing = "Kept running by" if lease["kept_running"] else "Writing now:"
@@ -91,3 +100,209 @@ def _print_status(state: dict[str, Any]) -> None:
         printed.print(f"{doing} {who}, since {lease['since']}{alone}", soft_wrap=True)
     if state["erasure_requests_waiting"]:
         printed.print(f"Erasure requests waiting: {state['erasure_requests_waiting']}")
+
+
+def compute_standing(settings: Settings, pipeline: str) -> dict[str, Any]:
+    """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
+    found: dict[str, Any] = {
+        "flows": [],
+        "freshness": [],
+        "stale": [],
+        "restored": [],
+        "gaps": [],
+        "rescued_fields": [],
+        "accounts": [],
+        "missed": [],
+        "problems": [],
+    }
+    try:
+        books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
+    except SluiceError as error:
+        return found | {"adds_up": True, "problems": [str(error)]}
+    parts = {
+        "flows": _compute_lag,
+        "freshness": _read_freshness,
+        "stale": _find_stale_tables,
+        "restored": _list_restored_tables,
+        "gaps": _find_schedule_gaps,
+        "rescued_fields": lambda books: list(find_rescued_fields(books)),
+        "accounts": _reconcile_records,
+        "missed": _find_missed_files,
+    }
+    for name, part in parts.items():
+        try:
+            found[name] = part(books)
+        except SluiceError as error:
+            found["problems"].append(str(error))
+    return found | {"adds_up": all(account["adds_up"] for account in found["accounts"])}
+
+
+def print_standing(state: dict[str, Any]) -> None:
+    """Print a standing, with the name of its pipeline under `pipeline`. What is as it should be takes no line, but for the accounts."""
+    _print_lag(state["flows"])
+    _print_freshness(state["freshness"])
+    if state["stale"]:
+        rows = [{"table": one["table"], "dates": one["shown"]} for one in state["stale"]]
+        print_rows(rows, ("table", "dates"), title="Made by earlier code")
+    if state["restored"]:
+        rows = [{"table": one["table"], "to version": one["version"], "at": one["at"]} for one in state["restored"]]
+        print_rows(rows, ("table", "to version", "at"), title="Restored, without what was taken since (UTC)")
+    if state["gaps"]:
+        print_rows(state["gaps"], ("scheduled", "its runs", "command"), title="Gaps in the schedule")
+    if state["rescued_fields"]:
+        print_rows(state["rescued_fields"], ("source", "keep"), title="Fields in _rescued_data that could be columns")
+    if state["missed"]:
+        print_rows(
+            state["missed"], ("delivery", "source", "file", "reason"), title="Missed: not read, and tried again by every run"
+        )
+    _print_accounts(state["accounts"])
+    for problem in state["problems"]:
+        escaping_console().print(problem, soft_wrap=True)
+
+
+def _compute_lag(books: PipelineBooks) -> list[dict[str, Any]]:
+    now = datetime.now(UTC)
+    return [
+        {
+            "table": flow.table,
+            "layer": flow.layer,
+            "deliveries": flow.deliveries,
+            "bytes": flow.bytes,
+            "versions": flow.versions,
+            "seconds_behind": max(int((now - flow.since).total_seconds()), 0) if flow.since else None,
+            "starts_anew": flow.anew,
+            "stuck": flow.stuck,
+            "records": flow.rows,
+            "warnings": list(flow.warnings),
+        }
+        for flow in lag.measure_pipeline_lag(books)
+    ]
+
+
+def _read_freshness(books: PipelineBooks) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": found.table,
+            "data_at": format_instant(found.data_at),
+            "age_seconds": int(found.age.total_seconds()) if found.age else None,
+            "target_seconds": int(found.target.total_seconds()) if found.target else None,
+            "late": found.late,
+            "checked_at": format_instant(found.checked_at),
+        }
+        for found in freshness.measure_freshness(books.settings, books.graph)
+    ]
+
+
+def _find_stale_tables(books: PipelineBooks) -> list[dict[str, Any]]:
+    found = {name: stale.find_stale_intervals(books.settings, books.graph, table) for name, table in books.graph.tables.items()}
+    return [
+        {
+            "table": name,
+            "intervals": [asdict(one) for one in dates],
+            "shown": ", ".join(map(stale.describe_stale_interval, dates)),
+        }
+        for name, dates in found.items()
+        if dates
+    ]
+
+
+def _list_restored_tables(books: PipelineBooks) -> list[dict[str, Any]]:
+    return [
+        {
+            "table": name,
+            "version": mark.version,
+            "at": format_instant(mark.at),
+            "shown": plan.describe_restored_table(books, name, mark),
+        }
+        for name, mark in plan.find_restored_tables(books).items()
+    ]
+
+
+def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
+    return [
+        {
+            **asdict(gap.interval),
+            "scheduled": str(gap.interval),
+            "its runs": gap.why,
+            "command": gap.command(books.pipeline),
+        }
+        for gap in gaps.find_schedule_gaps(books.settings, books.graph)
+    ]
+
+
+def _reconcile_records(books: PipelineBooks) -> list[dict[str, Any]]:
+    return [
+        {**asdict(account), "landed": account.landed, "adds_up": account.adds_up}
+        for account in reconciliation.reconcile_deliveries(books.settings, books.graph)
+    ]
+
+
+def _find_missed_files(books: PipelineBooks) -> list[dict[str, Any]]:
+    """Files of which nothing was read. What a topic has lost is gone for good: its source says whether the run goes on without."""
+    files = {name for name, source in books.graph.sources.items() if source.kind.in_files}
+    found = [row for row in ledger.find_missed_files(books.deliveries) if row["source"] in files]
+    return [{name: row[name] for name in ("delivery", "source", "file", "reason")} for row in found]
+
+
+def _print_lag(flows: list[dict[str, Any]]) -> None:
+    behind = [flow for flow in flows if flow["deliveries"] or flow["versions"] or flow["stuck"] or flow["warnings"]]
+    if not behind:
+        return
+    rows = [
+        {
+            "table": flow["table"],
+            "deliveries": flow["deliveries"] or None,
+            "versions": flow["versions"] or None,
+            "records": flow["records"] or None,
+            "bytes": format_size(flow["bytes"]) if flow["bytes"] else None,
+            "behind": _format_seconds(flow["seconds_behind"]),
+            "note": _lag_note(flow),
+        }
+        for flow in behind
+    ]
+    print_rows(rows, ("table", "deliveries", "versions", "records", "bytes", "behind", "note"), title="Waiting")
+
+
+def _lag_note(flow: dict[str, Any]) -> str | None:
+    said = flow["stuck"] or (f"starts anew: {flow['starts_anew']}" if flow["starts_anew"] else None)
+    return "; ".join([*([said] if said else []), *flow["warnings"]]) or None
+
+
+def _print_freshness(published: list[dict[str, Any]]) -> None:
+    rows = [
+        {
+            "table": table["table"],
+            "latest data": table["data_at"],
+            "age": _format_seconds(table["age_seconds"]),
+            "target": _format_seconds(table["target_seconds"]),
+            "": "late" if table["late"] else None,
+            "last checked": table["checked_at"],
+        }
+        for table in published
+        if table["data_at"]
+    ]
+    if rows:
+        print_rows(rows, ("table", "latest data", "age", "target", "", "last checked"), title="Freshness (UTC)")
+
+
+def _print_accounts(accounts: list[dict[str, Any]]) -> None:
+    if not accounts:
+        return
+    rows = [{**account, "": "OK" if account["adds_up"] else _describe_imbalance(account)} for account in accounts]
+    columns = ("source", "landed", "bronze", "marked", "aside", "suppressed", "discarded", "erased", "")
+    shown = [{**row, "erased": row["erased"] + row["erased_aside"], "marked": row["marked"] or None} for row in rows]
+    print_rows(shown, columns, title="Records")
+    differing = [row for account in accounts for row in account["deliveries"]]
+    if differing:
+        print_rows(differing[:20], ("table", "delivery", "counted", "there"), title="Deliveries that differ")
+
+
+def _describe_imbalance(account: dict[str, Any]) -> str:
+    said = [f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in account["off"].items()]
+    if account["hidden"]:
+        said.append(f"{account['hidden']:,} rows are marked as those of erased people, and nobody was erased: no table sees them")
+    return ", ".join(said)
+
+
+def _format_seconds(seconds: int | None) -> str | None:
+    return None if seconds is None else format_duration(timedelta(seconds=seconds))

@@ -11,7 +11,6 @@ import typer
 
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_duration, format_size, print_json, print_rows
-from sluice.cli.repair import own_lease
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset, Table
@@ -20,6 +19,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints
 from sluice.lake import log
+from sluice.runs.lease import lock
 from sluice.runs.status import lag, positions
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.positions import FlowProgress
@@ -73,7 +73,7 @@ def reset(
     if not as_json:
         escaping_console().print(consequence, soft_wrap=True)
     _confirm_reset(flow, yes)
-    with own_lease.hold_lease_without_spark(settings, pipeline, "reset", "Reset when it has ended."):
+    with lock.hold_lease_without_spark(settings, pipeline, "reset", "Reset when it has ended."):
         checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
     _print_reset_outcome(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)

@@ -1,8 +1,7 @@
-"""`sluice run`: stages of a pipeline, one after the other, in one Spark session, without Airflow.
+"""`sluice run`: stages of a pipeline, one after the other, in one Spark session, without Airflow. `sluice stop` ends it, from outside.
 
-Ctrl-C and SIGTERM as requests to stop: the first ends a run at the next batch's boundary, the second at once.
-
-`sluice run --keep-running`: what is said of a process that keeps a pipeline running, a line for each look that did something.
+Ctrl-C and SIGTERM are requests to stop, too: the first ends a run at the next batch's boundary, the second at once. `--keep-running`
+prints a line for each look that did something.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +18,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, print_json
+from orchestration.stopping import end_process_and_jvm, is_process_alive
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.declare.interval import Interval
-from sluice.errors import StopRequested, UsageError
+from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_stages import list_stage_names
 from sluice.runs.keep_running.triggers import parse_trigger
+from sluice.runs.lease import holder
+from sluice.runs.lease.holder import LeaseHolder
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -35,6 +39,12 @@ if TYPE_CHECKING:
 _FROM = "For --mode replay: the first day, or an instant (UTC)."
 _TO = "For --mode replay: the last day, or an instant that is not included (UTC)."
 _TRIGGER = "available-now, once, or processing-time=10s, which keeps running."
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WITHIN = 60.0
+_LOOK_AGAIN = 0.2
+_BETWEEN_STAGES = 0.5
+_PATIENCE = 10.0
+"""Seconds between SIGTERM and SIGKILL, as for a job of Airflow's."""
 
 
 def run(
@@ -120,9 +130,6 @@ def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Int
     if mode == "replay" and not (start and end):
         raise UsageError("--mode replay needs --from and --to: which days to take again.")
     return Interval.of(start, end) if start and end else None
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -213,3 +220,62 @@ def _describe_flow_changes(reports: list[dict[str, Any]], lowest: str) -> Iterat
             aside += [f"{flow['deliveries']} deliveries"] if flow["deliveries"] and report["stage"] == lowest else []
             told = " ".join([*rows, *([f"({', '.join(aside)})"] if aside else [])])
             yield f"{flow['flow']} {told or report['stage']}"
+
+
+def stop(
+    pipeline: PipelineName,
+    within: Annotated[
+        float, typer.Option("--within", min=0, metavar="SECONDS", help="How long to wait for its end; 0: not at all.")
+    ] = WITHIN,
+    force: Annotated[
+        bool, typer.Option("--force", help="Then end it: SIGTERM, SIGKILL. Only on the host where it runs.")
+    ] = False,
+) -> None:
+    """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
+    settings = Settings.current()
+    require_known_pipeline(settings, pipeline)
+    found = holder.find_lease_holder(settings, pipeline)
+    if found is None:  # between two stages of a run nobody holds the lease for a moment
+        time.sleep(_BETWEEN_STAGES)
+        found = holder.find_lease_holder(settings, pipeline)
+    if found is None:
+        escaping_console().print(f"Nothing runs on '{pipeline}'.")
+        return
+    process = _find_run_process(found)
+    request = settings.stop_request(pipeline, found.run)
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    escaping_console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
+    started = time.monotonic()
+    while not _has_run_ended(settings, pipeline, found) and time.monotonic() - started < within:
+        time.sleep(_LOOK_AGAIN)
+    if _has_run_ended(settings, pipeline, found):
+        escaping_console().print(f"It has ended, after {time.monotonic() - started:.0f} s. The next run goes on from there.")
+    elif force:
+        _force_run_end(found, process, within)
+    elif within:
+        raise SluiceError(
+            f"It has not ended within {within:g} s, since its batch has not; the request stands. Wait longer with --within, or end it "
+            f"now: sluice stop {pipeline} --within 0 --force"
+        )
+
+
+def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
+    """The process, remembered before it is waited for: its number may be another's afterwards. None where it is on another host."""
+    for number in (found.pid, found.jvm) if found.here else ():
+        if number is not None and psutil.pid_exists(number):
+            return psutil.Process(number)
+    return None
+
+
+def _has_run_ended(settings: Settings, pipeline: str, found: LeaseHolder) -> bool:
+    """Whether it has given the lease up, or is gone. A run that has been asked takes no other."""
+    now = holder.find_lease_holder(settings, pipeline)
+    return now is None or now.run != found.run
+
+
+def _force_run_end(found: LeaseHolder, process: psutil.Process | None, within: float) -> None:
+    if process is None or not is_process_alive(process):
+        raise SluiceError(f"It has not ended within {within:g} s, and it is on {found.host}: there it can be ended with --force.")
+    end_process_and_jvm(process, _PATIENCE)
+    escaping_console().print("It was ended. What it had begun and not committed, the next run does again.")

@@ -17,7 +17,7 @@ from typing import Literal
 from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import UsageError
-from sluice.ingest.values.columns import column_names
+from sluice.ingest.values.types import column_names
 
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson")
 SUFFIXES = (".csv", ".tsv", ".txt", *JSON_SUFFIXES)

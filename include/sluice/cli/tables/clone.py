@@ -1,16 +1,32 @@
-"""`sluice clone`: a pipeline's tables in a development lake."""
+"""`sluice clone`: a pipeline's tables in a development lake. `sluice diff`: what of a table differs there, or from an earlier version of it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice.cli.places import resolve_table_name
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
+from sluice.errors import SluiceError, UsageError
+from sluice.lake import log, versions
 from sluice.runs.copies import cloning
+from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
 from sluice.settings import Settings, require_known_pipeline
+
+if TYPE_CHECKING:
+    from sluice.runs.copies.comparison import Comparison
+
+_QUARANTINE = "_quarantine"
+_AGAINST = "A version or date of the same table; or a folder, the same table in the lake there."
+_RECORDS = frozenset({"record", "made", "content", "_subject"})
 
 
 def clone(
@@ -51,3 +67,117 @@ def _print_clone_report(pipeline: str, to: str, report: dict[str, Any], made: di
             soft_wrap=True,
         )
     escaping_console().print(f"\nTo work in it: export SLUICE_LAKE={to}", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class ComparedSide:
+    """A state of a table. version: None: as it is now."""
+
+    called: str
+    path: str
+    version: int | None = None
+
+
+def diff(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    against: Annotated[str, typer.Option("--against", metavar="VERSION|LAKE", help=_AGAINST)],
+    examples: Annotated[
+        int, typer.Option("--examples", min=0, help="Show the keys of so many rows, where they are not personal.")
+    ] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Compare a table with what it was, or with another lake. Exit code 1 where they differ. Values are not printed."""
+    settings = Settings.current()
+    pipeline, wanted, path = resolve_table_name(settings, name)
+    graph = load_declaration_graph(settings, pipeline)
+    there = _find_other_side(settings, pipeline, name, path, against)
+    keys, private = _find_comparison_columns(graph, wanted)
+    from sluice.cli import spark
+    from sluice.lake import evaluation
+    from sluice.runs.copies import comparison
+
+    session = spark.start_command_session(settings, "sluice diff")
+    evaluation.choose_evaluation_settings(session, [path, there.path])
+    frames = []
+    for side in (ComparedSide("here", path), there):
+        reader = session.read.format("delta")
+        frames.append((reader if side.version is None else reader.option("versionAsOf", side.version)).load(side.path))
+    found = comparison.compare_table_states(frames[0], frames[1], keys, private, examples)
+    notes = _list_stand_in_notes(settings, pipeline, wanted, against, keys)
+    if as_json:
+        print_json({"table": name, "against": there.called, "equal": found.same, **_comparison_as_json(found), "notes": notes})
+    else:
+        _print_comparison(name, there, found, notes)
+    if not found.same:
+        raise typer.Exit(1)
+
+
+def _find_other_side(settings: Settings, pipeline: str, name: str, path: str, against: str) -> ComparedSide:
+    """The state to compare with. Raises UsageError for what is neither a version nor a lake with the table."""
+    if not Path(against).is_dir():
+        try:
+            version = versions.resolve_version(name, path, against)
+        except UsageError as error:
+            raise UsageError(f"{error} Nor is there a folder '{against}', to be a lake.") from None
+        versions.check_version_readable(name, path, version)
+        return ComparedSide(f"version {version}", path, version)
+    if path.startswith(f"{settings.restricted}/"):
+        raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
+    other = str(Path(against).absolute()) + path.removeprefix(settings.lake)
+    if not log.is_delta_table(other):
+        raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
+    return ComparedSide(against, other)
+
+
+def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The columns that rows are matched by, and those of which no value is shown."""
+    declared = next((one for one in graph if one.name == wanted.removesuffix(_QUARANTINE)), None)
+    if isinstance(declared, Dataset) and declared.name == wanted:
+        return declared.keys, declared.private
+    return ("_delivery", "_row"), _RECORDS | (declared.private if isinstance(declared, Source | Dataset) else frozenset())
+
+
+def _list_stand_in_notes(settings: Settings, pipeline: str, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:
+    notes = []
+    for lake in (settings.lake, against):
+        clone = (
+            clones.read_clone_description(replace(settings, lake=str(Path(lake).absolute())), pipeline)
+            if Path(lake).is_dir()
+            else None
+        )
+        made = (clone or {"tables": {}})["tables"].get(wanted, {})
+        standing = [key for key in keys if key in made.get("stand_ins", [])]
+        if standing:
+            notes.append(f"{lake} is a clone with stand-ins in {', '.join(standing)}: by these no row of it is found elsewhere.")
+    return notes
+
+
+def _comparison_as_json(found: Comparison) -> dict[str, Any]:
+    return {("same" if name == "equal" else name): value for name, value in asdict(found).items()}
+
+
+def _print_comparison(name: str, there: ComparedSide, found: Comparison, notes: list[str]) -> None:
+    printed = escaping_console()
+    verdict = "equal" if found.same else "different"
+    printed.print(f"{name} here and {there.called} there: {verdict}; by {', '.join(found.keys)}.", soft_wrap=True)
+    rows = [{"rows": kind, "number": number} for kind, number in (*found.rows.items(), ("equal", found.equal))]
+    if found.repeated:
+        rows.append({"rows": "with a key that is there twice, not compared", "number": found.repeated})
+    print_rows(rows, ("rows", "number"))
+    if found.columns:
+        differing = [{"column": column, "rows": number} for column, number in found.columns.items()]
+        print_rows(differing, ("column", "rows"), title="Columns that differ")
+    for where, names in (("here", found.only_here), ("there", found.only_there)):
+        if names:
+            printed.print(f"\nColumns only {where}: {', '.join(names)}", soft_wrap=True)
+    for column, (here, other) in found.types.items():
+        printed.print(f"\nColumn {column} is {here} here and {other} there, and was not compared.", soft_wrap=True)
+    if found.arrival:
+        counts = ", ".join(f"{column} of {number:,}" for column, number in found.arrival.items())
+        printed.print(f"\nRows that are equal otherwise came another way: {counts}", soft_wrap=True)
+    if found.examples:
+        print_rows(
+            [{"row": one["row"], **one["key"]} for one in found.examples], ("row", *found.examples[0]["key"]), title="Such as"
+        )
+    for note in notes:
+        printed.print(f"\n{note}", soft_wrap=True)

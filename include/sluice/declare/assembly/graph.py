@@ -10,11 +10,10 @@ from typing import Any
 
 from sluice.declare.assembly import canonical_forms, inputs, kept_fields, rule_checks
 from sluice.declare.assembly.inputs import describe_declaration
-from sluice.declare.datasets import role_views
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, add_personal_columns
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import lifetimes, prevention, subject_checks
+from sluice.declare.erasure import prevention, subject_checks
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
@@ -205,7 +204,7 @@ def build_declaration_graph(
         *subject_checks.find_subject_mistakes(whose),
         *prevention.find_personal_column_mistakes(complete),
     ]
-    mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *lifetimes.find_lifetime_mistakes(complete)]
+    mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)
     mistakes += canonical_forms.find_canonical_form_mistakes(pipeline, complete, whose.links)
     if mistakes:
@@ -243,7 +242,7 @@ def _find_role_mistakes(
 ) -> Iterator[str]:
     """What is wrong with what roles may see, and with what reads that."""
     for view in computed.values():
-        yield from role_views.find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
+        yield from find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
     for item in (one for one in given if isinstance(one, View | Dataset)):
         for name in (name for name in item.reads if name in computed and computed[name].role):
             yield f"{describe_declaration(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, get_args
 
 from sluice.declare import kinds
-from sluice.declare.datasets import partitions
+from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
-from sluice.declare.privacy import small_groups, treat
+from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
 from sluice.declare.quality.whole_table import TableExpectation
@@ -67,7 +67,7 @@ class Dataset(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs."""
-        return partitions.null_empty_partition_texts(self.function(*args, **kwargs), self.partition_by)
+        return made_rows.null_empty_partition_texts(self.function(*args, **kwargs), self.partition_by)
 
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
@@ -172,14 +172,14 @@ class MaterializedView(Dataset[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""
-        return small_groups.leave_out_small_groups(
+        return made_rows.leave_out_small_groups(
             super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'"
         )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = f"View '{self.name}'"
-        for mistake in small_groups.find_small_group_mistakes(self.at_least, self.subjects, self.private):
+        for mistake in made_rows.find_small_group_mistakes(self.at_least, self.subjects, self.private):
             raise DeclarationError(f"{owner}: {mistake}")
         object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
         if self.recompute not in get_args(Recompute):

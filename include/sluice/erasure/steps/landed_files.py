@@ -19,7 +19,7 @@ from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.listing import DELIVERED, escape_file_name, read_file_size_and_time
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
-from sluice.ingest.reading.delivery import Delivery
+from sluice.ingest.reading.examination import Delivery
 from sluice.lake.workspace import Workspace
 
 _TOGETHER = 256_000_000

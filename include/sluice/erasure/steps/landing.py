@@ -31,8 +31,7 @@ from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.ingest.landing.rewriting import RewrittenFile
 from sluice.ingest.reading import records
-from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
-from sluice.ingest.reading.examination import examine_deliveries
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

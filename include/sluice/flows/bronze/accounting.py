@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
-from sluice.ingest.reading.delivery import ExaminedDelivery
-from sluice.ingest.schema.held_back import held_back_note, newly_held_back_fields
+from sluice.ingest.reading.examination import ExaminedDelivery
+from sluice.ingest.schema.evolution import held_back_note, newly_held_back_fields
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

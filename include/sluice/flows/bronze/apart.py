@@ -23,7 +23,7 @@ from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
-from sluice.ingest.reading.delivery import ExaminedDelivery
+from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.schema import evolution
 from sluice.lake import commits, table_frames
 from sluice.lake.commits import Transaction

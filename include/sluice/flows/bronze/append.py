@@ -24,8 +24,7 @@ from sluice.ingest.deliveries import groups
 from sluice.ingest.deliveries.known import TAKEN, read_current_deliveries
 from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading import records
-from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
-from sluice.ingest.reading.examination import examine_deliveries
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport

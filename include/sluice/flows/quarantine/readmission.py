@@ -34,8 +34,7 @@ from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.ledger import INGESTED
-from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
-from sluice.ingest.reading.examination import examine_deliveries, is_delivery_unchanged
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries, is_delivery_unchanged
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace

@@ -13,11 +13,6 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence, dates
-from sluice.ingest.deliveries.file_inspection import (
-    find_folder_device,
-    hash_regular_file,
-    is_openable_file,
-)
 from sluice.ingest.deliveries.known import (
     CLEANED,
     EXISTING,
@@ -29,7 +24,15 @@ from sluice.ingest.deliveries.known import (
     KnownFiles,
     LastSeenFile,
 )
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, list_ready_files, resolve_landed_path
+from sluice.ingest.deliveries.listing import (
+    DELIVERED,
+    LandedFile,
+    find_folder_device,
+    hash_regular_file,
+    is_openable_file,
+    list_ready_files,
+    resolve_landed_path,
+)
 from sluice.ingest.topics.offset_ranges import OffsetRange
 
 Row = dict[str, object]

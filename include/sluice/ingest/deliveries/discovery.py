@@ -17,9 +17,6 @@ from sluice.errors import SluiceError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import groups
 from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
-from sluice.ingest.deliveries.file_inspection import (
-    find_files_being_written,
-)
 from sluice.ingest.deliveries.known import (
     GONE,
     TAKEN,
@@ -27,7 +24,7 @@ from sluice.ingest.deliveries.known import (
     KnownFiles,
     read_known_files,
 )
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile
+from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, find_files_being_written
 
 
 def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:

@@ -22,8 +22,8 @@ from sluice.ingest.formats.placement import (
     place_delivered_fields,
 )
 from sluice.ingest.values import conversion
-from sluice.ingest.values.columns import column_names, match_table_spelling
 from sluice.ingest.values.conversion import MISFIT
+from sluice.ingest.values.types import column_names, match_table_spelling
 
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 

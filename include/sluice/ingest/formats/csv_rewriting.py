@@ -8,7 +8,7 @@ from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.ingest.formats import csv_rows
-from sluice.ingest.values.columns import column_names
+from sluice.ingest.values.types import column_names
 
 
 def filter_csv_rows(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from sluice.ingest.formats.csv_rewriting import filter_csv_rows
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
 from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
-from sluice.ingest.values.columns import column_names, match_table_spelling
+from sluice.ingest.values.types import column_names, match_table_spelling
 
 HEADER_LIMIT = 1 << 20
 """The first row lies within so many bytes of text."""

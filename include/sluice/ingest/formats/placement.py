@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sluice.declare.ingest.source import Source
 from sluice.ingest.formats import ParsedBlock, append_technical_columns
 from sluice.ingest.values import conversion, types
-from sluice.ingest.values.columns import match_table_spelling
+from sluice.ingest.values.types import match_table_spelling
 
 
 class FittedValues(NamedTuple):

@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
-from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, lost_offsets_message

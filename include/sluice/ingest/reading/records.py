@@ -25,14 +25,15 @@ from sluice.errors import SluiceError
 from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
-from sluice.ingest.reading.blocks import deserialize_new_fields, read_delivery_blocks
-from sluice.ingest.reading.delivery import ExaminedDelivery
+from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.workers import (
     NEWS,
     REFUSED,
     UNREACHED,
     balance_worker_bins,
+    deserialize_new_fields,
     locate_delivery,
+    read_delivery_blocks,
     read_worker_share,
     record_rows_schema,
     unreadable_reason,

@@ -1,15 +1,21 @@
-"""Which columns the records of a source are read into, and how they grow with what is delivered."""
+"""Which columns the records of a source are read into, and how they grow with what is delivered.
+
+A field is held back whose name begins with an underscore and which nobody has named, and one for which its table has no room left. What the
+declaration itself sends to _rescued_data is not told again. The outcomes of a source's deliveries say which were newly held back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
@@ -19,13 +25,15 @@ from sluice.lake import tables
 from sluice.printable import escape_to_one_line
 
 if TYPE_CHECKING:
-    from sluice.ingest.reading.delivery import ExaminedDelivery
+    from sluice.ingest.reading.examination import ExaminedDelivery
 
 SAMPLE_FILES = 100
 SAMPLE_BYTES = 16_000_000
 """Of how much, at most, the types of a source's first columns are inferred: so many files, so many bytes of text."""
 _AS_IT_WAS = "as the table was before there was a schema log: all text"
 """The reason of the first version of a table that has columns and no log, as of a source whose schema is declared no more."""
+MOST = 100
+"""So many fields a delivery's outcome names at most; a later one names the next."""
 
 
 class NewColumns(SluiceError):
@@ -172,3 +180,43 @@ def _list_field_names(names: list[str], most: int = 10) -> str:
     names = [escape_to_one_line(name) for name in names]
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"fields {', '.join(names[:most])}{more}" if len(names) > 1 else f"the field {names[0]}"
+
+
+def find_held_back_fields(columns: SourceColumns, news: pa.StructType) -> dict[str, str]:
+    """By name, within others by its path, the type that a column would have. news: what the columns, as they have grown, still have not."""
+    if columns.source.schema_evolution in ("rescue", "none"):
+        return {}
+    full = types.count_remaining_fields(columns.schema, columns.source) <= 0
+    found = {}
+    for path, kind in find_unknown_fields(columns.schema, news):
+        held = full or not is_column_added_automatically(columns.source, path)
+        column = types.new_column_type(kind, columns.source) if held and types.is_column_name(path.rpartition(".")[2]) else None
+        if column is not None:
+            found[path] = from_arrow_type(column).simpleString()
+    return found
+
+
+def newly_held_back_fields(found: Mapping[int, Mapping[str, str]], before: Iterable[str | None]) -> dict[int, str]:
+    """By delivery, as its outcome says it, the fields that no earlier one has named. before: what the earlier outcomes say."""
+    known = set(parse_held_back_fields(before))
+    said = {}
+    for number, fields in sorted(found.items()):
+        fresh = {name: fields[name] for name in [name for name in fields if name not in known][:MOST]}
+        if fresh:
+            said[number] = json.dumps(fresh)
+            known |= set(fresh)
+    return said
+
+
+def held_back_note(source: Source, outcomes: Iterable[str | None]) -> str | None:
+    """What a run says of the outcomes that it has made; None: nothing is newly held back."""
+    fields = parse_held_back_fields(outcomes)
+    return f"rescued from now on: {'; '.join(suggest_kept_fields(source, fields))}" if fields else None
+
+
+def parse_held_back_fields(told: Iterable[str | None]) -> dict[str, str]:
+    """The fields that outcomes of deliveries name, with their types."""
+    fields: dict[str, str] = {}
+    for said in told:
+        fields |= json.loads(said) if said else {}
+    return fields

@@ -1,8 +1,12 @@
-"""Types of delivered values, and how a schema grows with them. Types are Arrow's; in capitals they are SQL's names for them."""
+"""Names and types of the columns that values are delivered for, and how a schema grows with them.
+
+Types are Arrow's; in capitals they are SQL's names for them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -13,7 +17,6 @@ import pyarrow as pa
 from sluice.declare.ingest.field_names import becomes_column
 from sluice.declare.ingest.source import Source
 from sluice.ingest.values import conversion
-from sluice.ingest.values.columns import column_names
 from sluice.ingest.values.json_values import JsonConstant, JsonInteger, JsonReal, RepeatedKeys
 
 DEEPEST = 30
@@ -25,6 +28,12 @@ _LARGE = pa.decimal128(38, 0)
 _MOMENT = pa.timestamp("us", tz="UTC")
 _ORDERS = ((pa.int8(), pa.int16(), pa.int32(), _BIGINT, _LARGE, _DOUBLE), (pa.float32(), _DOUBLE), (pa.date32(), _MOMENT))
 _TEXTS = (_BIGINT, _LARGE, _DOUBLE, pa.bool_(), pa.date32(), _MOMENT)
+_WIDER: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], pa.DataType], ...] = (
+    (lambda known, seen: pa.types.is_signed_integer(known) and known != _BIGINT and seen == _BIGINT, _BIGINT),
+    (lambda known, seen: pa.types.is_signed_integer(known) and seen == _DOUBLE, _DOUBLE),
+    (lambda known, seen: known == pa.date32() and pa.types.is_timestamp(seen), _MOMENT),
+)
+_UNFIT = re.compile(r"[^\w]", re.UNICODE)
 
 
 def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
@@ -211,8 +220,23 @@ def _widen_column_type(known: pa.DataType, seen: pa.DataType, source: Source, ro
     return next((type for holds, type in _WIDER if source.widen_types and holds(known, seen)), known)
 
 
-_WIDER: tuple[tuple[Callable[[pa.DataType, pa.DataType], bool], pa.DataType], ...] = (
-    (lambda known, seen: pa.types.is_signed_integer(known) and known != _BIGINT and seen == _BIGINT, _BIGINT),
-    (lambda known, seen: pa.types.is_signed_integer(known) and seen == _DOUBLE, _DOUBLE),
-    (lambda known, seen: known == pa.date32() and pa.types.is_timestamp(seen), _MOMENT),
-)
+def column_names(header: Sequence[str]) -> list[str]:
+    """The header's names as a Delta table takes them; "" for a field that has none of its own.
+
+    Blanks around a name and a byte order mark go, characters other than letters, digits and underscores become underscores.
+    Nameless: empty names, and names that repeat an earlier one (letter case apart).
+    """
+    taken = set[str]()
+    names = []
+    for delivered in header:
+        name = _UNFIT.sub("_", delivered.replace("\ufeff", "").strip())
+        fit = "" if not name.strip("_") or name.lower() in taken else name
+        taken.add(fit.lower())
+        names.append(fit)
+    return names
+
+
+def match_table_spelling(names: Sequence[str], known: Iterable[str]) -> list[str]:
+    """The names in the letter case in which the table has them already, since Delta's names ignore case."""
+    spelling = {name.lower(): name for name in known}
+    return [spelling.get(name.lower(), name) for name in names]

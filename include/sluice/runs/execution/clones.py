@@ -1,7 +1,8 @@
-"""What a clone of a pipeline's tables says of itself, and what runs in it: views alone. Read without a JVM."""
+"""What a clone of a pipeline's tables says of itself, and what runs in it: views, as far as the columns that are there allow. Without a JVM."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
 
 COPY, SHALLOW = "copy", "shallow"
 _REMEDY = "Put a copy of it back, or make the clone again: remove its lake, then sluice clone"
+Flow = Callable[[Workspace, FlowReport], None]
+_NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 
 
 def read_clone_description(settings: Settings, pipeline: str) -> dict[str, Any] | None:
@@ -61,3 +66,30 @@ def _is_run_in_clones(graph: Graph, stage: Stage) -> bool:
         return stage.in_clone == "always"
     declared = [one for one in graph if graph.layer(one) == stage.name]
     return bool(declared) and all(isinstance(one, MaterializedView | Windowed) for one in declared)
+
+
+def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
+    """A view's flow. In a clone a view that names a column which the clone leaves out stays as it was cloned, and says so."""
+    gone = find_left_out_columns(workspace.settings, workspace.pipeline)
+    if not gone:
+        return flow
+
+    def as_far_as_possible(workspace: Workspace, report: FlowReport) -> None:
+        from pyspark.errors import AnalysisException  # what is said of clones is read without Spark
+
+        try:
+            flow(workspace, report)
+        except AnalysisException as error:
+            named = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "").rpartition(".")[2]
+            if not (error.getCondition() or "").startswith(_NO_SUCH_COLUMN) or named not in gone:
+                raise
+            report.notes.append(f"as it was cloned: it needs the column '{named}', which the clone leaves out")
+
+    return as_far_as_possible
+
+
+def adapt_stream_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
+    """A stream's flow. A clone has no checkpoint that it could go on from."""
+    if read_clone_description(workspace.settings, workspace.pipeline) is None:
+        return flow
+    return lambda _, report: report.notes.append("a clone leaves what streams write as it was cloned")

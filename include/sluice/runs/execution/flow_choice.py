@@ -16,8 +16,8 @@ from sluice.flows.bronze import append, reingest
 from sluice.flows.gold import view as gold_view
 from sluice.flows.silver import fold, refold
 from sluice.lake.workspace import Workspace
-from sluice.runs.execution import in_clone
-from sluice.runs.execution.in_clone import Flow
+from sluice.runs.execution import clones
+from sluice.runs.execution.clones import Flow
 from sluice.runs.status import stale
 
 
@@ -50,7 +50,7 @@ def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) ->
 def choose_stream_flow(workspace: Workspace, stream: Windowed[Any], chosen: bool) -> Flow | None:
     """The flow of a stream with state, which says itself that a replay does not reach it."""
     anew = _reason_to_refresh(workspace, chosen)
-    return in_clone.adapt_stream_flow_to_clone(
+    return clones.adapt_stream_flow_to_clone(
         workspace, lambda workspace, report: stateful.run_stateful_flow(workspace, stream, report, anew)
     )
 
@@ -58,7 +58,7 @@ def choose_stream_flow(workspace: Workspace, stream: Windowed[Any], chosen: bool
 def choose_gold_flow(workspace: Workspace, view: MaterializedView[Any], chosen: bool) -> Flow | None:
     """The flow of a view, which follows its inputs in a replay, too."""
     anew = _reason_to_refresh(workspace, chosen)
-    return in_clone.adapt_view_flow_to_clone(
+    return clones.adapt_view_flow_to_clone(
         workspace, lambda workspace, report: gold_view.run_gold_flow(workspace, view, report, anew)
     )
 

@@ -29,7 +29,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
 from sluice.runs.execution import clones, table_rules
-from sluice.runs.execution.in_clone import Flow
+from sluice.runs.execution.clones import Flow
 from sluice.runs.modes import find_concerned_tables
 
 _SIDE_BY_SIDE = 3

@@ -20,7 +20,7 @@ from sluice.ingest.deliveries import arrivals
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
-from sluice.runs.status import changes
+from sluice.runs.status import positions
 from sluice.runs.status.positions import StreamPosition
 
 Item = Source | Dataset[Any]
@@ -112,9 +112,9 @@ class FlowNews:
         if was is None or is_now is None or was.rpartition(":")[0] != is_now.rpartition(":")[0]:
             return True
         try:
-            appended = changes.list_changes_since(path, StreamPosition(int(was.rpartition(":")[2]) + 1))
-            return any(row["source"] in names for row in changes.read_appended_rows(path, appended, ["source"]))
-        except changes.StreamChangesLost:
+            appended = positions.list_changes_since(path, StreamPosition(int(was.rpartition(":")[2]) + 1))
+            return any(row["source"] in names for row in positions.read_appended_rows(path, appended, ["source"]))
+        except positions.StreamChangesLost:
             return True
 
     def _is_to_close(self, item: Item) -> bool:

@@ -20,7 +20,7 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.lake import log
 from sluice.runs.ledger import Row
-from sluice.runs.status import changes, positions
+from sluice.runs.status import positions
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.positions import FlowProgress, StreamPosition
 
@@ -142,7 +142,7 @@ def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]
     flow = read_silver_standing(books, table)
     try:
         return set() if flow.anew is not None else {row["delivery"] for row in _read_outcomes_after(outcomes, flow.progress)}
-    except changes.StreamChangesLost:
+    except positions.StreamChangesLost:
         return set()
 
 
@@ -186,7 +186,7 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     feeding = {source.name for source in books.graph.feeding(table.reads[0])}
     try:
         mine = [row for row in _read_outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
-    except changes.StreamChangesLost as lost:
+    except positions.StreamChangesLost as lost:
         remedy = f"Run: sluice checkpoint reset {books.pipeline}.{table.name}"
         return replace(flow, stuck=f"its stream cannot go on: {lost} of the outcomes is gone. {remedy}")
     taken = {row["delivery"] for row in mine}
@@ -246,10 +246,10 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
     """The flow with what its inputs' changes since its positions are, or all of them where it starts anew."""
     if flow.anew is not None:
         return measure_lag_from_start(books, flow)
-    positions = flow.progress.positions if flow.progress else {}
+    since = flow.progress.positions if flow.progress else {}
     try:
-        waiting = {name: _list_changes_after(books.path(name), positions.get(name), feed=True) for name in reader.reads}
-    except changes.StreamChangesLost as lost:
+        waiting = {name: _list_changes_after(books.path(name), since.get(name), feed=True) for name in reader.reads}
+    except positions.StreamChangesLost as lost:
         return measure_lag_from_start(books, replace(flow, anew=f"its stream cannot go on ({lost} of an input is gone)"))
     every = [change for found in waiting.values() for change in found]
     return replace(
@@ -284,9 +284,9 @@ def _sum_rows_and_bytes(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _read_outcomes_after(path: str, progress: FlowProgress | None) -> list[Row]:
     found = _list_changes_after(path, progress.positions.get("outcomes") if progress else None, feed=False)
-    return changes.read_appended_rows(path, found, ["delivery", "source", "recorded_at"])
+    return positions.read_appended_rows(path, found, ["delivery", "source", "recorded_at"])
 
 
-def _list_changes_after(path: str, position: StreamPosition | None, feed: bool) -> list[changes.TableChange]:
+def _list_changes_after(path: str, position: StreamPosition | None, feed: bool) -> list[positions.TableChange]:
     """What came after a position; of a stream that still reads the table as it was at first, everything."""
-    return changes.list_changes_since(path, StreamPosition(0) if position is None or position.snapshot else position, feed)
+    return positions.list_changes_since(path, StreamPosition(0) if position is None or position.snapshot else position, feed)

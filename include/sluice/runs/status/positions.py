@@ -1,13 +1,21 @@
-"""How far a flow has come: what its checkpoint remembers, read without a JVM."""
+"""How far a flow has come, by its checkpoint, and which versions changed rows of its inputs since, by their logs. Read without a JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
 
 from sluice.flows.progress import batches, checkpoints
+from sluice.lake import log
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     identity, inputs = str(memory["identity"]), memory.get("inputs")
     place = Path(folder) / identity
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
-    begun, done = _list_batch_numbers(place / "offsets"), _list_batch_numbers(place / "commits")
+    begun, done = batches.list_batch_numbers(place / "offsets"), batches.list_batch_numbers(place / "commits")
     last = max(done, default=None)
     return FlowProgress(
         flow=flow,
@@ -64,10 +72,6 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     )
 
 
-def _list_batch_numbers(folder: Path) -> set[int]:
-    return {int(path.name) for path in folder.glob("*") if path.name.isdigit()}
-
-
 def _modification_time(file: Path) -> datetime | None:
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC)
@@ -78,3 +82,74 @@ def _modification_time(file: Path) -> datetime | None:
 def _read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, StreamPosition]:
     ends = batches.read_batch_offsets(checkpoint, batch, tables)
     return {name: StreamPosition(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """A version that changed rows. at: when it was committed (UTC). files: those that a stream has to read, below the table."""
+
+    version: int
+    at: datetime | None
+    files: tuple[str, ...]
+    bytes: int
+
+
+class StreamChangesLost(Exception):
+    """The log, or a file that it names, is not there any more: a stream cannot go on from the position."""
+
+
+def list_changes_since(path: str, position: StreamPosition, feed: bool = False) -> list[TableChange]:
+    """The versions from a position on that changed rows, oldest first. feed: as the change data feed tells them. Raises Lost."""
+    latest = log.latest_table_version(path)
+    if latest is None:
+        return []
+    return [
+        change
+        for version in range(position.version, latest + 1)
+        if (change := _read_version_change(path, version, position, feed))
+    ]
+
+
+def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]) -> list[Row]:
+    """The rows that these versions appended to a table. Meant for small ones. Raises Lost."""
+    found: list[Row] = []
+    for file in (file for change in changes for file in change.files):
+        try:
+            found += pq.ParquetFile(Path(path) / file).read(columns=columns, use_threads=False).to_pylist()
+        except FileNotFoundError:
+            raise StreamChangesLost(file) from None
+    return found
+
+
+def _read_version_change(path: str, version: int, position: StreamPosition, feed: bool) -> TableChange | None:
+    at: datetime | None = None
+    changed: list[tuple[str, int]] = []
+    fed: list[tuple[str, int]] = []
+    for kind, action in _read_commit_actions(path, version):
+        if kind == "commitInfo" and "timestamp" in action:
+            at = datetime.fromtimestamp(action["timestamp"] / 1000, UTC)
+        elif kind == "cdc":
+            fed.append(_file_and_size(action))
+        elif kind in (("add", "remove") if feed else ("add",)) and action.get("dataChange"):
+            changed.append(_file_and_size(action))
+    # Where a version has change files, the feed is these alone.
+    files = fed if feed and fed else changed
+    left = files[position.taken :] if version == position.version and not position.snapshot else files
+    if not left:
+        return None
+    if feed and any(not (Path(path) / name).exists() for name, _ in left):
+        raise StreamChangesLost(f"a file of version {version}")
+    return TableChange(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
+
+
+def _read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
+    try:
+        text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
+    except FileNotFoundError:
+        raise StreamChangesLost(f"version {version}") from None
+    for line in text.splitlines():
+        yield from json.loads(line).items()
+
+
+def _file_and_size(action: Row) -> tuple[str, int]:
+    return unquote(str(action["path"])), int(action.get("size") or 0)

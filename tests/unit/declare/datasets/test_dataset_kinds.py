@@ -18,7 +18,7 @@ from sluice.errors import DeclarationError
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
-from sluice.runs.execution.in_clone import Flow
+from sluice.runs.execution.clones import Flow
 from sluice.runs.planning import plan, transforms
 from sluice.runs.planning.steps import NOTHING, RECOMPUTE, PlannedStep
 from sluice.runs.planning.transforms import Examination

@@ -26,7 +26,6 @@ from deltalake import write_deltalake
 import residue
 from residue import needles, opening
 from sluice.cli.erasure import certificates
-from sluice.cli.repair import own_lease
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary, receiving, requests, vault
@@ -39,6 +38,7 @@ from sluice.ingest.deliveries import known
 from sluice.lake import releases
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
+from sluice.runs.lease import lock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -307,7 +307,7 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
     monkeypatch.setattr(certificates, "list_pipeline_names", lambda _: ["house"])
     monkeypatch.setattr(certificates, "require_known_pipeline", lambda _, name: name)
     monkeypatch.setattr(certificates, "load_declaration_graph", lambda *_: house)
-    monkeypatch.setattr(own_lease, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(lock, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
     with pytest.raises(SluiceError, match="says FAIL") as failed:
         certificates.certificate(request_of_her, new=True)  # the control is there still
     assert failed.value.exit_code == 1
@@ -340,7 +340,7 @@ def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(set
     folder.mkdir(parents=True, exist_ok=True)
     text = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     other = [sys.executable, "-c", text, str(folder / "lease.lock")]
-    with own_lease.hold_lease_without_spark(settings, "gym", "certificate", "Wait."):
+    with lock.hold_lease_without_spark(settings, "gym", "certificate", "Wait."):
         (folder / "lease.lock").read_bytes()
         assert subprocess.run(other, capture_output=True, check=False).returncode == 1
     assert subprocess.run(other, capture_output=True, check=False).returncode == 0

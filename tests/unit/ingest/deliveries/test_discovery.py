@@ -18,7 +18,7 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import absence, arrivals, discovery, file_inspection, known, listing
+from sluice.ingest.deliveries import absence, arrivals, discovery, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.ingest.deliveries.known import CLEANED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries.listing import DELIVERED
@@ -208,7 +208,7 @@ def test_young_files_are_waited_for_once_and_old_or_future_ones_not(folder: Fold
     for number in range(3):
         folder.land(f"a/young{number}", at=time.time())
     assert len(folder.discover(A)) == 3
-    assert slept == [file_inspection.LOOK_AGAIN]
+    assert slept == [listing.LOOK_AGAIN]
 
 
 def test_a_marker_a_folder_says_that_its_files_are_ready(folder: Folder) -> None:

@@ -20,8 +20,7 @@ from sluice.ingest.deliveries.known import GONE
 from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
-from sluice.ingest.reading.delivery import Delivery, ExaminedDelivery
-from sluice.ingest.reading.examination import CHANGED, examine_deliveries
+from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")

@@ -11,29 +11,29 @@ import pytest
 
 from sluice.declare import Source
 from sluice.ingest.deliveries import dates
-from sluice.ingest.reading import blocks
+from sluice.ingest.reading import workers
 
 
 def test_folders_with_an_equals_sign_are_values() -> None:
-    assert blocks.parse_path_values("date=2026-11-20/hour=07/a=b.json") == {"date": "2026-11-20", "hour": "07"}
-    assert blocks.parse_path_values("a.json") == {}
-    assert blocks.parse_path_values("2026/=x/plain/a.json") == {}
+    assert workers.parse_path_values("date=2026-11-20/hour=07/a=b.json") == {"date": "2026-11-20", "hour": "07"}
+    assert workers.parse_path_values("a.json") == {}
+    assert workers.parse_path_values("2026/=x/plain/a.json") == {}
 
 
 def test_values_are_decoded_and_equals_signs_and_blanks_belong_to_them() -> None:
-    assert blocks.parse_path_values("where=a%2Fb%20c/full%20name=%C3%A9=1+1/a") == {
+    assert workers.parse_path_values("where=a%2Fb%20c/full%20name=%C3%A9=1+1/a") == {
         "where": "a/b c",
         "full name": "\u00e9=1+1",
     }
 
 
 def test_an_empty_value_is_one_and_hives_sign_for_none_is_none() -> None:
-    assert blocks.parse_path_values("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": ""}
+    assert workers.parse_path_values("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": ""}
 
 
 def test_of_a_name_that_comes_twice_the_inner_folder_counts() -> None:
-    assert blocks.parse_path_values("a=1/a=2/f") == {"a": "2"}
-    assert blocks.parse_path_values("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
+    assert workers.parse_path_values("a=1/a=2/f") == {"a": "2"}
+    assert workers.parse_path_values("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_re
     (tmp_path / file).write_text('{"id": 1}\n{"id": 2}\n')
     source = Source(name="sales", format="json", schema=f"{columns}, shop BIGINT", date_in_path=date_in_path)
     there = pa.schema([("id", pa.int64()), ("shop", pa.int64()), *([("date", pa.date32())] if "DATE" in columns else [])])
-    [block] = blocks.read_delivery_blocks(source, blocks.DeliveryPlace(1, file, str(tmp_path / file)), there)
+    [block] = workers.read_delivery_blocks(source, workers.DeliveryPlace(1, file, str(tmp_path / file)), there)
     assert block.rows["shop"].to_pylist() == [7, 7]
     assert [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()] == [
         rescued and json.loads(rescued)

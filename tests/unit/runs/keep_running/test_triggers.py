@@ -156,7 +156,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
     assert deaf.poll() is None and settings.stop_request("gym", "r1").exists()
     assert "ended" not in call("stop", "gym", "--within", "0")[1], "0: it is asked and not waited for"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sluice.cli.running.stop._PATIENCE", 0.5)
+        patch.setattr("sluice.cli.running.run._PATIENCE", 0.5)
         code, out, _ = call("stop", "gym", "--within", "0", "--force")
     assert code == 0 and "It was ended." in out
     assert deaf.wait(10) == -signal.SIGKILL

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.repair import own_lease
 from sluice.errors import LeaseHeld
 from sluice.runs.lease import holder, lock
 from sluice.settings import Settings
@@ -51,7 +50,7 @@ def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: 
     (folder / "lease.json").write_text(json.dumps({**written, "pid": dead}))
     found = holder.find_lease_holder(settings, "gym")
     assert found is not None and f"JVM {jvm}, whose process {dead} has ended" in str(found)
-    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), own_lease.hold_lease_without_spark(settings, "gym", "reset", "Later."):
+    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), lock.hold_lease_without_spark(settings, "gym", "reset", "Later."):
         pass
 
 

@@ -29,7 +29,7 @@ from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.planning import plan
-from sluice.runs.status import changes, gaps, kept_running, lag, positions, reconciliation, stale
+from sluice.runs.status import gaps, lag, positions, reconciliation, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.positions import StreamPosition
 from sluice.settings import Settings
@@ -203,10 +203,8 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
     record(settings, "shop", scheduled(1))
     looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
-    monkeypatch.setattr(
-        kept_running, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat)
-    )
-    span = kept_running.KeptRunningSpan(settings, "shop")
+    monkeypatch.setattr(gaps, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
+    span = gaps.KeptRunningSpan(settings, "shop")
     span.write()
     assert not (Path(settings.bookkeeping("shop")) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):
@@ -261,13 +259,13 @@ def test_a_version_may_be_taken_in_part_and_upkeep_is_no_change(tmp_path: Path) 
     for number in range(3):
         write_deltalake(path, pa.table({"a": [number]}), mode="append")
     DeltaTable(path).optimize.compact()
-    assert [change.version for change in changes.list_changes_since(path, StreamPosition(1))] == [1, 2]
-    assert [change.version for change in changes.list_changes_since(path, StreamPosition(1, taken=1))] == [2]
+    assert [change.version for change in positions.list_changes_since(path, StreamPosition(1))] == [1, 2]
+    assert [change.version for change in positions.list_changes_since(path, StreamPosition(1, taken=1))] == [2]
     DeltaTable(path).create_checkpoint()
     for version in (0, 1):  # as a clean-up of the log does
         (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
-    with pytest.raises(changes.StreamChangesLost, match="version 1"):
-        changes.list_changes_since(path, StreamPosition(1))
+    with pytest.raises(positions.StreamChangesLost, match="version 1"):
+        positions.list_changes_since(path, StreamPosition(1))
 
 
 def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> None:

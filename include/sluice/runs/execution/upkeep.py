@@ -1,4 +1,7 @@
-"""The stage `vacuum`: files that no version needs any more go, and with them the bytes of erased people whose time has come."""
+"""The stages `optimize` and `vacuum`: small files become large ones, and files that no version needs any more go.
+
+With these go the bytes of erased people whose time has come.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +41,22 @@ def _join_flow_reports(first: FlowReport, second: FlowReport | None) -> FlowRepo
         first.notes += [note for note in second.notes if note not in first.notes]
         first.version_after = second.version_after
     return first
+
+
+def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
+    """Every table, those first that hold instants as files of before did. Raises StopRequested between two tables."""
+    rewritten: dict[str, FlowReport] = {}
+    for name, path in workspace.tables().items():
+        if log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
+            streams.stop_if_requested(workspace)
+            rewritten[name] = report
+    reports = []
+    for declared in workspace.graph:
+        if workspace.graph.table_of(declared.name) == declared.name and log.is_delta_table(workspace.path(declared.name)):
+            streams.stop_if_requested(workspace)
+            report = upkeep.optimize_table(workspace, declared)
+            if declared.name in rewritten:
+                before = rewritten.pop(declared.name)
+                report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
+            reports.append(report)
+    return [*reports, *rewritten.values()]

@@ -1,11 +1,15 @@
-"""Small groups: a row about fewer than `at_least` people is no row of the view, so it is neither stored nor published.
+"""What becomes of the rows that a transform makes, as soon as it is called: whoever computes a table, in part, in full or to compare, gets the same.
 
-The row is left out when the transform is called. So whoever computes the view, in part, in full or to compare, gets the same rows, and a
-group that shrinks, for instance by an erasure, leaves the view as a deleted key does.
+Empty texts in partition columns become NULL, as Delta stores them (PROTOCOL.md, "Partition Value Serialization"). Otherwise a row that was
+made would never equal the one that is stored.
+
+A row about fewer than `at_least` people is no row of the view, so it is neither stored nor published. A group that shrinks, for instance
+by an erasure, leaves the view as a deleted key does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
@@ -14,7 +18,16 @@ from sluice.errors import DeclarationError, nearest_name_hint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_TEXTS = ("string", "char", "varchar")
 _WHOLE = ("byte", "short", "integer", "long")
+
+
+def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    """The rows, with NULL for empty texts in partition columns."""
+    texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in _TEXTS]
+    for name in texts:
+        rows = rows.withColumn(name, F.nullif(F.col(f"`{name}`"), F.lit("")))
+    return rows
 
 
 def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
