@@ -65,10 +65,10 @@ def _count_declarations(name: str, graph: Graph | None, fits: bool) -> dict[str,
 
 
 def _examine_plans(settings: Settings, graphs: dict[str, Graph]) -> list[dict[str, Any]]:
-    from sluice.cli import spark
     from sluice.runs.planning import transforms as plans
+    from sluice.session import start_spark_session
 
-    session = spark.start_command_session(settings, "sluice check")
+    session = start_spark_session(settings, "sluice check").newSession()
     return [{"pipeline": name, **vars(plans.examine_transforms(session, settings, graph))} for name, graph in graphs.items()]
 
 

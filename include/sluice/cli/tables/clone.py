@@ -92,11 +92,11 @@ def diff(
     graph = load_declaration_graph(settings, pipeline)
     there = _find_other_side(settings, pipeline, name, path, against)
     keys, private = _find_comparison_columns(graph, wanted)
-    from sluice.cli import spark
     from sluice.lake import evaluation
     from sluice.runs.copies import comparison
+    from sluice.session import start_spark_session
 
-    session = spark.start_command_session(settings, "sluice diff")
+    session = start_spark_session(settings, "sluice diff").newSession()
     evaluation.choose_evaluation_settings(session, [path, there.path])
     frames = []
     for side in (ComparedSide("here", path), there):

@@ -33,11 +33,11 @@ def sql(
     if role is not None:
         _print_query_result(*query_as_role(settings, role, text, as_of, limit), limit, as_json)
         return
-    from sluice.cli import spark
     from sluice.lake import register
     from sluice.lake.sql_judgement import analyse_query, check_query_relations, parse_allowed_query
+    from sluice.session import start_spark_session
 
-    session = spark.start_command_session(settings, "sluice sql")
+    session = start_spark_session(settings, "sluice sql").newSession()
     query = parse_allowed_query(session, text)
     tables = {
         name: path for pipeline in list_pipeline_names(settings) for name, path in _find_table_paths(settings, pipeline).items()
@@ -87,11 +87,11 @@ def show(
 
 
 def _print_view_rows(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
-    from sluice.cli import spark
     from sluice.lake import register
+    from sluice.session import start_spark_session
 
     own = name.partition(".")[2]
-    frame = register.compute_view_frames(spark.start_command_session(settings, "sluice show"), settings, graph, [own])[own]
+    frame = register.compute_view_frames(start_spark_session(settings, "sluice show").newSession(), settings, graph, [own])[own]
     rows = [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit).collect()]
     _print_table_rows(name, frame.columns, rows, as_json, f"View '{name}' has no rows now.")
 
@@ -134,11 +134,11 @@ def query_as_role(
     views = list_role_views(graphs, role)
     if as_of is not None:
         raise UsageError("A role reads what is there now: --as-of and --role exclude each other.")
-    from sluice.cli import spark
     from sluice.lake import register
     from sluice.lake.sql_judgement import analyse_query, check_query_relations, parse_allowed_query
+    from sluice.session import start_spark_session
 
-    session = spark.start_command_session(settings, "sluice sql")
+    session = start_spark_session(settings, "sluice sql").newSession()
     query = parse_allowed_query(session, text)
     reads = check_query_relations(query, views, role)
     for graph in graphs.values():

@@ -8,7 +8,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import canonical_forms, inputs, kept_fields, rule_checks
+from sluice.declare.assembly import canonical_forms, inputs, kept_fields
 from sluice.declare.assembly.inputs import describe_declaration
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, add_personal_columns
@@ -200,7 +200,7 @@ def build_declaration_graph(
     whose = subject_checks.SubjectDeclarations(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
     seen = _complete_computed_views(computed, complete)
     mistakes = [
-        *rule_checks.find_rule_mistakes(pipeline, complete),
+        *inputs.find_rule_mistakes(pipeline, complete),
         *subject_checks.find_subject_mistakes(whose),
         *prevention.find_personal_column_mistakes(complete),
     ]

@@ -20,7 +20,7 @@ from sluice.flows.bronze.widening import cast_or_rescue_columns
 from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import groups
+from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import TAKEN, read_current_deliveries
 from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading import records
@@ -105,7 +105,7 @@ def ingest_delivery_batch(
     fresh = _refresh_sizes_and_hashes(
         workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known]
     )
-    parts = groups.group_into_micro_batches(source, fresh, lambda row: row["size"])
+    parts = discovery.group_into_micro_batches(source, fresh, lambda row: row["size"])
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
     folder = intake.source_landing_folder(workspace, source)

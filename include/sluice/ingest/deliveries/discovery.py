@@ -1,4 +1,4 @@
-"""Discovery: what is new in a landing folder becomes deliveries.
+"""Discovery: what is new in a landing folder becomes deliveries, in groups that a micro-batch takes by the limits of its source.
 
 A run with nothing new lists the folder once and reads a few columns of the deliveries table once, however many files are known; only
 new files are opened.
@@ -6,16 +6,19 @@ new files are opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypeVar
 
+from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import groups
 from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.known import (
     GONE,
@@ -25,6 +28,9 @@ from sluice.ingest.deliveries.known import (
     read_known_files,
 )
 from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, find_files_being_written
+from sluice.ingest.topics.offset_ranges import parse_offset_range
+
+Item = TypeVar("Item")
 
 
 def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
@@ -68,9 +74,7 @@ def discover_deliveries(
         # In one commit: half of what was there before, and the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
-        batches.append(
-            groups.group_into_micro_batches(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None)
-        )
+        batches.append(group_into_micro_batches(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None))
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
     return ledger.append_numbered_deliveries(deliveries, commits, max(known.last, first - 1), run)
@@ -98,3 +102,35 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
         return None
     is_told = row["event"] == UNOPENED and known.is_unread(known.of(source.name).get(one.file))
     return None if is_told else row
+
+
+@functools.singledispatch
+def group_into_micro_batches(source: Source, items: Iterable[Item], size: Callable[[Item], int | None]) -> list[list[Item]]:
+    """Items in order, in groups within the source's limits on files and bytes; at least one a group. size: of an item, in bytes.
+
+    By kind of source: register others.
+    """
+    most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else None
+    return _group_within_limits(items, source.max_files_per_trigger, most_bytes, size)
+
+
+@group_into_micro_batches.register
+def _(source: KafkaSource, items: Iterable[Mapping[str, object]], size: object) -> list[list[Mapping[str, object]]]:
+    return _group_within_limits(
+        items, sys.maxsize, source.max_offsets_per_trigger, lambda row: parse_offset_range(str(row["file"])).offsets
+    )
+
+
+def _group_within_limits(
+    items: Iterable[Item], most_items: int, most_together: int | None, size: Callable[[Item], int | None]
+) -> list[list[Item]]:
+    found: list[list[Item]] = []
+    room = 0
+    for item in items:
+        needed = size(item) or 0
+        if not found or len(found[-1]) >= most_items or (most_together is not None and needed > room):
+            found.append([])
+            room = most_together or 0
+        found[-1].append(item)
+        room -= needed
+    return found
