@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from sluice import entries
 from sluice.delta_log import open_checked_table, read_snapshot_rows
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
+from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS
@@ -63,11 +64,6 @@ WITHOUT_DATA = frozenset({
 
 OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
 """The columns of the run ledger that hold JSON objects."""
-_TAKEN = ("delivered", "vanished")
-"""The events that get an outcome, as `sluice.ingest.deliveries.known` has them; that room is closed to what Airflow parses."""
-_SAME_DELIVERY = ("rewritten", "returned")
-"""The events after which a file is the same delivery as before: an erasure has made it another, or it was away."""
-_AWAY = ("vanished", "cleaned")
 _OF_OUTCOME = (
     "state",
     "read",
@@ -120,8 +116,9 @@ def read_delivery_ledger(
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
     found: list[Row] = []
-    last: dict[tuple[str, str], Row] = {}
-    for row in sorted(read_snapshot_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"])):
+    rows = sorted(read_snapshot_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"]))
+    carry_current_content(rows, ("size", "modified_at"))
+    for row in rows:
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"])
             if outcome is None or outcome["state"] == "lost":
@@ -129,11 +126,6 @@ def read_delivery_ledger(
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             entry["held_back"] = held_back.get(row["delivery"])
             found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
-            file = (row["source"], row["file"])
-            if row["event"] in _SAME_DELIVERY:
-                last.get(file, {}).update(size=row["size"], modified_at=row["modified_at"])
-            elif row["event"] not in _AWAY:
-                last[file] = found[-1]
     return found
 
 
@@ -146,17 +138,17 @@ def find_missed_files(deliveries: list[Row]) -> list[Row]:
     content: dict[tuple[str, str], Row] = {}
     for row in deliveries:
         file = (row["source"], row["file"])
-        if row["event"] == "delivered":
+        if row["event"] == DELIVERED:
             content[file] = row
-        last[file] = content.get(file, row) if row["event"] in _SAME_DELIVERY else row
+        last[file] = content.get(file, row) if row["event"] in SAME_DELIVERY else row
     return [row for row in last.values() if row["state"] == "missed"]
 
 
 def _state_without_outcome(row: Row) -> Row:
     """What is told of an entry without an outcome."""
-    if row["event"] == "unopened":
+    if row["event"] == UNOPENED:
         return {"state": "missed", "reason": row.get("reason")}
-    return {"state": "waiting" if row["event"] in _TAKEN else row["event"]}
+    return {"state": "waiting" if row["event"] in TAKEN else row["event"]}
 
 
 def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:

@@ -13,10 +13,11 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from sluice.file_events import DELIVERED
 from sluice.declare.ingest.source import Source
 from sluice.ingest.deliveries import known, listing
 from sluice.ingest.deliveries.known import LastSeenFile
-from sluice.ingest.deliveries.listing import DELIVERED, escape_file_name, read_file_size_and_time
+from sluice.ingest.deliveries.listing import escape_file_name, read_file_size_and_time
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from sluice import entries
+from sluice.file_events import DELIVERED, RETURNED, REWRITTEN
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
@@ -24,8 +25,7 @@ from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import absent_folder_remedy, is_landing_folder_absent
-from sluice.ingest.deliveries.known import RETURNED, REWRITTEN
-from sluice.ingest.deliveries.listing import AT_REST, DELIVERED
+from sluice.ingest.deliveries.listing import AT_REST
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE

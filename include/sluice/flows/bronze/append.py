@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.file_events import DELIVERED, TAKEN
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
@@ -21,8 +22,7 @@ from sluice.flows.progress import streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.deliveries.known import TAKEN, read_current_deliveries
-from sluice.ingest.deliveries.listing import DELIVERED
+from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.lake import evaluation, log, table_frames, tables

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sluice.file_events import DELIVERED, GONE
 from sluice.declare.ingest.source import Source
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import GONE, KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import DELIVERED, read_file_size_and_time, resolve_landed_path
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.listing import read_file_size_and_time, resolve_landed_path
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 

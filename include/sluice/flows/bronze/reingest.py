@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from sluice.file_events import DELIVERED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
@@ -14,7 +15,6 @@ from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.reading.examination import examine_deliveries
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

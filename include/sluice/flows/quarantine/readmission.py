@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice.file_events import DELIVERED
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
@@ -31,7 +32,6 @@ from sluice.flows.quarantine.settlement import LeavingEntries
 from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.ledger import INGESTED
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries, is_delivery_unchanged

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from sluice.file_events import DELIVERED, EXISTING
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.ingest.deliveries.known import EXISTING, LastSeenFile
-from sluice.ingest.deliveries.listing import DELIVERED, resolve_landed_path
+from sluice.ingest.deliveries.known import LastSeenFile
+from sluice.ingest.deliveries.listing import resolve_landed_path
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
 """A file of that name in a source's folder says that this is the folder, and that whatever is not in it was removed for good."""

@@ -8,24 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence, dates
-from sluice.ingest.deliveries.known import (
-    CLEANED,
-    EXISTING,
-    GONE,
-    IGNORED,
-    RETURNED,
-    UNOPENED,
-    KnownContent,
-    KnownFiles,
-    LastSeenFile,
-)
+from sluice.ingest.deliveries.known import KnownContent, KnownFiles, LastSeenFile
 from sluice.ingest.deliveries.listing import (
-    DELIVERED,
     LandedFile,
     find_folder_device,
     hash_regular_file,

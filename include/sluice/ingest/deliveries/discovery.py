@@ -14,20 +14,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
+from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
-from sluice.ingest.deliveries.known import (
-    GONE,
-    TAKEN,
-    UNOPENED,
-    KnownFiles,
-    read_known_files,
-)
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, find_files_being_written
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 
 Item = TypeVar("Item")

@@ -10,24 +10,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.listing import DELIVERED
-
-GONE, EXISTING, IGNORED, CLEANED = "vanished", "existing", "ignored", "cleaned"
-REWRITTEN = "rewritten"
-"""Sluice has taken somebody's records out of the file: its size and its hash are others now, and it is the same delivery as before."""
-RETURNED = "returned"
-"""The file was away and is there again with the content that was the latest known of its name: it is the same delivery as before."""
-UNOPENED = "unopened"
-"""The file cannot be opened, or not be looked at: it is no delivery until it can."""
-TAKEN = (DELIVERED, GONE)
-"""The events that bronze flows take and that get an outcome. The others say what is known of a file, and it is not read for them."""
 
 _CONTENT = (DELIVERED, EXISTING)
 """The events with which a file gets a content that is known."""
 _COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device"]
 _AS_IT_IS = ("size", "modified_at", "sha256")
-_AWAY = (GONE, CLEANED)
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
 
 
@@ -123,7 +112,7 @@ def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> Last
     was = before.content if before else None
     if told.event in _CONTENT:
         return LastSeenFile(told.delivery, told.event, told.size, told.modified, told)
-    if before is None or told.event not in (REWRITTEN, RETURNED):
+    if before is None or told.event not in SAME_DELIVERY:
         return LastSeenFile(told.delivery, told.event, told.size, told.modified, was)
     now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256) if was else None
     if told.event == RETURNED and was is not None and before.event != CLEANED:
@@ -136,15 +125,7 @@ def read_current_deliveries(path: str) -> list[dict[str, Any]]:
 
     Of a file that was rewritten, or that returned, the row of its last delivery says so; what only tells of that is left out.
     """
-    last: dict[tuple[str, str], dict[str, Any]] = {}
-    kept = []
     found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(path)
-    for row in ledger.sort_deliveries_by_number(found):
-        file = (row["source"], row["file"])
-        if row["event"] in (REWRITTEN, RETURNED):
-            last.get(file, {}).update({name: row[name] for name in _AS_IT_IS})
-            continue
-        kept.append(row)
-        if row["event"] not in _AWAY:
-            last[file] = row
-    return kept
+    rows = ledger.sort_deliveries_by_number(found)
+    carry_current_content(rows, _AS_IT_IS)
+    return [row for row in rows if row["event"] not in SAME_DELIVERY]

@@ -19,10 +19,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from sluice.file_events import DELIVERED
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 
-DELIVERED = "delivered"
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """How names end, letter case apart, of files that are still being written."""
 AT_REST = 15 * 60

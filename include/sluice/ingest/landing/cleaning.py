@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from sluice import entries
+from sluice.file_events import CLEANED, DELIVERED
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import CLEANED, KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import DELIVERED, LandedFile, list_ready_files
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.deliveries.listing import LandedFile, list_ready_files
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder that archived files go into; no source looks into it."""

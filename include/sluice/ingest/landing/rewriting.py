@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from sluice import file_events
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
@@ -130,7 +131,7 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
     }
     rows = []
     for one in files:
-        event = known.CLEANED if one.part is None else known.REWRITTEN
+        event = file_events.CLEANED if one.part is None else file_events.REWRITTEN
         # Not any note of before: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
             at = _EPOCH + timedelta(microseconds=one.modified)

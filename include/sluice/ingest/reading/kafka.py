@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
+from sluice.file_events import GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
-from sluice.ingest.topics.offset_ranges import GONE, LostOffsets, OffsetRange, lost_offsets_message
+from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
 
 SCHEMA = pa.schema([
     pa.field("key", pa.binary()),

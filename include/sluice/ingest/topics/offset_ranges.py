@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
+from sluice.file_events import DELIVERED, GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
 
-DELIVERED, GONE = "delivered", "vanished"
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
 
 Partition = tuple[str, int]

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from sluice.file_events import GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
-from sluice.ingest.topics.offset_ranges import GONE, BrokerOffsets, NewOffsetRanges, OffsetRange, Partition
+from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition
 
 NEAR = 0.8
 """Which part of its topic's retention an unread record may have lived before Sluice warns."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sluice import file_events
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.ingest.deliveries import discovery, listing
+from sluice.ingest.deliveries import discovery
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
 from sluice.runs.status import lag
@@ -98,7 +99,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
-    readable = [row for row in known if row["event"] == listing.DELIVERED and books.as_it_was(source, row)]
+    readable = [row for row in known if row["event"] == file_events.DELIVERED and books.as_it_was(source, row)]
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 

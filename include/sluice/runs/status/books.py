@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice import file_events
 from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.kafka import KafkaSource
@@ -85,7 +86,7 @@ class PipelineBooks:
 
     def of_interval(self, source: Source, interval: Interval) -> list[Row]:
         """A source's deliveries of an interval: by the date in the file's path where the source declares one, else by delivery time."""
-        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == listing.DELIVERED]
+        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == file_events.DELIVERED]
         return [
             row
             for row in ours

@@ -25,6 +25,7 @@ from deltalake import write_deltalake
 
 import residue
 from residue import needles, opening
+from sluice import file_events
 from sluice.cli.erasure import certificates
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -34,7 +35,6 @@ from sluice.erasure.proof import certificate, chain, checking, signatures, sough
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import known
 from sluice.lake import releases
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -451,7 +451,9 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
 ) -> None:
     _erase(settings, request_of_her)
     deliveries = settings.bookkeeping("house", "deliveries")
-    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.DELIVERED}]], 0, "run")
+    ledger.append_numbered_deliveries(
+        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.DELIVERED}]], 0, "run"
+    )
     made = _issue(settings, house, request_of_her)
     unread = made.record["stamps"]["physical"]["unread"]
     assert made.verdict == "INCONCLUSIVE" and [one["root"] for one in unread] == ["landing"]
@@ -459,7 +461,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     for folder in ("others", "notes"):
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
-    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": known.GONE}]], 1, "run")
+    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.GONE}]], 1, "run")
     also = replace(house.pipeline, also_here=("landing/others",))
     assert _issue(settings, replace(house, pipeline=also), request_of_her).verdict == "PASS"
 

@@ -23,6 +23,7 @@ from tests.conftest import settings_at
 import residue
 from residue import needles
 from sluice import session, upkeep
+from sluice.file_events import DELIVERED
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.csv_dialect import CsvDialect
@@ -39,7 +40,6 @@ from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind
 from sluice.ingest import ledger as deliveries_ledger
-from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.landing import cleaning
 from sluice.ingest.reading import records
 from sluice.lake import shallow

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
+from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
-from sluice.ingest.deliveries.known import CLEANED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
-from sluice.ingest.deliveries.listing import DELIVERED
 
 
 @dataclass

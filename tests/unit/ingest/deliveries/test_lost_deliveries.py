@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.ingest.deliveries.test_discovery import A, Folder
 
+from sluice.file_events import DELIVERED, GONE
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.flows.bronze import regaining
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.known import GONE, read_known_files
-from sluice.ingest.deliveries.listing import DELIVERED
+from sluice.ingest.deliveries.known import read_known_files
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from sluice.file_events import CLEANED, DELIVERED
 from sluice.declare import Source
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.deliveries.known import CLEANED
-from sluice.ingest.deliveries.listing import DELIVERED
 from sluice.ingest.landing import cleaning
 from sluice.ingest.landing.cleaning import CleaningResult
 

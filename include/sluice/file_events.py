@@ -1,0 +1,32 @@
+"""The events of the deliveries table: what each of its rows says of a file, told in one place for flows, status and Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+DELIVERED, GONE, EXISTING, IGNORED, CLEANED = "delivered", "vanished", "existing", "ignored", "cleaned"
+REWRITTEN = "rewritten"
+"""Sluice has taken somebody's records out of the file: its size and its hash are others now, and it is the same delivery as before."""
+RETURNED = "returned"
+"""The file was away and is there again with the content that was the latest known of its name: it is the same delivery as before."""
+UNOPENED = "unopened"
+"""The file cannot be opened, or not be looked at: it is no delivery until it can."""
+
+TAKEN = (DELIVERED, GONE)
+"""The events that bronze flows take and that get an outcome. The others say what is known of a file, and it is not read for them."""
+SAME_DELIVERY = (REWRITTEN, RETURNED)
+"""The events after which a file is the same delivery as before."""
+AWAY = (GONE, CLEANED)
+"""The events after which a file is not there."""
+
+
+def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Give each delivery, in place, what these columns say of its file now, after it was rewritten or returned. rows: by their number."""
+    last: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        file = (row["source"], row["file"])
+        if row["event"] in SAME_DELIVERY:
+            last.get(file, {}).update({name: row[name] for name in columns})
+        elif row["event"] not in AWAY:
+            last[file] = row
