@@ -12,8 +12,8 @@ from deltalake import write_deltalake
 from sluice import entries
 from sluice.delta_log import open_checked_table, read_snapshot_rows
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
-from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.settings import Settings

@@ -13,8 +13,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from sluice.file_events import DELIVERED
 from sluice.declare.ingest.source import Source
+from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries import known, listing
 from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.listing import escape_file_name, read_file_size_and_time

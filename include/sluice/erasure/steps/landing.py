@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from sluice import entries
-from sluice.file_events import DELIVERED, RETURNED, REWRITTEN
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.errors import SluiceError
+from sluice.file_events import DELIVERED, RETURNED, REWRITTEN
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.file_events import DELIVERED, TAKEN
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
+from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.bronze.widening import cast_or_rescue_columns

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sluice.file_events import DELIVERED, GONE
 from sluice.declare.ingest.source import Source
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
+from sluice.file_events import DELIVERED, GONE
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files

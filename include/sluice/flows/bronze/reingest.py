@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sluice.file_events import DELIVERED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.progress.streams import stop_if_requested

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.file_events import DELIVERED
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
+from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake, widening
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.quarantine import settlement

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from sluice.file_events import DELIVERED, EXISTING
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
+from sluice.file_events import DELIVERED, EXISTING
 from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.listing import resolve_landed_path
 

@@ -8,11 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
+from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
 from sluice.ingest.deliveries.known import KnownContent, KnownFiles, LastSeenFile
 from sluice.ingest.deliveries.listing import (

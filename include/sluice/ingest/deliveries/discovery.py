@@ -14,11 +14,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
 
-from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
+from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files

@@ -19,9 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sluice.file_events import DELIVERED
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
+from sluice.file_events import DELIVERED
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """How names end, letter case apart, of files that are still being written."""

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice import entries
-from sluice.file_events import CLEANED, DELIVERED
 from sluice.declare.ingest.source import Source
+from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, list_ready_files

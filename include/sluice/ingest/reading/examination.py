@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.file_events import GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.file_events import GONE
 from sluice.ingest import formats
 from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening

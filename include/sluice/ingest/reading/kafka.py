@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
-from sluice.file_events import GONE
 from sluice.declare.ingest.kafka import KafkaSource
+from sluice.file_events import GONE
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.ingest.topics import offset_ranges

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from sluice.file_events import DELIVERED, GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
+from sluice.file_events import DELIVERED, GONE
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
 

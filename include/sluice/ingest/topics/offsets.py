@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from sluice.file_events import GONE
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.file_events import GONE
 from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets

@@ -23,7 +23,6 @@ from tests.conftest import settings_at
 import residue
 from residue import needles
 from sluice import session, upkeep
-from sluice.file_events import DELIVERED
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.csv_dialect import CsvDialect
@@ -37,6 +36,7 @@ from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind
 from sluice.ingest import ledger as deliveries_ledger

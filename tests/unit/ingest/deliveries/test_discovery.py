@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
+from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY

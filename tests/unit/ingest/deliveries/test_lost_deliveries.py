@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.ingest.deliveries.test_discovery import A, Folder
 
-from sluice.file_events import DELIVERED, GONE
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
+from sluice.file_events import DELIVERED, GONE
 from sluice.flows.bronze import regaining
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger

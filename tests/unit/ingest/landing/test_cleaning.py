@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sluice.file_events import CLEANED, DELIVERED
 from sluice.declare import Source
+from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sluice.file_events import GONE
 from sluice.declare import Source
+from sluice.file_events import GONE
 from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.file_events import GONE
 from sluice.declare import KafkaSource
 from sluice.errors import DeclarationError, UsageError
+from sluice.file_events import GONE
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.topics.broker import read_client_properties
 from sluice.ingest.topics.offset_ranges import (
