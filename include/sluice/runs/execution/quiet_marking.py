@@ -7,6 +7,7 @@ some stage has not seen what lies there now, and there is no mark. The next run,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,10 @@ def run_stage_towards_quiet(workspace: Workspace, stage: str, work: Callable[[],
     before = _begin_stage(workspace, stage)
     reports = work()
     if before is not None:
-        try:
+        # The stage is done: whatever keeps its mark from being made is no reason to fail it. Without a mark the next run looks itself.
+        with suppress(Exception):
             after = _end_stage(workspace, stage, before, reports)
-        except (OSError, NotComparable):
-            return reports
-        quiet.write_quiet_mark(workspace.settings, workspace.pipeline, after)
+            quiet.write_quiet_mark(workspace.settings, workspace.pipeline, after)
     return reports
 
 
