@@ -107,7 +107,7 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
 def test_a_lease_without_a_jvm_keeps_a_jvm_out(lake: Lakehouse) -> None:
     run_all_stages(lake)
     with (
-        lock.hold_lease_without_jvm(lake.settings, "shop", "q1"),
+        lock.hold_lease_without_spark(lake.settings, "shop", "q1", "Wait."),
         pytest.raises(LeaseHeld, match="run q1"),
         lock.hold_writer_lease(lake.settings, lake.spark, "shop", "r2", 0),
     ):

@@ -31,7 +31,7 @@ def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] |
     if not request.takes_what_is_new or quiet.find_quiet_mark(settings, request.pipeline, at) is None:
         return None
     try:
-        with lock.hold_lease_without_jvm(settings, request.pipeline, request.run):
+        with lock.hold_lease_without_spark(settings, request.pipeline, request.run, "The job waits for it."):
             mark = quiet.find_quiet_mark(settings, request.pipeline, at)  # once more: nobody writes now
             if mark is None:
                 return None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import struct
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from sluice.errors import LeaseHeld, StopRequested, UsageError
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,24 +98,6 @@ def hold_lease_in_folder(
         file.close()
 
 
-@contextmanager
-def hold_lease_without_jvm(settings: Settings, pipeline: str, run: str) -> Iterator[None]:
-    """Hold a pipeline's lease for a process that starts no Spark. Raises LeaseHeld at once where it is held."""
-    folder = Path(settings.bookkeeping(pipeline))
-    with (folder / "lease.lock").open("r+b") as file:  # it is there: only what Spark has run is written to without it
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock that Java's FileChannel takes
-        except (BlockingIOError, PermissionError):
-            remedy = "Run again when it has ended."
-            found = holder.find_living_holder(folder)
-            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline)) from None
-        mine = holder.write_lease_description(folder, run)
-        try:
-            yield
-        finally:
-            holder.write_lease_end(folder, mine)
-
-
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
     if found is None:
         process = holder.find_locking_process(folder)
@@ -136,21 +117,20 @@ def _try_file_lock(file: Any) -> Any:
 
 
 @contextmanager
-def hold_lease_without_spark(settings: Settings, pipeline: str, what: str, remedy: str) -> Iterator[None]:
-    """Hold it: the same lock of the operating system as a job's JVM takes. what: in the name of the run that others see.
+def hold_lease_without_spark(settings: Settings, pipeline: str, run: str, remedy: str) -> Iterator[None]:
+    """Hold a pipeline's lease: the same lock of the operating system as a job's JVM takes. run: what others see that it is held by.
 
-    Raises LeaseHeld, with the remedy.
+    Raises LeaseHeld at once where it is held, with the remedy.
     """
-    folder = Path(settings.bookkeeping(require_known_pipeline(settings, pipeline)))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(settings.bookkeeping(pipeline))
+    make_private_folder(folder)
     with (folder / "lease.lock").open("a+b") as file:
         try:
             _lock_whole_file(file)
         except OSError:
-            found = holder.find_lease_holder(settings, pipeline)
-            told = found.held(f"Pipeline '{pipeline}'") if found else f"Pipeline '{pipeline}' is being written by another job."
-            raise LeaseHeld(f"{told} {remedy}") from None
-        mine = holder.write_lease_description(folder, f"{what}-{uuid.uuid4().hex[:8]}")
+            found = holder.find_living_holder(folder)
+            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline)) from None
+        mine = holder.write_lease_description(folder, run)
         try:
             yield
         finally:
