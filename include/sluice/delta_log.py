@@ -47,8 +47,8 @@ class DamagedLog(SluiceError):
     """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
 
 
-LogState = tuple[tuple[str, int, int, int], ...]
-"""Of each file of a log: name, inode, size in bytes, time of its last change in nanoseconds. A log of other content has another state."""
+LogState = tuple[tuple[str, int, int, int, int], ...]
+"""Of each file of a log: name, inode, size in bytes, times of its content and of its inode in nanoseconds. Other content is another state."""
 
 
 @dataclass
@@ -79,7 +79,7 @@ class OpenTables:
         return table
 
     def _forget_oldest(self) -> None:
-        sizes = {path: sum(size for _, _, size, _ in state) for path, (state, _) in self._tables.items()}
+        sizes = {path: sum(size for _, _, size, *_ in state) for path, (state, _) in self._tables.items()}
         for path in [path for path in sizes if sizes[path] > self.most_bytes]:
             del self._tables[path], sizes[path]
         while sum(sizes.values()) > self.most_bytes:
@@ -95,7 +95,7 @@ def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
 
     Raises DamagedLog, and TableNotFoundError where there is none.
     """
-    if version is None:
+    if version is None and "://" not in path:
         return _OPEN_TABLES.open_latest(path)
     check_table_logs({path: path})
     return DeltaTable(path, version=version)
@@ -112,9 +112,12 @@ def _list_log_state(path: str) -> LogState:
     try:
         with os.scandir(Path(path) / LOG) as files:
             found = [(file.name, file.stat()) for file in files]
-    except FileNotFoundError:  # no log, or a file of it went while it was listed: then the next state is another one
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+    ):  # no log, or a file of it went while it was listed: then the next state is another one
         return ()
-    return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+    return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in found))
 
 
 def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:

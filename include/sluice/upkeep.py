@@ -150,7 +150,8 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     tells of such a file, since those of writes that were aborted are in none.
     """
     with report_table_change(name, VACUUM.name, path) as report:
-        if not always and not _is_vacuum_due(path, datetime.now(UTC)):
+        due = find_vacuum_due_time(path)
+        if not always and (due is None or due > datetime.now(UTC)):
             pass
         elif behind:
             report.notes += [f"not vacuumed: {one}" for one in behind]
@@ -163,19 +164,18 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
     return report
 
 
-def _is_vacuum_due(path: str, now: datetime) -> bool:
-    """Whether a file that was removed from the table has outlived the retention since the last VACUUM."""
+def find_vacuum_due_time(path: str) -> datetime | None:
+    """When the first of the files that were removed from the table outlives the retention, and no VACUUM has come since; None without any."""
     keep = read_table_retention(path)
-    last = None
-    for commit in log.read_commit_history(path):
+    last: datetime | None = None
+    due: datetime | None = None
+    for commit in log.read_commit_history(path):  # the latest first
         operation, at = str(commit["operation"]), commit["at"]
         if operation == "VACUUM END":
             last = last or at
-        elif _is_removing_commit(operation, commit["parameters"]) and at is not None:
-            outlived = at + keep
-            if outlived <= now and (last is None or last < outlived):
-                return True
-    return False
+        elif _is_removing_commit(operation, commit["parameters"]) and at is not None and (last is None or last < at + keep):
+            due = at + keep
+    return due
 
 
 def _is_removing_commit(operation: str, parameters: dict[str, object]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,12 +20,12 @@ from sluice.declare import Pipeline, Source, expect_fresh, expect_row_count, tab
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld
-from sluice.pipeline_stages import list_stage_names
-from sluice.runs import ledger, quiet
-from sluice.runs.execution import quiet_marking, stages
+from sluice.lake.report import FlowReport
+from sluice.pipeline_stages import VERIFY, list_stage_names
+from sluice.runs import job, ledger, quiet, quiet_run
+from sluice.runs.execution import stages, verifying
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
-from sluice.runs.quiet_run import take_quiet_turn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,16 +62,34 @@ def shop(settings: Settings, spark: SparkSession, source: Source = sales, silver
     return Lakehouse(settings, spark, build_declaration_graph(pipeline, declared))
 
 
+Work = Callable[[], list[FlowReport]]
+
+
 def run_all_stages(lake: Lakehouse, between: Callable[[str], None] = lambda stage: None) -> None:
     """One run of all stages, each under the lease as a job runs it. between: called after each, with its name."""
-    run = f"r{lake.landed}"
+    run = uuid.uuid4().hex
     for stage in list_stage_names(lake.graph.pipeline):
         workspace = lake.workspace(run=run)
-        with lock.hold_writer_lease(lake.settings, lake.spark, "shop", run, 0):
-            quiet_marking.run_stage_towards_quiet(
-                workspace, stage, lambda workspace=workspace, stage=stage: stages.run_pipeline_stage(workspace, stage)
-            )
+        run_one_stage(lake, run, stage, lambda workspace=workspace, stage=stage: stages.run_pipeline_stage(workspace, stage))
         between(stage)
+
+
+def run_idle_stages(lake: Lakehouse, verified: Work = list) -> None:
+    """One run of stages that find nothing to do. verified: the work of the last."""
+    run = uuid.uuid4().hex
+    for stage in list_stage_names(lake.graph.pipeline):
+        run_one_stage(lake, run, stage, verified if stage == VERIFY.name else list)
+
+
+def run_one_stage(lake: Lakehouse, run: str, stage: str, work: Work) -> None:
+    with lock.hold_writer_lease(lake.settings, lake.spark, "shop", run, 0):
+        job.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
+
+
+def take_turn(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> dict[str, Any] | None:
+    """What a task of Airflow asks before it submits. The declarations are those of this test."""
+    monkeypatch.setattr(quiet_run, "load_declaration_graph", lambda settings, pipeline: lake.graph)
+    return quiet_run.take_quiet_turn(lake.settings, JobRequest("shop", "silver", **{"run": "q1", "airflow_run": "a1", **asked}))
 
 
 def is_quiet(lake: Lakehouse, later: timedelta = timedelta()) -> bool:
@@ -83,15 +103,18 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     return made
 
 
-def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_spark(lake: Lakehouse) -> None:
+def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_spark(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_all_stages(lake)
     assert is_quiet(lake)
     assert not is_quiet(lake, timedelta(days=7)), "by then VACUUM has something to remove"
     before = lake.versions()
-    request = JobRequest("shop", "silver", run="q1", airflow_run="a1", interval=DAY)
     with lock.hold_writer_lease(lake.settings, lake.spark, "shop", "other", 0):
-        assert take_quiet_turn(lake.settings, request) is None, "another holds the lease: the job waits for it"
-    report = take_quiet_turn(lake.settings, request)
+        assert take_turn(lake, monkeypatch) is None, "another holds the lease: the job waits for it"
+    for more in ({"mode": "replay"}, {"mode": "refresh"}, {"tables": ("sale",)}, {"verified": ()}):
+        assert take_turn(lake, monkeypatch, **more) is None, "whoever asks for more than what is new gets it"
+    report = take_turn(lake, monkeypatch, interval=DAY)
     assert report is not None
     assert [(flow["flow"], flow["note"], flow["version_after"]) for flow in report["flows"]] == [
         ("sale", "nothing new", before["sale"])
@@ -102,10 +125,11 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert is_quiet(lake), "what it recorded itself is nothing new"
     described = json.loads((Path(lake.settings.bookkeeping("shop")) / "lease.json").read_text())
     assert (described["run"], described["jvm"], bool(described["ended"])) == ("q1", None, True)
+    lake.graph = shop(lake.settings, lake.spark, silver=full_sale).graph
+    assert take_turn(lake, monkeypatch) is None, "another declaration, though no file of the code is another"
 
 
 def test_a_lease_without_a_jvm_keeps_a_jvm_out(lake: Lakehouse) -> None:
-    run_all_stages(lake)
     with (
         lock.hold_lease_without_spark(lake.settings, "shop", "q1", "Wait."),
         pytest.raises(LeaseHeld, match="run q1"),
@@ -129,15 +153,21 @@ def test_what_came_while_the_run_went_on_is_not_marked_away(lake: Lakehouse) -> 
         if stage == "silver":
             Path(lake.settings.bookkeeping("shop"), "checkpoints", "beside").touch()
 
-    lake.land("sales/3.csv", "id,at\n3,2026-01-01 00:00:00\n")
-    run_all_stages(lake, write_beside)
+    write_beside("silver")
+    assert not is_quiet(lake)
+    run_idle_stages(lake)
+    assert is_quiet(lake)
+    Path(lake.settings.bookkeeping("shop"), "checkpoints", "beside").unlink()
+    run = uuid.uuid4().hex
+    for stage in list_stage_names(lake.graph.pipeline):
+        run_one_stage(lake, run, stage, list)
+        write_beside(stage)
     assert not is_quiet(lake), "somebody wrote between two stages"
 
 
 def test_nothing_is_quiet_beside_a_file_that_cannot_be_read_or_a_rule_that_is_not_met(
     lake: Lakehouse, settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_all_stages(lake)
     broken, opened = str(lake.land("sales/4.csv", "id,at\n4,2026-01-01 00:00:00\n")), os.open
 
     def open_unless_broken(path: Any, *arguments: Any, **options: Any) -> int:
@@ -148,21 +178,42 @@ def test_nothing_is_quiet_beside_a_file_that_cannot_be_read_or_a_rule_that_is_no
     with monkeypatch.context() as disk:
         disk.setattr(os, "open", open_unless_broken)
         run_all_stages(lake)
-        run_all_stages(lake)
+        run_idle_stages(lake)
     assert not is_quiet(lake), "every run tries it again"
-    run_all_stages(lake)
-    assert is_quiet(lake)
     full = shop(settings, spark, silver=full_sale)
     lake.land("sales/2.csv", "id,at\n2,2026-01-01 00:00:00\n")
     run_all_stages(full)
     assert not is_quiet(full), "each run tells of it"
 
 
-@pytest.mark.parametrize("name", ["kept", "fresh"])
-def test_what_the_clock_decides_ends_the_quiet(lake: Lakehouse, settings: Settings, spark: SparkSession, name: str) -> None:
+def test_what_failed_is_tried_again_and_a_table_that_differs_is_not_forgotten(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_all_stages(lake)
+    assert is_quiet(lake)
+    report = FlowReport("sale", VERIFY.name)
+
+    def differ() -> list[FlowReport]:
+        raise stages.FlowsFailed([report], {"sale": verifying.TablesDiffer("it differs")})
+
+    with pytest.raises(stages.FlowsFailed):
+        run_one_stage(lake, "by hand", VERIFY.name, differ)
+    assert not is_quiet(lake), "asked by hand: the next run looks, too"
+    run_idle_stages(lake)
+    assert not is_quiet(lake), "the next turn of verify was another table's"
+    with monkeypatch.context() as deployed:
+        deployed.setattr(quiet, "find_latest_code_change", lambda settings: time.time())
+        run_idle_stages(lake, lambda: [report])
+    assert not is_quiet(lake), "what was deployed after the process began is not what it loaded"
+    run_idle_stages(lake, lambda: [report])
+    assert is_quiet(lake), "it was compared again, and is equal"
+
+
+def test_what_the_clock_decides_ends_the_quiet(lake: Lakehouse, settings: Settings, spark: SparkSession) -> None:
     kept = shop(settings, spark, source=replace(sales, clean_source="delete", clean_after_days=3650))
-    fresh = shop(settings, spark, silver=fresh_sale)
     began = datetime.now(UTC)
-    run_all_stages(kept if name == "kept" else fresh)
-    assert is_quiet(lake) == (name == "kept")
-    assert not is_quiet(lake, began + timedelta(days=1, minutes=5) - datetime.now(UTC))
+    run_all_stages(kept)
+    assert is_quiet(kept)
+    assert not is_quiet(kept, began + timedelta(days=1, minutes=5) - datetime.now(UTC)), "files are to be cleaned"
+    run_idle_stages(shop(settings, spark, silver=fresh_sale))
+    assert not is_quiet(kept), "rows may grow too old at any moment"

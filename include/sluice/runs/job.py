@@ -21,7 +21,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_stages import describe_stage
-from sluice.runs import due, failures, ledger, summary
+from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,22 +56,19 @@ class JobRequest:
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
     """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
     from sluice.runs import modes
-    from sluice.runs.execution import clones
+    from sluice.runs.execution import clones, stages
 
     graph = load_declaration_graph(settings, request.pipeline)
     modes.check_run_mode(graph, request.stage, request.mode, request.tables, request.interval)
     clones.check_stage_in_clone(settings, graph, request.stage)
-    report = run_under_lease(settings, graph, request, lambda workspace: _run_stage_towards_quiet(workspace, request))
+    report = run_under_lease(
+        settings,
+        graph,
+        request,
+        lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified),
+        towards_quiet=request.takes_what_is_new,
+    )
     return add_request_standings(settings, request, report)
-
-
-def _run_stage_towards_quiet(workspace: Workspace, request: JobRequest) -> list[FlowReport]:
-    from sluice.runs.execution import quiet_marking, stages
-
-    def work() -> list[FlowReport]:
-        return stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified)
-
-    return quiet_marking.run_stage_towards_quiet(workspace, request.stage, work) if request.takes_what_is_new else work()
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
@@ -117,15 +114,22 @@ def empty_run_report(request: JobRequest) -> dict[str, Any]:
 
 
 def run_under_lease(
-    settings: Settings, graph: Graph, request: JobRequest, work: Callable[[Workspace], list[FlowReport]]
+    settings: Settings,
+    graph: Graph,
+    request: JobRequest,
+    work: Callable[[Workspace], list[FlowReport]],
+    towards_quiet: bool = False,
 ) -> dict[str, Any]:
-    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `run_recorded_stage` does."""
+    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `run_recorded_stage` does.
+
+    towards_quiet: it is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
+    """
     from sluice.runs.execution import stages
 
     at = datetime.now(UTC)
     with open_leased_workspace(settings, graph, request) as workspace:
         try:
-            return record_stage_run(workspace, request, lambda: work(workspace), at)
+            return record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
         except stages.FlowsFailed as failed:
             raise _report_first_error(failed.errors) from None
 
@@ -152,15 +156,21 @@ def open_leased_workspace(
 
 
 def record_stage_run(
-    workspace: Workspace, request: JobRequest, work: Callable[[], list[FlowReport]], at: datetime | None = None
+    workspace: Workspace,
+    request: JobRequest,
+    work: Callable[[], list[FlowReport]],
+    at: datetime | None = None,
+    towards_quiet: bool = False,
 ) -> dict[str, Any]:
     """Do something under the lease that is held, and record it as a run of the request's stage. at: when it began; now unless given.
+
+    towards_quiet: see `run_under_lease`.
 
     Returns its report, when all that was written is on the disk. Raises DamagedLog before anything is done, stages.Failed once that is
     recorded, and what else `work` raises.
     """
     from sluice.lake import durability
-    from sluice.runs.execution import stages, whole_logs
+    from sluice.runs.execution import quiet_marking, stages, whole_logs
 
     at = at or datetime.now(UTC)
     whole_logs.check_stage_logs(workspace.settings, workspace.graph, request.stage)
@@ -172,11 +182,18 @@ def record_stage_run(
         durability.flush_run_output(workspace.settings)
         return report
 
+    mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
-        return noted(work(), set())
-    except stages.FlowsFailed as failed:
-        noted(failed.reports, set(failed.errors))
+        reports = work()
+    except BaseException as error:
+        quiet.remove_quiet_mark(workspace.settings, workspace.pipeline)
+        if isinstance(error, stages.FlowsFailed):
+            noted(error.reports, set(error.errors))
         raise
+    report = noted(reports, set())
+    if mark is not None:
+        quiet_marking.end_stage(workspace, request.stage, mark, reports)
+    return report
 
 
 def describe_error_without_values(error: BaseException) -> str:

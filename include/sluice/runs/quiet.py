@@ -12,15 +12,16 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.runs import due
+from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 _MARK = "quiet.json"
@@ -38,7 +39,8 @@ class QuietMark:
 
     run: which. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of what is given to a run and of what
     runs write. until: when the clock alone is a reason to run again (UTC); None as long as not all stages are done, or something is left.
-    tables: by layer, of each flow its name, the version of its table and the fingerprint of its declaration.
+    tables: by layer, of each flow its name, the version of its table and the fingerprint of its declaration. declared: a digest of
+    the declarations, which may depend on what is no file.
     """
 
     run: str
@@ -48,23 +50,27 @@ class QuietMark:
     lake: str
     until: datetime | None = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    declared: str = ""
 
 
 class NotComparable(Exception):
     """Something is there that cannot be compared by names, sizes and times: a link, or what cannot be looked at."""
 
 
-def find_quiet_mark(settings: Settings, pipeline: str, now: datetime) -> QuietMark | None:
-    """The mark of a pipeline that is quiet; None where a run may find something to do."""
+def find_quiet_mark(settings: Settings, pipeline: str, now: datetime, leased: bool = False) -> QuietMark | None:
+    """The mark of a pipeline that is quiet; None where a run may find something to do. leased: this process holds the lease."""
     try:
         mark = read_quiet_mark(settings, pipeline)
         if mark is None or mark.until is None or now >= mark.until:
+            return None
+        # Whoever was killed while he held it may have left files that a run sweeps.
+        if not leased and holder.read_lease_description(Path(settings.bookkeeping(pipeline))) is not None:
             return None
         if due.find_due_requests(due.read_request_standings(settings, pipeline), now).now:
             return None
         if mark.inputs != digest_run_inputs(settings, pipeline) or mark.lake != digest_lake(settings, pipeline):
             return None
-    except (OSError, NotComparable, KeptFileDamaged):
+    except Exception:  # whatever is the matter, a run is there to find out and to say
         return None
     return mark
 
@@ -76,7 +82,7 @@ def read_quiet_mark(settings: Settings, pipeline: str) -> QuietMark | None:
         until = datetime.fromisoformat(said["until"]) if said["until"] else None
         began = datetime.fromisoformat(said["began"])
         return QuietMark(**{**said, "began": began, "stages": tuple(said["stages"]), "until": until})
-    except (FileNotFoundError, KeptFileDamaged, KeyError, TypeError, ValueError):
+    except (OSError, KeptFileDamaged, KeyError, TypeError, ValueError):
         return None
 
 
@@ -86,61 +92,86 @@ def write_quiet_mark(settings: Settings, pipeline: str, mark: QuietMark) -> None
     write_json_durably(_quiet_mark_path(settings, pipeline), {**vars(mark), "began": mark.began.isoformat(), "until": until})
 
 
+def remove_quiet_mark(settings: Settings, pipeline: str) -> None:
+    """Take the mark away: something failed that the next run is to try again."""
+    _quiet_mark_path(settings, pipeline).unlink(missing_ok=True)
+
+
 def digest_run_inputs(settings: Settings, pipeline: str) -> str:
     """A digest of what is given to a run: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
-    code = [settings.root / name for name in ("include", "spark_jobs", "environments")]
-    requests = Path(settings.bookkeeping(pipeline, _REQUESTS))
-    found = hashlib.sha256()
-    for line in (
-        *(f"{name} {version(name)}" for name in _LIBRARIES),
+    given = (Path(settings.landing) / pipeline, settings.secrets, Path(settings.bookkeeping(pipeline, _REQUESTS)))
+    return _digest_lines(
+        *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
         sys.version,
         *(f"{name} {getattr(settings, name)}" for name in _COMPARED_SETTINGS),
-        *_describe_files(Path(settings.landing) / pipeline, settings.secrets, requests),
-        *_describe_files(*code),
-    ):
-        found.update(line.encode("utf-8", "surrogateescape") + b"\0")
-    return found.hexdigest()
+        *(line for folder in given for line in _describe_folder(folder)),
+        *(line for folder in _code_folders(settings) for line in _describe_folder(folder, left_out=_is_compiled_code)),
+    )
 
 
 def digest_lake(settings: Settings, pipeline: str) -> str:
     """A digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
-    places = [Path(root) / pipeline for root in (settings.lake, settings.restricted, settings.vault)]
-    found = hashlib.sha256()
-    for line in _describe_files(*places):
-        found.update(line.encode("utf-8", "surrogateescape") + b"\0")
-    return found.hexdigest()
+    books = {settings.bookkeeping(pipeline), settings.bookkeeping(pipeline, restricted=True)}
+
+    def is_left_out(folder: Path, name: str) -> bool:
+        return name in _WRITTEN_BY_QUIET_RUNS and str(folder) in books
+
+    tables = [Path(root) / pipeline for root in (settings.lake, settings.restricted)]
+    return _digest_lines(
+        *(line for folder in tables for line in _describe_folder(folder, left_out=is_left_out, logs_alone=True)),
+        *_describe_folder(settings.vault / pipeline),
+    )
+
+
+def find_latest_code_change(settings: Settings) -> float:
+    """When a file of the code was last changed or put there, in seconds: what a process had loaded by then may be older. Raises OSError."""
+    files = [file for folder in _code_folders(settings) for file in folder.rglob("*") if not file.is_dir()]
+    return max((file.stat().st_ctime for file in files if "__pycache__" not in file.parts), default=0.0)
+
+
+def _code_folders(settings: Settings) -> list[Path]:
+    return [settings.root / name for name in ("include", "spark_jobs", "environments")]
+
+
+def _is_compiled_code(folder: Path, name: str) -> bool:
+    return name == "__pycache__"
+
+
+def _find_library_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # it may come from elsewhere, as Spark does from SPARK_HOME
+        return ""
 
 
 def _quiet_mark_path(settings: Settings, pipeline: str) -> Path:
     return Path(settings.bookkeeping(pipeline, _MARK))
 
 
-def _describe_files(*folders: Path) -> Iterator[str]:
-    for folder in folders:
-        yield str(folder)
-        if folder.is_dir():
-            yield from _describe_folder(folder)
+def _digest_lines(*lines: str) -> str:
+    found = hashlib.sha256()
+    for line in lines:
+        found.update(line.encode("utf-8", "surrogateescape") + b"\0")
+    return found.hexdigest()
 
 
-def _describe_folder(folder: Path) -> Iterator[str]:
-    """The files of a folder, each as a line; of a table's folder those of its log alone."""
+def _describe_folder(
+    folder: Path, left_out: Callable[[Path, str], bool] = lambda folder, name: False, logs_alone: bool = False
+) -> Iterator[str]:
+    """A folder and the files below it, each as a line. left_out: what is not looked at. logs_alone: of a table's folder its log alone."""
+    yield str(folder)
+    if not folder.is_dir():
+        return
     with os.scandir(folder) as entries:
-        listed = sorted(_keep_compared(folder, entries), key=lambda entry: entry.name)
-    if any(entry.name == _LOG for entry in listed):
-        listed = [entry for entry in listed if entry.name == _LOG]
+        listed = sorted((entry for entry in entries if not left_out(folder, entry.name)), key=lambda entry: entry.name)
+    if logs_alone:
+        listed = [entry for entry in listed if entry.name == _LOG and entry.is_dir(follow_symlinks=False)] or listed
     for entry in listed:
         found = entry.stat(follow_symlinks=False)
         if stat.S_ISDIR(found.st_mode):
-            yield f"{entry.path} {found.st_mode}"
-            yield from _describe_folder(Path(entry.path))
+            yield f"{found.st_mode}"
+            yield from _describe_folder(Path(entry.path), left_out, logs_alone)
         elif stat.S_ISREG(found.st_mode):
             yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
         else:
             raise NotComparable(entry.path)
-
-
-def _keep_compared(folder: Path, entries: Iterable[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-    of_runs = _WRITTEN_BY_QUIET_RUNS if folder.name == "_sluice" else frozenset()
-    for entry in entries:
-        if entry.name not in of_runs and entry.name != "__pycache__":
-            yield entry

@@ -12,13 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sluice.declare.assembly.fingerprint import digest_declarations
+from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
-from sluice.errors import LeaseHeld
+from sluice.errors import SluiceError
 from sluice.lake import durability
 from sluice.lake.report import FlowReport
+from sluice.printable import library_texts_withheld
 from sluice.runs import job, quiet, script, summary
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
+from sluice.runs.quiet import QuietMark
 from sluice.settings import Settings
 
 SPARK_IS_NEEDED = 4
@@ -31,34 +35,44 @@ def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] |
     if not request.takes_what_is_new or quiet.find_quiet_mark(settings, request.pipeline, at) is None:
         return None
     try:
+        graph = load_declaration_graph(settings, request.pipeline)
         with lock.hold_lease_without_spark(settings, request.pipeline, request.run, "The job waits for it."):
-            mark = quiet.find_quiet_mark(settings, request.pipeline, at)  # once more: nobody writes now
-            if mark is None:
+            mark = quiet.find_quiet_mark(settings, request.pipeline, at, leased=True)  # once more: nobody writes now
+            if mark is None or mark.declared != digest_declarations(graph):
                 return None
-            tables = mark.tables.get(request.stage, [])
-            reports = [
-                FlowReport(one["flow"], request.stage, version_before=one["version"], version_after=one["version"])
-                for one in tables
-            ]
-            seconds = (datetime.now(UTC) - at).total_seconds()
-            report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
-            code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
-            job.append_report_rows(settings, request, report, at, (), code)
-            durability.flush_run_output(settings)
-    except (LeaseHeld, OSError):
-        return None  # the job waits for the lease, and says what is the matter with a file
-    return job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
+            return _record_quiet_stage(settings, request, mark, at)
+    except (SluiceError, OSError):
+        return None  # the job waits for the lease, and says what is the matter
+
+
+def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark, at: datetime) -> dict[str, Any]:
+    tables = mark.tables.get(request.stage, [])
+    reports = [
+        FlowReport(one["flow"], request.stage, version_before=one["version"], version_after=one["version"]) for one in tables
+    ]
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
+    report = job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
+    code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
+    job.append_report_rows(settings, request, report, at, (), code)
+    durability.flush_run_output(settings)
+    return report
 
 
 def run_quiet_script() -> None:
     """The body of `python -m sluice.runs.quiet_run`: exits 0 with the report written and printed, or `SPARK_IS_NEEDED`."""
     stage = sys.argv.pop(1)
     arguments = script.build_stage_parser(stage).parse_args()
-    report = take_quiet_turn(Settings.current(), script.read_job_request(stage, arguments))
+    try:
+        with library_texts_withheld():
+            report = take_quiet_turn(Settings.current(), script.read_job_request(stage, arguments))
+            if report is not None and arguments.report:
+                write_text_durably(Path(arguments.report), json.dumps(report))
+    except Exception as error:
+        print(f"sluice {stage}: {type(error).__name__}; a job finds out", file=sys.stderr, flush=True)
+        report = None
     if report is None:
         sys.exit(SPARK_IS_NEEDED)
-    if arguments.report:
-        write_text_durably(Path(arguments.report), json.dumps(report))
     print(summary.format_run_summary(report), flush=True)
 
 

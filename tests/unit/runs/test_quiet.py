@@ -13,9 +13,8 @@ import pytest
 from tests.conftest import settings_at
 
 from sluice.runs import quiet
-from sluice.runs.job import JobRequest
+from sluice.runs.lease import holder
 from sluice.runs.quiet import QuietMark
-from sluice.runs.quiet_run import take_quiet_turn
 from sluice.settings import Settings
 
 NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
@@ -25,6 +24,8 @@ FILES = (
     "checkout/environments/dev.toml",
     "secrets/pseudonym.key",
     "landing/shop/sales/1.csv",
+    "landing/shop/export/_delta_log/0.json",
+    "landing/shop/export/part-0.parquet",
     "lake/shop/_sluice/deliveries/_delta_log/0.json",
     "lake/shop/_sluice/checkpoints/silver_sale/flow.json",
     "lake/shop/_sluice/aging/sales.json",
@@ -116,6 +117,22 @@ def test_it_ends_with_its_time_with_other_settings_and_with_an_unmarked_end(sett
     assert not is_quiet(settings)
 
 
+def test_a_lease_that_was_not_given_up_ends_it(settings: Settings) -> None:
+    """Who was killed while he held it may have left files; who holds it writes."""
+    mark_quiet(settings)
+    books = Path(settings.bookkeeping("shop"))
+    mine = holder.write_lease_description(books, "r2")
+    assert not is_quiet(settings)
+    holder.write_lease_end(books, mine)
+    assert is_quiet(settings)
+
+
+def test_a_library_that_is_not_installed_as_a_package_stops_nothing(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_LIBRARIES", ("no-such-package",))
+    mark_quiet(settings)
+    assert is_quiet(settings)
+
+
 def test_a_request_that_comes_due_ends_it_though_no_file_changes(settings: Settings, tmp_path: Path) -> None:
     erased = [{"state": "logically erased", "at": "2026-01-01T00:00:00+00:00", "note": ""}]
     told = {**CERTIFIED, "state": "logically erased", "history": erased, "physical_due_at": "2026-01-02T12:00:00+00:00"}
@@ -137,12 +154,3 @@ def test_data_files_records_of_runs_the_lease_and_compiled_code_are_no_reason(se
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert is_quiet(settings)
-
-
-@pytest.mark.parametrize("asked", [{"mode": "replay"}, {"mode": "refresh"}, {"tables": ("sale",)}, {"verified": ()}])
-def test_whoever_asks_for_more_than_what_is_new_gets_it(settings: Settings, asked: dict[str, object]) -> None:
-    now = datetime.now(UTC)
-    mark_quiet(settings, until=now + timedelta(days=1))
-    request = JobRequest("shop", "gold", run="r2")
-    assert take_quiet_turn(settings, request) is not None
-    assert take_quiet_turn(settings, replace(request, **asked)) is None  # type: ignore[arg-type]

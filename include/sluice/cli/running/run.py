@@ -97,10 +97,10 @@ def report_quiet_run(settings: Settings, wanted: list[str], asked: job.JobReques
         if report is None:
             return False
         reports.append(report)
-    if as_json:
-        print_json({"pipeline": asked.pipeline, "done": True, "reports": reports})
     for report in reports:
         print(summary.format_run_summary(report) + "\n", flush=True)
+    if as_json:
+        print_json({"pipeline": asked.pipeline, "done": True, "reports": reports})
     return True
 
 

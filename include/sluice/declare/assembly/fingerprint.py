@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.sql.tokens import strip_sql_layout
 
@@ -35,6 +36,15 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _collect_maker_code(made_by, seen))
     text = repr(declared) + (repr(later) if any(later) else "") + code
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
+    """One digest of all declarations of a pipeline: sources as they are declared, all others by fingerprints and rules of the whole table."""
+    told = [
+        f"{one!r}" if isinstance(one, Source) else f"{one.name} {compute_declaration_fingerprint(one)} {one.table_expectations}"
+        for one in graph
+    ]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def _collect_maker_code(made_by: Callable[..., Any] | str, seen: set[object]) -> list[str]:

@@ -67,9 +67,10 @@ def close_idle_windows(
 
 def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime | None:
     """When the inputs will have had nothing new for long enough; None where open windows wait for new rows. locate: gives a table's path."""
-    if stream.closes_when_idle is None:
+    there = [locate(name) for name in stream.reads if log.is_delta_table(locate(name))]
+    if stream.closes_when_idle is None or not there:
         return None
-    return max(_last_data_time(locate(name)) for name in stream.reads) + parse_duration(stream.closes_when_idle)
+    return max(map(_last_data_time, there)) + parse_duration(stream.closes_when_idle)
 
 
 def _last_data_time(path: str) -> datetime:

@@ -6,20 +6,24 @@ some stage has not seen what lies there now, and there is no mark. The next run,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from sluice import upkeep
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, digest_declarations
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
-from sluice.pipeline_stages import list_stage_names
+from sluice.lake import log
+from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import quiet
 from sluice.runs.execution import clones
-from sluice.runs.quiet import NotComparable, QuietMark
+from sluice.runs.quiet import QuietMark
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 
@@ -32,36 +36,43 @@ if TYPE_CHECKING:
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 
-def run_stage_towards_quiet(workspace: Workspace, stage: str, work: Callable[[], list[FlowReport]]) -> list[FlowReport]:
-    """Do the work of a stage that takes what is new, and note that the run has done it. To be called under the lease."""
-    if clones.read_clone_description(workspace.settings, workspace.pipeline) is not None:
-        return work()
-    before = _begin_stage(workspace, stage)
-    reports = work()
-    if before is not None:
-        # The stage is done: whatever keeps its mark from being made is no reason to fail it. Without a mark the next run looks itself.
-        with suppress(Exception):
-            after = _end_stage(workspace, stage, before, reports)
-            quiet.write_quiet_mark(workspace.settings, workspace.pipeline, after)
-    return reports
+def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
+    """The mark of the run's stages before this one, when nobody has written since; None where this run leads to no mark.
 
-
-def _begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
-    """The mark of the run's stages before this one, when nobody has written since; None where this run leads to no mark."""
+    To be called under the lease, before the stage does anything.
+    """
     settings, pipeline = workspace.settings, workspace.pipeline
     stages = list_stage_names(workspace.graph.pipeline)
     try:
+        if settings.secrets_given or clones.read_clone_description(settings, pipeline) is not None:
+            return None
+        if quiet.find_latest_code_change(settings) >= psutil.Process().create_time():
+            return None  # this process may have loaded what was there before
         if stage == stages[0]:
             return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(settings, pipeline), "")
         mark = quiet.read_quiet_mark(settings, pipeline)
         if mark is None or mark.run != workspace.run or list(mark.stages) != stages[: stages.index(stage)]:
             return None
         return mark if mark.lake == quiet.digest_lake(settings, pipeline) else None
-    except (OSError, NotComparable):
+    except Exception as error:
+        _tell_without_mark(pipeline, error)
         return None
 
 
-def _end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> QuietMark:
+def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> None:
+    """Note that the run has done this stage, too. To be called under the lease, when all that it did is recorded and on the disk."""
+    try:
+        quiet.write_quiet_mark(workspace.settings, workspace.pipeline, _add_stage(workspace, stage, mark, reports))
+    except Exception as error:
+        _tell_without_mark(workspace.pipeline, error)
+
+
+def _tell_without_mark(pipeline: str, error: Exception) -> None:
+    """The stage is done: what keeps its mark from being made is no reason to fail it. Without one the next run looks itself."""
+    print(f"sluice: whether '{pipeline}' is quiet could not be noted ({type(error).__name__})", file=sys.stderr, flush=True)
+
+
+def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> QuietMark:
     settings, pipeline, graph = workspace.settings, workspace.pipeline, workspace.graph
     tables = dict(mark.tables)
     if stage in graph.pipeline.layer_names:
@@ -76,7 +87,7 @@ def _end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
         until = _find_end_of_quiet(workspace, mark.began)
         nothing_left = until > datetime.now(UTC) and not _list_what_waits(workspace)
         if nothing_left and quiet.digest_run_inputs(settings, pipeline) == mark.inputs:
-            done = replace(done, until=until)
+            done = replace(done, until=until, declared=digest_declarations(graph))
     return replace(done, lake=quiet.digest_lake(settings, pipeline))
 
 
@@ -86,7 +97,7 @@ def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None
 
 
 def _list_what_waits(workspace: Workspace) -> list[Any]:
-    """The flows that have anything to take, or cannot, and the files that no run could open."""
+    """The flows that have anything to take, or cannot, files that no run could open, folders that are not there, tables that differ."""
     books = PipelineBooks(workspace.settings, workspace.graph)
     flows = lag.measure_pipeline_lag(books)
     return [
@@ -96,22 +107,35 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
             for source in books.graph.sources
             for file in (*books.of_source(source, "waiting"), *books.known.unread_files(source))
         ),
+        *(one.path for one in books.graph.sources.values() if one.kind.in_files and not (books.landing / one.path).is_dir()),
+        *_list_failed_verifications(books),
     ]
+
+
+def _list_failed_verifications(books: PipelineBooks) -> list[str]:
+    """The tables that differed from their recompute when they were compared last."""
+    last = {row["flow"]: row["state"] for row in books.runs if row["stage"] == VERIFY.name}
+    return [table for table, state in last.items() if state == "failed"]
 
 
 def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     """When the clock alone gives a run something to do, as far as a run that began at that instant has seen to it.
 
-    VACUUM removes what has been unneeded for the retention time: it comes that long after the run at the latest.
+    VACUUM has to remove files when they have outlived the retention; what writers have left that were killed, at the latest one retention
+    from now.
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
-    return min(began + kept, *ends)
+    tables = [path for path in workspace.tables().values() if log.is_delta_table(path)]
+    due = [at for path in tables if (at := upkeep.find_vacuum_due_time(path)) is not None]
+    return min(began + kept, *ends, *due)
 
 
 def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Records that grow too old, and files that are to be cleaned, are looked for once a day."""
-    return NEVER if source.keep_for is None and source.clean_source == "keep" else began + timedelta(days=1)
+    """Records that grow too old, and files that are to be cleaned, are looked for once a day, or more often where they stay for less."""
+    stay = [parse_duration(source.keep_for)] if source.keep_for else []
+    stay += [timedelta(days=source.clean_after_days)] if source.clean_source != "keep" else []
+    return began + min(timedelta(days=1), *(one / 24 for one in stay)) if stay else NEVER
 
 
 def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:

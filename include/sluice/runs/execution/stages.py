@@ -35,7 +35,7 @@ from sluice.runs.modes import find_concerned_tables
 _SIDE_BY_SIDE = 3
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: Python sets the traceback of what passes a `with`
 class FlowsFailed(Exception):
     """Flows of a stage that failed, with the reports of all. errors: by flow."""
 
