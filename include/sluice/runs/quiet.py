@@ -54,7 +54,7 @@ class QuietMark:
 
 
 class NotComparable(Exception):
-    """Something is there that cannot be compared by names, sizes and times: a link, or what cannot be looked at."""
+    """Something is there that cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
 
 
 def find_quiet_mark(settings: Settings, pipeline: str, now: datetime, leased: bool = False) -> QuietMark | None:
@@ -156,22 +156,37 @@ def _digest_lines(*lines: str) -> str:
 
 
 def _describe_folder(
-    folder: Path, left_out: Callable[[Path, str], bool] = lambda folder, name: False, logs_alone: bool = False
+    folder: Path,
+    left_out: Callable[[Path, str], bool] = lambda folder, name: False,
+    logs_alone: bool = False,
+    root: Path | None = None,
 ) -> Iterator[str]:
-    """A folder and the files below it, each as a line. left_out: what is not looked at. logs_alone: of a table's folder its log alone."""
+    """A folder and the files below it, each as a line. left_out: what is not looked at. logs_alone: of a table's folder its log alone.
+
+    root: the folder that was asked for, where this one is below it. A link is where it leads to: to a file, or to a folder below the root,
+    which is looked at in its own place, as Kubernetes mounts secrets.
+    """
     yield str(folder)
     if not folder.is_dir():
         return
+    root = root or folder.resolve()
     with os.scandir(folder) as entries:
         listed = sorted((entry for entry in entries if not left_out(folder, entry.name)), key=lambda entry: entry.name)
     if logs_alone:
         listed = [entry for entry in listed if entry.name == _LOG and entry.is_dir(follow_symlinks=False)] or listed
     for entry in listed:
         found = entry.stat(follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode):
+        target = Path(entry.path)
+        if stat.S_ISLNK(found.st_mode):
+            target = target.resolve()
+            yield f"{entry.path} {target}"
+            found = target.stat()
+            if stat.S_ISDIR(found.st_mode) and target.is_relative_to(root):
+                continue
+        elif stat.S_ISDIR(found.st_mode):
             yield f"{found.st_mode}"
-            yield from _describe_folder(Path(entry.path), left_out, logs_alone)
-        elif stat.S_ISREG(found.st_mode):
-            yield f"{entry.path} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
-        else:
+            yield from _describe_folder(target, left_out, logs_alone, root)
+            continue
+        if not stat.S_ISREG(found.st_mode):
             raise NotComparable(entry.path)
+        yield f"{target} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"

@@ -83,10 +83,6 @@ def add_another(path: Path) -> None:
     path.with_name("another.json").touch()
 
 
-def make_link(path: Path) -> None:
-    path.with_name("link").symlink_to(path)
-
-
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("change", [grow, rewrite_with_size_and_time, take_rights, remove, add_another])
 def test_any_file_that_changes_ends_the_quiet(
@@ -100,12 +96,35 @@ def test_any_file_that_changes_ends_the_quiet(
 
 def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Path) -> None:
     mark_quiet(settings)
-    make_link(tmp_path / "landing/shop/sales/1.csv")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = tmp_path / "landing/shop/sales/link"
+    link.symlink_to(elsewhere)
+    with pytest.raises(quiet.NotComparable):
+        quiet.digest_run_inputs(settings, "shop")
     assert not is_quiet(settings)
-    (tmp_path / "landing/shop/sales/link").unlink()
+    link.unlink()
     mark_quiet(settings)
     (tmp_path / "lake/shop/_sluice/quiet.json").write_text("{")
     assert not is_quiet(settings), "a mark that is cut says nothing"
+
+
+def test_secrets_as_kubernetes_mounts_them_are_compared_by_where_their_links_lead(settings: Settings) -> None:
+    def mount(version: str) -> None:
+        (settings.secrets / version).mkdir()
+        (settings.secrets / version / "broker").write_text("s")
+        (settings.secrets / "..data").unlink(missing_ok=True)
+        (settings.secrets / "..data").symlink_to(version)
+
+    mount("..2026_01")
+    (settings.secrets / "broker").symlink_to("..data/broker")
+    mark_quiet(settings)
+    assert is_quiet(settings)
+    (settings.secrets / "..2026_01" / "broker").write_text("t")
+    assert not is_quiet(settings)
+    mark_quiet(settings)
+    mount("..2026_02")
+    assert not is_quiet(settings)
 
 
 def test_it_ends_with_its_time_with_other_settings_and_with_an_unmarked_end(settings: Settings, tmp_path: Path) -> None:
