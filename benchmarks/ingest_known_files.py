@@ -9,17 +9,14 @@ its own, in turn. CPU seconds are of that process and all that it started. Of di
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from _cpu_seconds import adopt_orphans, measure_command
 from sluice.declare import Source
 from sluice.ingest.deliveries import discovery
 
@@ -67,12 +64,7 @@ class Bench:
             for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
         }
         environment = {**os.environ, **places, "SLUICE_ROOT": str(self.root), "PYTHONPATH": str(self.root / "include")}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "sluice.cli", "run", self.name, "--stage", "bronze"]
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-        _wait_for_orphans()
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return measure_command([sys.executable, "-m", "sluice.cli", "run", self.name, "--stage", "bronze"], environment)
 
     def discover(self) -> float:
         """Milliseconds of CPU that a discovery with nothing new takes."""
@@ -80,17 +72,6 @@ class Bench:
         began = time.process_time()
         discovery.discover_deliveries([Source(name="records")], self.root / "landing" / self.name, deliveries, "bench")
         return (time.process_time() - began) * 1000
-
-
-def _adopt_orphans() -> None:
-    """Become the parent of the JVMs whose starter has ended: their CPU time counts only when somebody waits for them."""
-    ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-
-
-def _wait_for_orphans() -> None:
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
 
 
 def checkout(root: Path) -> Path:
@@ -111,7 +92,7 @@ def main() -> None:
     parser.add_argument("--known", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    _adopt_orphans()
+    adopt_orphans()
     with tempfile.TemporaryDirectory() as folder:
         root = checkout(Path(folder) / "checkout")
         few, many = Bench(root, "few", NEW), Bench(root, "many", options.known)

@@ -1,0 +1,26 @@
+"""CPU seconds of a process and of all that it starts, the JVMs too that outlive the process which started them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import subprocess
+from collections.abc import Mapping
+
+
+def adopt_orphans() -> None:
+    """Become the parent of the JVMs whose starter has ended: their CPU time counts only when somebody waits for them."""
+    ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def measure_command(command: list[str], environment: Mapping[str, str] | None = None) -> float:
+    """Run a command to its end; its CPU seconds. `adopt_orphans` comes before. Raises CalledProcessError where it fails."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

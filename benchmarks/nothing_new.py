@@ -1,0 +1,72 @@
+"""What a run with nothing new costs: a quiet pipeline's beside the same run that looks for itself, as CPU seconds of `sluice run`.
+
+    .venv/bin/python benchmarks/nothing_new.py [--pipeline gym] [--rounds 3]
+
+A day is landed and run first. Then, in turn, runs of all stages in a process of their own: one that finds the pipeline quiet, and one
+whose mark was taken away, so that Spark starts and every stage looks. CPU seconds are of that process and all that it started. Both must
+leave every table at its version and record the same flows as done; what a quiet run does not do is a turn of `verify`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from _cpu_seconds import adopt_orphans, measure_command
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake import log
+from sluice.runs import ledger, quiet
+from sluice.settings import PLACES, Settings
+
+GOAL = 0.25
+"""A quiet run costs at most this share of the other."""
+
+
+def run_sluice(*words: str) -> float:
+    """CPU seconds of a command of sluice."""
+    return measure_command([sys.executable, "-m", "sluice.cli", *words])
+
+
+def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | None], set[tuple[str, str, str]]]:
+    """The version of every table, and what the run ledger says of the layers' flows in the latest run."""
+    graph = load_declaration_graph(settings, pipeline)
+    versions = {one.name: log.latest_table_version(graph.location(settings, one.name)) for one in graph}
+    rows = ledger.read_run_ledger(settings, pipeline)
+    latest = [row for row in rows if row["run"] == rows[-1]["run"] and row["stage"] in graph.pipeline.layer_names]
+    return versions, {(row["stage"], row["flow"], row["state"]) for row in latest}
+
+
+def main() -> int:
+    """Land, run, and compare. Returns the exit code: 1 where the outcomes differ or the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pipeline", default="gym")
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        os.environ |= {f"SLUICE_{name.upper()}": str(Path(folder) / name) for name in PLACES}
+        settings = Settings.current()
+        run_sluice("land", asked.pipeline, "--days", "1", "--scale", "0.2")
+        print(f"first run: {run_sluice('run', asked.pipeline):.1f} CPU s", flush=True)
+        took: dict[str, list[float]] = {"quiet": [], "looks": []}
+        outcomes = []
+        for _ in range(asked.rounds):
+            for kind, seconds in took.items():
+                if kind == "looks":
+                    quiet.remove_quiet_mark(settings, asked.pipeline)
+                seconds.append(run_sluice("run", asked.pipeline))
+                outcomes.append(read_outcome(settings, asked.pipeline))
+                print(f"{kind}: {seconds[-1]:.1f} CPU s", flush=True)
+        same = all(one == outcomes[0] for one in outcomes)
+        ratio = statistics.median(took["quiet"]) / statistics.median(took["looks"])
+        print(f"medians: quiet {statistics.median(took['quiet']):.1f}, looks {statistics.median(took['looks']):.1f} CPU s")
+        print(f"ratio {ratio:.2f}, goal {GOAL}; tables and records {'are the same' if same else 'DIFFER'}")
+        return 0 if same and ratio <= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
