@@ -186,16 +186,19 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
 
 
 def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Checkout, operator: Any, records: Path) -> None:
+    from sluice.declare.assembly.fingerprint import digest_declarations
+    from sluice.declare.assembly.loading import load_declaration_graph
+    from sluice.private_files import make_private_folder
     from sluice.runs import quiet
 
     settings, flows = checkout.settings, [{"flow": "workouts", "version": 7, "fingerprint": "f"}]
     settings.landing.joinpath("gym").mkdir(parents=True, exist_ok=True)
     books = Path(settings.bookkeeping("gym"))
-    books.mkdir(parents=True, exist_ok=True)
-    books.joinpath("lease.lock").touch()
+    make_private_folder(books)
     now = datetime.now(UTC)
     seen = quiet.digest_run_inputs(settings, "gym"), quiet.digest_lake(settings, "gym")
-    mark = quiet.QuietMark("r1", now, (), *seen, until=now + timedelta(hours=1), tables={"silver": flows})
+    declared = digest_declarations(load_declaration_graph(settings, "gym"))
+    mark = quiet.QuietMark("r1", now, (), *seen, now + timedelta(hours=1), {"silver": flows}, declared)
     quiet.write_quiet_mark(settings, "gym", mark)
     try:
         report = operator.execute(context())
