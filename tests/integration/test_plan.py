@@ -86,7 +86,7 @@ def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSe
         pass
     with (
         lock.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
-        pytest.raises(LeaseHeld, match="reset-"),
+        pytest.raises(LeaseHeld, match="run reset "),
         lock.hold_writer_lease(settings, spark, "gym", "r2", 0),
     ):
         pass

@@ -19,7 +19,6 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source, expect_fresh, expect_row_count, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.errors import LeaseHeld
 from sluice.lake.report import FlowReport
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import job, ledger, quiet, quiet_run
@@ -127,15 +126,6 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert (described["run"], described["jvm"], bool(described["ended"])) == ("q1", None, True)
     lake.graph = shop(lake.settings, lake.spark, silver=full_sale).graph
     assert take_turn(lake, monkeypatch) is None, "another declaration, though no file of the code is another"
-
-
-def test_a_lease_without_a_jvm_keeps_a_jvm_out(lake: Lakehouse) -> None:
-    with (
-        lock.hold_lease_without_spark(lake.settings, "shop", "q1", "Wait."),
-        pytest.raises(LeaseHeld, match="run q1"),
-        lock.hold_writer_lease(lake.settings, lake.spark, "shop", "r2", 0),
-    ):
-        pass
 
 
 def test_what_came_while_the_run_went_on_is_not_marked_away(lake: Lakehouse) -> None:
