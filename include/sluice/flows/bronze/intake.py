@@ -20,7 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.listing import resolve_landed_path
-from sluice.ingest.reading import examination, records
+from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema import evolution
@@ -204,7 +204,7 @@ def _refused_files_for_quarantine(workspace: Workspace, examined: list[ExaminedD
     refused = [item for item in examined if item.state == ledger.QUARANTINED]
     if not refused:
         return None
-    files = examination.read_refused_files(workspace.session, refused)
+    files = contents.read_refused_files(workspace.session, refused)
     nothing = F.lit(None).cast("string")
     return quarantine.make_quarantine_rows(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
 

@@ -6,14 +6,10 @@ Every byte of it is looked at, once and in parts: its hash, its compression, its
 from __future__ import annotations
 
 import hashlib
-import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
@@ -23,17 +19,8 @@ from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
-from sluice.lake import tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
-HERE = 32_000_000
-"""Files of so many bytes together are read in this process."""
-MOST = 1_000_000_000
-"""A larger file does not fit a row: its bytes stay where they are."""
 
 
 def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
@@ -87,48 +74,6 @@ def _examine_content(source: Source, delivery: Delivery) -> ExaminedDelivery:
     if delivery.sha256 is not None and digest.hexdigest() != delivery.sha256:
         return ExaminedDelivery(delivery, MISSED, CHANGED)
     return ExaminedDelivery(delivery, INGESTED, header=found.header, empty=found.empty, text_bytes=found.text_bytes)
-
-
-def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -> DataFrame:
-    """Files with their bytes: _delivery, _file, _reason, content. A link is not followed, a file above MOST not copied: content NULL."""
-    small = sum(item.delivery.size or 0 for item in refused) <= HERE
-    kept = [item for item in refused if not item.delivery.path.is_symlink() and (item.delivery.size or 0) <= MOST]
-    inline = [
-        (*_describe_refused_file(item), _read_file_bytes(item.delivery.path) if small and item in kept else None)
-        for item in refused
-    ]
-    files = tables.make_inline_frame(session, inline, "_delivery BIGINT, _file STRING, _reason STRING, content BINARY")
-    if small or not kept:
-        return files
-    frame = session.read.format("binaryFile").load([_escape_path_pattern(item.delivery.path) for item in kept])
-    places = [(str(item.delivery.path), item.delivery.number) for item in kept]
-    numbers = tables.make_inline_frame(session, places, "_path STRING, _delivery BIGINT")
-    contents = (
-        frame.select(_decode_file_url(F.col("path")).alias("_path"), "content").join(F.broadcast(numbers), "_path").drop("_path")
-    )
-    return files.drop("content").join(contents, "_delivery", "left")
-
-
-def _describe_refused_file(item: ExaminedDelivery) -> tuple[int, str, str]:
-    too_large = " (it is too large for a row here; its bytes stay in the landing folder)"
-    reason = item.reason or "it cannot be read"
-    return item.delivery.number, item.delivery.file, reason + too_large if (item.delivery.size or 0) > MOST else reason
-
-
-def _read_file_bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return None
-
-
-def _escape_path_pattern(path: Path) -> str:
-    """A path whose brackets and stars Spark does not take for a pattern."""
-    return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
-
-
-def _decode_file_url(path: Column) -> Column:
-    return F.regexp_replace(F.url_decode(F.regexp_replace(path, r"\+", "%2B")), "^file:/+", "/")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,65 @@
+"""The bytes of files that cannot be read, as rows: quarantine keeps them whole.
+
+Apart from the look at a file, which the workers do without Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from sluice.ingest.reading.examination import ExaminedDelivery
+from sluice.lake import tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HERE = 32_000_000
+"""Files of so many bytes together are read in this process."""
+MOST = 1_000_000_000
+"""A larger file does not fit a row: its bytes stay where they are."""
+
+
+def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -> DataFrame:
+    """Files with their bytes: _delivery, _file, _reason, content. A link is not followed, a file above MOST not copied: content NULL."""
+    small = sum(item.delivery.size or 0 for item in refused) <= HERE
+    kept = [item for item in refused if not item.delivery.path.is_symlink() and (item.delivery.size or 0) <= MOST]
+    inline = [
+        (*_describe_refused_file(item), _read_file_bytes(item.delivery.path) if small and item in kept else None)
+        for item in refused
+    ]
+    files = tables.make_inline_frame(session, inline, "_delivery BIGINT, _file STRING, _reason STRING, content BINARY")
+    if small or not kept:
+        return files
+    frame = session.read.format("binaryFile").load([_escape_path_pattern(item.delivery.path) for item in kept])
+    places = [(str(item.delivery.path), item.delivery.number) for item in kept]
+    numbers = tables.make_inline_frame(session, places, "_path STRING, _delivery BIGINT")
+    contents = (
+        frame.select(_decode_file_url(F.col("path")).alias("_path"), "content").join(F.broadcast(numbers), "_path").drop("_path")
+    )
+    return files.drop("content").join(contents, "_delivery", "left")
+
+
+def _describe_refused_file(item: ExaminedDelivery) -> tuple[int, str, str]:
+    too_large = " (it is too large for a row here; its bytes stay in the landing folder)"
+    reason = item.reason or "it cannot be read"
+    return item.delivery.number, item.delivery.file, reason + too_large if (item.delivery.size or 0) > MOST else reason
+
+
+def _read_file_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _escape_path_pattern(path: Path) -> str:
+    """A path whose brackets and stars Spark does not take for a pattern."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
+
+
+def _decode_file_url(path: Column) -> Column:
+    return F.regexp_replace(F.url_decode(F.regexp_replace(path, r"\+", "%2B")), "^file:/+", "/")
