@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -246,6 +249,31 @@ def test_a_fingerprint_changes_with_the_code_that_is_called_however_it_is_reache
     assert one != other
     again = printed("shop_of_once_more", "a > 0")
     assert one == again or "pipelines.{0}." in call.split("def made")[1], "and with nothing else"
+
+
+def test_threads_compute_fingerprints_beside_each_other() -> None:
+    sale = fanned_out("sales", "sale")
+    found: list[str] = []
+
+    def compute_some() -> None:
+        found.extend(compute_declaration_fingerprint(sale) for _ in range(40))
+
+    def pause(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0.0002)  # what is collected may run code, and then another thread has its turn
+
+    often = gc.get_threshold()
+    threads = [threading.Thread(target=compute_some) for _ in range(3)]
+    gc.callbacks.append(pause)
+    gc.set_threshold(20)
+    try:
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    finally:
+        gc.callbacks.remove(pause)
+        gc.set_threshold(*often)
+    assert len(found) == 120 and len(set(found)) == 1
 
 
 def test_a_fingerprint_changes_with_the_code_and_not_with_its_layout() -> None:

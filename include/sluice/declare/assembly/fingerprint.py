@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
@@ -21,6 +22,11 @@ from sluice.declare.sql.tokens import strip_sql_layout
 
 _DECLARED = (Dataset, TemporaryView, AutoCdc, View, ExpectingTransform)
 """What a transform may name without using it."""
+_PARSING = threading.Lock()
+"""Flows run in threads, and Python 3.11.7 counts for all threads together how deep it is in a tree: where two parse, one may fail.
+
+Source: python/cpython issue 106905.
+"""
 
 
 def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
@@ -112,10 +118,12 @@ def _is_pipeline_module(module: str | None) -> bool:
 
 def _dump_syntax_tree(code: CodeType | type) -> str:
     try:
-        source = inspect.getsource(code)
+        with _PARSING:
+            source = inspect.getsource(code)
+            tree = ast.parse(textwrap.dedent(source))
     except OSError:  # a class that was made by a call, as a namedtuple is
         return f"{code!r}{sorted(vars(code))}" if isinstance(code, type) else repr(code.co_code)
-    return ast.dump(_strip_docstring_and_decorators(ast.parse(textwrap.dedent(source))))
+    return ast.dump(_strip_docstring_and_decorators(tree))
 
 
 def _closure_values(function: FunctionType) -> dict[str, object]:
