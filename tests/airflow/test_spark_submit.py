@@ -175,10 +175,11 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         with pytest.raises(AirflowFailException, match="Mode 'refresh' is none of that: Pipeline 'gym' is kept running"):
             operator.execute(context(mode="refresh", tables=["device_day"]))
         assert len(told(records)) - before == (2 if seen == "by the job" else 0), "no job is started to find it out"
-        holder.write_lease_description(folder, "another")
+        another = holder.write_lease_description(folder, "another")
         if seen == "by the job":
             with pytest.raises(AirflowException, match="another job writes this pipeline"):
                 operator.execute(context())
+        holder.write_lease_end(folder, another)
     finally:
         holder.write_lease_end(folder, mine)
     monkeypatch.delenv("STAND_IN_EXIT", raising=False)
@@ -191,7 +192,7 @@ def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Chec
     from sluice.private_files import make_private_folder
     from sluice.runs import quiet
 
-    settings, flows = checkout.settings, [{"flow": "workouts", "version": 7, "fingerprint": "f"}]
+    settings, flows = checkout.settings, [{"flow": "workouts", "version": 7, "fingerprint": "f", "table_rules": {}}]
     settings.landing.joinpath("gym").mkdir(parents=True, exist_ok=True)
     books = Path(settings.bookkeeping("gym"))
     make_private_folder(books)

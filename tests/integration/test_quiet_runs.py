@@ -173,7 +173,9 @@ def test_nothing_is_quiet_beside_a_file_that_cannot_be_read_or_a_rule_that_is_no
     full = shop(settings, spark, silver=full_sale)
     lake.land("sales/2.csv", "id,at\n2,2026-01-01 00:00:00\n")
     run_all_stages(full)
-    assert not is_quiet(full), "each run tells of it"
+    assert is_quiet(full)
+    report = take_turn(full, monkeypatch)
+    assert report is not None and report["flows"][0]["table_rules"]["full"]["met"] is False, "each run tells of it"
 
 
 def test_what_failed_is_tried_again_and_a_table_that_differs_is_not_forgotten(

@@ -39,8 +39,8 @@ class QuietMark:
 
     run: which. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of what is given to a run and of what
     runs write. until: when the clock alone is a reason to run again (UTC); None as long as not all stages are done, or something is left.
-    tables: by layer, of each flow its name, the version of its table and the fingerprint of its declaration. declared: a digest of
-    the declarations, which may depend on what is no file.
+    tables: by layer, of each flow its name, the version of its table, the fingerprint of its declaration, and what was found of its
+    rules on the whole table. declared: a digest of the declarations, which may depend on what is no file.
     """
 
     run: str

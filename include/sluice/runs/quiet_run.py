@@ -48,7 +48,14 @@ def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] |
 def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark, at: datetime) -> dict[str, Any]:
     tables = mark.tables.get(request.stage, [])
     reports = [
-        FlowReport(one["flow"], request.stage, version_before=one["version"], version_after=one["version"]) for one in tables
+        FlowReport(
+            one["flow"],
+            request.stage,
+            version_before=one["version"],
+            version_after=one["version"],
+            table_rules=one["table_rules"],
+        )
+        for one in tables
     ]
     seconds = (datetime.now(UTC) - at).total_seconds()
     report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)

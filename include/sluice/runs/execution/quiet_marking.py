@@ -77,12 +77,16 @@ def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
     tables = dict(mark.tables)
     if stage in graph.pipeline.layer_names:
         tables[stage] = [
-            {"flow": one.flow, "version": one.version_after, "fingerprint": _fingerprint_of_flow(workspace, one)}
+            {
+                "flow": one.flow,
+                "version": one.version_after,
+                "fingerprint": _fingerprint_of_flow(workspace, one),
+                "table_rules": one.table_rules,
+            }
             for one in reports
             if one.layer == stage
         ]
-    met = all(found["met"] is not False for one in reports for found in one.table_rules.values())
-    done = replace(mark, stages=(*mark.stages, stage), tables=tables) if met else replace(mark, stages=())
+    done = replace(mark, stages=(*mark.stages, stage), tables=tables)
     if list(done.stages) == list_stage_names(graph.pipeline):
         until = _find_end_of_quiet(workspace, mark.began)
         nothing_left = until > datetime.now(UTC) and not _list_what_waits(workspace)
