@@ -24,6 +24,9 @@ LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
 
 DEFAULT_ENVIRONMENT = "dev"
+LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.driver.lock"
+"""In a pipeline's `_sluice`: who holds its lease; and the two files whose locks are the lease, of the JVM and of the Python that commit."""
+LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
 """What an environment's file says at its top; SLUICE_LAKE and so on say it instead."""
 SPARK = ("profile", "master")

@@ -22,7 +22,7 @@ from sluice.errors import LeaseHeld, SluiceError, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LEASE = ["lease.json", "lease.lock"]
+LEASE = ["lease.driver.lock", "lease.json", "lease.lock"]
 TECHNICAL = ["_delivery", "_file", "_row", "_ingested_at", "_rescued_data"]
 
 

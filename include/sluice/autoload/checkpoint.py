@@ -14,10 +14,11 @@ from pathlib import Path
 from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
+from sluice.settings import LEASE_DESCRIPTION, LEASE_FILES
 
 _FORMAT = 1
 _FILE = "autoload.json"
-_OF_THE_LEASE = ("lease.lock", "lease.json", ".lease.json.*.tmp")
+_OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION}.*.tmp")
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,11 @@ def mark_session_commits(
     session.conf.set(_NOTE, json.dumps(marked))
 
 
+def read_session_mark(session: SparkSession) -> str | None:
+    """The mark of this session's commits, for a commit that Spark does not make. Fails where the session's JVM is gone."""
+    return session.conf.get(_NOTE, None)
+
+
 def append_rows(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
     """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried."""
     writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")

@@ -15,6 +15,8 @@ from deltalake.exceptions import TableNotFoundError
 from sluice.delta_log import open_checked_table
 
 _COUNTS = ("num_records", "size_bytes")
+_NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
+"""Metrics that delta-rs calls otherwise, and not only in another spelling."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,10 @@ def table_change_mark(path: str) -> str | None:
 
 
 def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit."""
+    """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit.
+
+    Metrics have the names that Spark gives them, whoever made the commit.
+    """
     table = open_checked_table(path)
     found = []
     for entry in table.history(limit):
@@ -150,10 +155,16 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
             "at": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC) if "timestamp" in entry else None,
             "operation": entry.get("operation"),
             "parameters": entry.get("operationParameters", {}),
-            "metrics": entry.get("operationMetrics", {}),
+            "metrics": {_name_as_spark_does(name): value for name, value in entry.get("operationMetrics", {}).items()},
             "note": _parse_commit_note(note),
         })
     return found
+
+
+def _name_as_spark_does(metric: str) -> str:
+    """Such as numTargetRowsInserted for num_target_rows_inserted, as delta-rs says it."""
+    first, *others = _NAMES_OF_SPARK.get(metric, metric).split("_")
+    return first + "".join(other.title() for other in others)
 
 
 def _parse_commit_note(text: Any) -> dict[str, Any]:

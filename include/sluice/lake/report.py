@@ -13,6 +13,23 @@ from sluice.flow_counts import FlowCounts
 from sluice.lake import log
 
 
+@dataclass(frozen=True)
+class MergeCounts:
+    """How many rows a merge inserted, updated and deleted. merged_by: what wrote them, "Spark" or "delta-rs"; empty where nothing differed.
+
+    unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unplaced: int = 0
+    merged_by: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.inserted or self.updated or self.deleted)
+
+
 @dataclass
 class FlowReport(FlowCounts):
     """What one flow did in one run: its counts, and what was found.
@@ -21,6 +38,7 @@ class FlowReport(FlowCounts):
     which rows were judged; None where none were. table_rules: by expectation on the whole table, what was found (see `found`).
 
     recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
+    merged_by: what wrote the differences, "Spark", "delta-rs" or "delta-rs, Spark"; None where nothing was merged.
     """
 
     flow: str
@@ -33,6 +51,7 @@ class FlowReport(FlowCounts):
     table_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
     recomputed: str | None = None
+    merged_by: str | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -42,8 +61,15 @@ class FlowReport(FlowCounts):
         """Whether the table has a new version."""
         return self.version_before != self.version_after
 
-    def changed(self, inserted: int, updated: int, deleted: int) -> None:
+    def merged(self, changes: MergeCounts) -> None:
         """Count what a merge did."""
+        self.changed(changes.inserted, changes.updated, changes.deleted)
+        if changes.merged_by:
+            known = self.merged_by.split(", ") if self.merged_by else []
+            self.merged_by = ", ".join(sorted({*known, changes.merged_by}, key=str.lower))
+
+    def changed(self, inserted: int, updated: int, deleted: int) -> None:
+        """Count rows that were written or taken out."""
         self.inserted += inserted
         self.updated += updated
         self.deleted += deleted

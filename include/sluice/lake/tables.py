@@ -14,7 +14,7 @@ import pyarrow as pa
 from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, DecimalType, StructType
 
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
 from sluice.delta_log import LOG, list_log_versions
@@ -43,6 +43,8 @@ INSTANTS = "sluice.instants"
 MICROSECONDS = "microseconds"
 
 _MOST_STATISTICS_COLUMNS = 32
+_SAFE_DIGITS = 15
+"""So many digits of a decimal a floating-point number holds."""
 _WITH_STATISTICS = (
     "byte",
     "short",
@@ -81,11 +83,24 @@ class TableShape:
 
 
 def choose_statistics_columns(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
-    """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32."""
+    """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32.
+
+    Fractions only where they are named first: with such statistics Spark alone can write the table.
+    """
     hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
-    fit = [f.name for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
-    ordered = dict.fromkeys([*(name for name in first if name in fit), *fit])
+    fit = [f for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
+    names = [field.name for field in fit]
+    others = [field.name for field in fit if not has_misread_statistics(field.dataType)]
+    ordered = dict.fromkeys([*(name for name in first if name in names), *others])
     return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
+
+
+def has_misread_statistics(kind: DataType) -> bool:
+    """Whether delta-rs writes least and greatest values of a type by which Spark then misses rows.
+
+    It leaves NaN out of them, and writes decimals as floating-point numbers. Source: deltalake 1.6.6, tried.
+    """
+    return kind.typeName() in ("float", "double") or (isinstance(kind, DecimalType) and kind.precision > _SAFE_DIGITS)
 
 
 def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:

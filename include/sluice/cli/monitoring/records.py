@@ -32,7 +32,7 @@ _STATES = (
     "returned",
 )
 _ROWS_IN = ("numSourceRows",)
-_ROWS_OUT = ("numOutputRows", "num_added_rows")
+_ROWS_OUT = ("numOutputRows",)
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 
 

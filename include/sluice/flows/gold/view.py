@@ -28,7 +28,6 @@ from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import (
     DISTINCT,
-    MergeCounts,
     RepeatedPrimaryKeys,
     apply_merge_operations,
     distinct_key_count,
@@ -38,7 +37,7 @@ from sluice.flows.writing.difference import (
 )
 from sluice.flows.writing.judgement import count_verdicts_with_aggregates
 from sluice.lake import evaluation, log, table_frames
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
@@ -212,7 +211,7 @@ class ViewBatch:
                 changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
             except RepeatedPrimaryKeys:
                 return made, MergeCounts(unplaced=1)  # or more: none of them was placed
-        self.told.report.changed(changes.inserted, changes.updated, changes.deleted)
+        self.told.report.merged(changes)
         return made, changes
 
     def _holds_more_than(self, made: int) -> bool:

@@ -38,10 +38,6 @@ from sluice.flows.silver.scope import (
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     CONFLICT,
-    DELETE,
-    INSERT,
-    OPERATION,
-    UPDATE,
     apply_merge_operations,
     join_old_and_new,
     null_safe_equality,
@@ -51,6 +47,7 @@ from sluice.flows.writing.judgement import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, table_frames, tables
+from sluice.lake.few_rows import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -132,7 +129,7 @@ def fold_scope(
         )
     report.batches += 1
     report.deliveries += len(scope.fresh)
-    report.changed(changes.inserted, changes.updated, changes.deleted)
+    report.merged(changes)
 
 
 def _plan_scope_operations(

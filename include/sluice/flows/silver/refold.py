@@ -99,7 +99,7 @@ def _refold_keys(
         changes = apply_merge_operations(
             workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True
         )
-    report.changed(changes.inserted, changes.updated, changes.deleted)
+    report.merged(changes)
 
 
 def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval) -> DataFrame:

@@ -87,7 +87,7 @@ def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame,
     changes = apply_merge_operations(
         workspace.session, path, differing, stream.keys, targets.choose_bounding_columns(stream, target.schema)
     )
-    report.changed(changes.inserted, changes.updated, changes.deleted)
+    report.merged(changes)
 
 
 def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:

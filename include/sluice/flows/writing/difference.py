@@ -7,39 +7,26 @@ merge's condition holds bounds of columns with statistics only, so that few file
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
+from sluice.lake import commits, few_rows
+from sluice.lake.few_rows import DELETE, INSERT, OPERATION, UPDATE
+from sluice.lake.report import MergeCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-OPERATION = "_operation"
 DISTINCT = "_distinct_keys"
-INSERT, UPDATE, DELETE, CONFLICT = "I", "U", "D", "X"
-
-
-@dataclass(frozen=True)
-class MergeCounts:
-    """How many rows a merge inserted, updated and deleted.
-
-    unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
-    """
-
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    unplaced: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.inserted or self.updated or self.deleted)
+CONFLICT = "X"
 
 
 def null_safe_equality(left: Sequence[Column], right: Sequence[Column]) -> Column:
@@ -84,22 +71,36 @@ def apply_merge_operations(
     as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
     """
     with persist_frame(operations) as kept_operations:
-        counted, limits = _count_operations(kept_operations, keys, bounding, conflict, unique)
-        if not counted:
-            return counted
-        near = [range_condition_sql(f"t.`{name}`", ranges) for name, ranges in limits.items()]
-        on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
-        values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
-        merging = DeltaTable.forPath(session, path).alias("t").merge(kept_operations.alias("s"), on)
-        if counted.deleted:
-            merging = merging.whenMatchedDelete(f"s.{OPERATION} = '{DELETE}'")
-        if counted.updated:
-            merging = merging.whenMatchedUpdate(f"s.{OPERATION} = '{UPDATE}'", set=dict(values))
-        if counted.inserted:
-            merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
-        done = merging.execute().first()
-        inserted = done["num_inserted_rows"] if done else counted.inserted
-        return replace(counted, inserted=inserted, unplaced=counted.inserted - inserted)
+        found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
+        if not found.rows:
+            return MergeCounts()
+        if few_rows.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes):
+            rows = kept_operations.toArrow()
+            note = commits.read_session_mark(
+                session
+            )  # last of all, since it fails where the JVM is gone, and nothing is to be written then
+            done = few_rows.merge_few_rows(path, rows, keys, found.integers, note)
+        else:
+            done = _merge_through_spark(session, path, kept_operations, keys, found)
+    return replace(done, unplaced=found.inserts - done.inserted)
+
+
+def _merge_through_spark(
+    session: SparkSession, path: str, operations: DataFrame, keys: Sequence[str], found: OperationSummary
+) -> MergeCounts:
+    near = [range_condition_sql(f"t.`{name}`", ranges) for name, ranges in found.limits.items()]
+    on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
+    values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
+    merging = DeltaTable.forPath(session, path).alias("t").merge(operations.alias("s"), on)
+    if found.deletes:
+        merging = merging.whenMatchedDelete(f"s.{OPERATION} = '{DELETE}'")
+    if found.updates:
+        merging = merging.whenMatchedUpdate(f"s.{OPERATION} = '{UPDATE}'", set=dict(values))
+    if found.inserts:
+        merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
+    done = merging.execute().first()
+    inserted = done["num_inserted_rows"] if done else found.inserts
+    return MergeCounts(inserted, found.updates, found.deletes, merged_by="Spark")
 
 
 @contextmanager
@@ -112,19 +113,53 @@ def persist_frame(frame: DataFrame) -> Iterator[DataFrame]:
         persisted.unpersist()
 
 
-def _count_operations(
+@dataclass(frozen=True)
+class OperationSummary:
+    """How many operations of each kind there are, and how many bytes of text are in their rows; the ranges that their keys are in.
+
+    integers: by key of whole numbers, the least and the greatest.
+    """
+
+    inserts: int
+    updates: int
+    deletes: int
+    row_bytes: int
+    limits: Limits
+    integers: Mapping[str, tuple[int, int]]
+
+    @property
+    def rows(self) -> int:
+        """How many operations there are."""
+        return self.inserts + self.updates + self.deletes
+
+
+def _summarize_operations(
     operations: DataFrame, keys: Sequence[str], bounding: BoundingColumns, conflict: str, unique: bool
-) -> tuple[MergeCounts, Limits]:
-    """How many operations of each kind, and the ranges that they are in: one pass."""
+) -> OperationSummary:
+    """One pass over the operations. Raises what `apply_merge_operations` does."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
     distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
-    asked = [*kinds, F.count("*").alias("rows"), distinct, *bounding.aggregates()]
+    asked = [*kinds, F.count("*").alias("rows"), distinct, _sum_text_bytes(operations).alias("bytes"), *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:
         raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
     refuse_repeated_keys(found["rows"], found[DISTINCT], keys)
-    return MergeCounts(found["is_I"], found["is_U"], found["is_D"]), bounding.limits(found)
+    counts = (found["is_I"], found["is_U"], found["is_D"], int(found["bytes"] or 0))
+    return OperationSummary(*counts, bounding.limits(found), bounding.integer_ends(found))
+
+
+def _sum_text_bytes(rows: DataFrame) -> Column:
+    """An aggregate: how many bytes the values have whose length is not that of their type."""
+    lengths = []
+    for field in rows.schema:
+        column = F.col(f"`{field.name}`")
+        if isinstance(field.dataType, StructType | ArrayType | MapType):
+            column = F.to_json(F.struct(column))
+        elif field.dataType.typeName() not in ("string", "binary"):
+            continue
+        lengths.append(F.coalesce(F.octet_length(column), F.lit(0)).cast("long"))
+    return F.sum(functools.reduce(lambda a, b: a + b, lengths, F.lit(0).cast("long")))
 
 
 def distinct_key_count(keys: Sequence[str]) -> Column:

@@ -33,6 +33,7 @@ _MOST_TEXTS = 1_000
 _EPOCH = date(1970, 1, 1)
 _FIRST, _LAST = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 _DAILY = ("date", "timestamp")
+_INTEGERS = ("byte", "short", "integer", "long")
 _DAY = 86_400
 _SECONDS = {
     "second": 1,
@@ -101,6 +102,14 @@ class BoundingColumns:
             elif values and len(values) <= _MOST_TEXTS:
                 limits[name] = tuple((text, text) for text in sorted(map(_quote_text_literal, values)))
         return limits
+
+    def integer_ends(self, found: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+        """From the answer, by column of whole numbers without NULL, the least and the greatest."""
+        return {
+            name: (int(found[f"_low_{position}"]), int(found[f"_high_{position}"]))
+            for position, name in enumerate(self.columns)
+            if self._kind(name) in _INTEGERS and not found[f"_nulls_{position}"] and found[f"_low_{position}"] is not None
+        }
 
     def _kind(self, name: str) -> str:
         return str(self.schema[name].dataType.typeName())

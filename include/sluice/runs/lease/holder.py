@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.durable_files import write_json_durably
-from sluice.settings import Settings
+from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION, Settings
 
 _CLOCKS_DIFFER = 2.0
 
@@ -73,7 +73,7 @@ def find_living_holder(folder: Path) -> LeaseHolder | None:
 def find_locking_process(folder: Path) -> int | None:
     """The number of the process that has the lock, as the system knows it; None where it does not say. For a holder that is not described."""
     try:
-        lock = (folder / "lease.lock").stat()
+        lock = (folder / JVM_LOCK).stat()
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
@@ -86,7 +86,7 @@ def find_locking_process(folder: Path) -> int | None:
 def read_lease_description(folder: Path) -> LeaseHolder | None:
     """Who last described itself in the folder of a lease; None where it has given the lease up since."""
     try:
-        told = json.loads((folder / "lease.json").read_text())
+        told = json.loads((folder / LEASE_DESCRIPTION).read_text())
         who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
         found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
     except (OSError, ValueError, KeyError):
@@ -99,7 +99,7 @@ def write_lease_description(
 ) -> LeaseHolder:
     """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `LeaseHolder`."""
     mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
-    write_json_durably(folder / "lease.json", asdict(mine))
+    write_json_durably(folder / LEASE_DESCRIPTION, asdict(mine))
     return mine
 
 
@@ -108,7 +108,7 @@ def write_lease_end(folder: Path, mine: LeaseHolder) -> None:
     if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever took the folder away took the lease with it
-        write_json_durably(folder / "lease.json", {**asdict(mine), "ended": _current_instant_text()})
+        write_json_durably(folder / LEASE_DESCRIPTION, {**asdict(mine), "ended": _current_instant_text()})
 
 
 def _current_instant_text() -> str:

@@ -1,9 +1,10 @@
 """The lease: one writer a pipeline at a time.
 
-Two drivers that commit to one Delta table on a local disk can lose commits in silence. So the JVM that commits holds an operating
-system's lock for as long as it lives. POSIX locks belong to a process and a file: opening and closing the file once more would drop
-the lock, so the lock file is opened once and holds nothing; who holds it stands in a file beside it. A command that changes Sluice's records
-without Spark holds the same lock itself.
+Two drivers that commit to one Delta table on a local disk can lose commits in silence. A driver commits from two processes: Spark's JVM,
+and its Python through delta-rs. Either may outlive the other, so each holds an operating system's lock for as long as it lives, and the
+lease is free only when both are. POSIX locks belong to a process and a file: opening and closing the file once more would drop the
+lock, so a lock file is opened once and holds nothing; who holds it stands in a file beside it. A command that changes Sluice's records
+without Spark holds both locks itself.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import fcntl
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from sluice.errors import LeaseHeld, StopRequested, UsageError
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
-from sluice.settings import Settings
+from sluice.settings import DRIVER_LOCK, JVM_LOCK, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,10 +82,13 @@ def hold_lease_in_folder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     jvm: Any = session._jvm
-    file = jvm.java.io.RandomAccessFile(str(folder / "lease.lock"), "rw")
-    try:
+    with (
+        (folder / DRIVER_LOCK).open("a+b") as of_driver,
+        closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
+    ):
         until = time.monotonic() + wait
-        while _try_file_lock(file) is None:
+        # This process's own first: who has it waits for the other alone, so that two who wait do not keep each other from it.
+        while not (_try_lock_of_this_process(of_driver) and _try_jvm_lock(of_jvm)):
             found = holder.find_living_holder(folder)
             if time.monotonic() >= until or (found is not None and in_vain(found)):
                 raise LeaseHeld(_describe_held_lease(folder, found, what, remedy, pipeline))
@@ -94,8 +98,6 @@ def hold_lease_in_folder(
             yield
         finally:
             holder.write_lease_end(folder, mine)
-    finally:
-        file.close()
 
 
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
@@ -105,31 +107,38 @@ def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: s
     return found.held(what, pipeline) if found.kept_running else f"{found.held(what)} {remedy}"
 
 
-def _try_file_lock(file: Any) -> Any:
+def _try_jvm_lock(file: Any) -> bool:
     from py4j.protocol import Py4JJavaError
 
     try:
-        return file.getChannel().tryLock()
+        return file.getChannel().tryLock() is not None
     except Py4JJavaError as error:
         if "OverlappingFileLockException" in str(error.java_exception.getClass().getName()):
-            return None
+            return False
         raise
+
+
+def _try_lock_of_this_process(file: IO[bytes]) -> bool:
+    """Lock the whole file for as long as it is open, if no other has it; to lock it once more changes nothing."""
+    try:
+        _lock_whole_file(file)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
 def hold_lease_without_spark(settings: Settings, pipeline: str, run: str, remedy: str) -> Iterator[None]:
-    """Hold a pipeline's lease: the same lock of the operating system as a job's JVM takes. run: what others see that it is held by.
+    """Hold a pipeline's lease: the same locks of the operating system as a job takes. run: what others see that it is held by.
 
     Raises LeaseHeld at once where it is held, with the remedy.
     """
     folder = Path(settings.bookkeeping(pipeline))
     make_private_folder(folder)
-    with (folder / "lease.lock").open("a+b") as file:
-        try:
-            _lock_whole_file(file)
-        except OSError:
+    with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:
+        if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
             found = holder.find_living_holder(folder)
-            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline)) from None
+            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline))
         mine = holder.write_lease_description(folder, run)
         try:
             yield

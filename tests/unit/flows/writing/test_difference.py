@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import SluiceError
-from sluice.flows.writing.difference import OPERATION, MergeCounts, apply_merge_operations, join_old_and_new
+from sluice.flows.writing.difference import apply_merge_operations, join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, table_frames, tables
+from sluice.lake import few_rows, log, table_frames, tables
+from sluice.lake.few_rows import OPERATION
+from sluice.lake.report import MergeCounts
 from sluice.lake.tables import TableShape
 
 pytestmark = pytest.mark.spark
@@ -24,6 +26,14 @@ COLUMNS = StructType().add("k", "integer").add("day", "date").add("v", "integer"
 BY = BoundingColumns(COLUMNS, KEYS)
 DAY = date(2026, 11, 1)
 ROWS = [(1, DAY, 10), (2, DAY, 20), (None, DAY, 30), (3, None, None)]
+
+
+@pytest.fixture(autouse=True, params=["delta-rs", "Spark"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What merges: a merge as small as these goes through delta-rs, and no row is few enough where none is allowed."""
+    if request.param == "Spark":
+        monkeypatch.setattr(few_rows, "MOST_ROWS", 0)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -53,12 +63,12 @@ def test_no_difference_is_no_new_version(spark: SparkSession, table: str) -> Non
     assert log.latest_table_version(table) == before
 
 
-def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spark: SparkSession, table: str) -> None:
+def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spark: SparkSession, table: str, way: str) -> None:
     before = log.latest_table_version(table)
     wanted = operations(
         spark, ("U", None, DAY, 31), ("D", 3, None, None), ("I", 4, None, 40), ("I", None, None, 50), ("U", 1, DAY, None)
     )
-    assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
+    assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1, merged_by=way)
     assert held(spark, table) == {(1, DAY, None), (2, DAY, 20), (None, DAY, 31), (4, None, 40), (None, None, 50)}
     assert log.latest_table_version(table) == before + 1
 
@@ -92,11 +102,12 @@ def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spa
     assert log.latest_table_version(table) == before
 
 
-def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str) -> None:
+def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str, way: str) -> None:
     spark.createDataFrame([(9, date(2027, 1, 1), 90)], SCHEMA).write.format("delta").mode("append").save(table)
     apply_merge_operations(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, BY)
     assert log.read_commit_history(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
-    assert "2027-01-01" in str(log.read_commit_history(table, 1)[0]["parameters"])
+    bound = {"Spark": "2027-01-01", "delta-rs": "k = 9"}[way]
+    assert bound in str(log.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_columns_that_do_not_bound_leave_no_value_in_the_history(spark: SparkSession, table: str) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sluice.flows.writing.difference import OPERATION, apply_merge_operations
+from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import (
     MOST,
     BoundingColumns,
@@ -23,6 +23,7 @@ from sluice.flows.writing.ranges import (
     range_condition_sql,
 )
 from sluice.lake import log, table_frames, tables
+from sluice.lake.few_rows import OPERATION
 from sluice.lake.tables import TableShape
 
 
