@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import log, table_frames, tables
+from sluice.lake import commits, log, small_writes, table_frames, tables
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import INSTANTS, MICROSECONDS, read_table_retention
@@ -30,7 +30,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
 _LARGE_FILE = 512 * 1024 * 1024
 """Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
@@ -48,11 +48,20 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
             workspace.note(OPTIMIZE.name)
             where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
             zorder = () if isinstance(declared, Source) else declared.zorder_by
-            by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-            statement = f"OPTIMIZE delta.`{path}`{where}{by}"
-            metrics = workspace.session.sql(statement).select("metrics.numFilesAdded", "metrics.numFilesRemoved").first()
-            report.notes.append(_describe_optimize_metrics(metrics, zorder))
+            if not where and small_writes.is_laid_out_by_delta_rs(path):
+                note = commits.read_session_mark(workspace.session)
+                before, after = small_writes.lay_out_small_table(path, zorder, note)
+            else:
+                before, after = _lay_out_through_spark(workspace.session, path, where, zorder)
+            report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
     return report
+
+
+def _lay_out_through_spark(session: SparkSession, path: str, where: str, zorder: Sequence[str]) -> tuple[int, int]:
+    by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
+    statement = f"OPTIMIZE delta.`{path}`{where}{by}"
+    metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+    return (metrics[0], metrics[1]) if metrics else (0, 0)
 
 
 def _has_new_data(path: str) -> bool:
@@ -87,11 +96,6 @@ def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:
 def _partition_condition(name: str, value: object) -> str:
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"`{name}` IS NULL" if value is None else f"`{name}` = '{text}'"
-
-
-def _describe_optimize_metrics(metrics: Row | None, zorder: tuple[str, ...]) -> str:
-    by = f" by {', '.join(zorder)}" if zorder else ""
-    return f"{metrics[1] if metrics else 0} files > {metrics[0] if metrics else 0}{by}"
 
 
 _CHECKED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"

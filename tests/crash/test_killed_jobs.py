@@ -7,16 +7,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from tests.conftest import ROOT, Lakehouse
 
 from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import LeaseHeld
 from sluice.runs import ledger
+from sluice.runs.lease import lock
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,12 +31,36 @@ pytestmark = pytest.mark.crash
 FLOWS = {"bronze": "bronze_readings", "silver": "silver_heart_rate", "gold": "gold_device_day"}
 
 
-def submit(settings: Settings, stage: str, *more: str) -> subprocess.Popen[str]:
-    """Start a stage as Airflow does. The process is the JVM that commits."""
+def submit(
+    settings: Settings, stage: str, *more: str, script: Path | None = None, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start a stage as Airflow does. The process is the JVM that commits. script, environment: in place of the stage's own, and beside."""
     command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", str(settings.spark_properties)]
-    command += [str(ROOT / "spark_jobs" / f"{stage}.py"), "--pipeline", "gym", *more]
-    environment = {**os.environ, **settings.spark_environment()}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command += [str(script or ROOT / "spark_jobs" / f"{stage}.py"), "--pipeline", "gym", *more]
+    variables = {**os.environ, **settings.spark_environment(), **(environment or {})}
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+WAITING = """
+import os, pathlib, runpy, sys, time
+from sluice.lake import commits
+place, script, read_mark = pathlib.Path(os.environ["TEST_PLACE"]), os.environ["TEST_SCRIPT"], commits.read_session_mark
+def wait_and_read_mark(session):
+    (place / f"{os.getpid()}.waits").touch()
+    while not (place / "go").exists():
+        time.sleep(0.05)
+    return read_mark(session)
+commits.read_session_mark = wait_and_read_mark
+runpy.run_path(script, run_name="__main__")
+"""
+"""A job that waits between the last answer of its JVM and its commit through delta-rs."""
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -60,6 +88,36 @@ def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(set
     lines = sum(len(path.read_text().splitlines()) for path in (settings.landing / "gym" / "readings").rglob("*.json*"))
     aside = len(gym.rows("readings_quarantine", "_delivery"))
     assert len(gym.rows("readings", "_delivery")) + aside == lines > aside, "each record once"
+
+
+def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_nothing_more(
+    settings: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
+    gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
+    gym.run("bronze", tables=["readings"])
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    waits = {"TEST_PLACE": str(tmp_path), "TEST_SCRIPT": str(ROOT / "spark_jobs" / "silver.py")}
+    jvm = submit(settings, "silver", "--tables", "heart_rate", script=script, environment=waits)
+    wait_for(tmp_path, "*.waits", jvm)
+    python = psutil.Process(int(next(tmp_path.glob("*.waits")).stem))
+    before = gym.versions()
+    jvm.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with lock.hold_lease_without_spark(settings, "gym", "other", "Later."):
+                assert not is_alive(python), "as long as it lives, it may commit"
+                break
+        except LeaseHeld:
+            (tmp_path / "go").touch()
+            assert time.monotonic() < until
+    finish(jvm)
+    assert gym.versions() == before, "nothing was merged"
+    with lock.hold_writer_lease(settings, spark, "gym", "other", 0):
+        report = gym.run("silver", tables=["heart_rate"])["heart_rate"]
+    assert report.inserted > 0 and report.merged_by == "delta-rs"
 
 
 @pytest.mark.slow

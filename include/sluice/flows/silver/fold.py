@@ -47,8 +47,8 @@ from sluice.flows.writing.judgement import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, table_frames, tables
-from sluice.lake.few_rows import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.report import FlowReport
+from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import verdicts

@@ -18,9 +18,9 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
-from sluice.lake import commits, few_rows
-from sluice.lake.few_rows import DELETE, INSERT, OPERATION, UPDATE
+from sluice.lake import commits, small_writes
 from sluice.lake.report import MergeCounts
+from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,12 +74,12 @@ def apply_merge_operations(
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
             return MergeCounts()
-        if few_rows.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes):
+        if small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes):
             rows = kept_operations.toArrow()
             note = commits.read_session_mark(
                 session
             )  # last of all, since it fails where the JVM is gone, and nothing is to be written then
-            done = few_rows.merge_few_rows(path, rows, keys, found.integers, note)
+            done = small_writes.merge_few_rows(path, rows, keys, found.integers, note)
         else:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)

@@ -10,6 +10,7 @@ without Spark holds both locks itself.
 from __future__ import annotations
 
 import fcntl
+import os
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -83,7 +84,7 @@ def hold_lease_in_folder(
     folder.mkdir(parents=True, exist_ok=True)
     jvm: Any = session._jvm
     with (
-        (folder / DRIVER_LOCK).open("a+b") as of_driver,
+        _open_driver_lock(folder, jvm) as of_driver,
         closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
     ):
         until = time.monotonic() + wait
@@ -98,6 +99,22 @@ def hold_lease_in_folder(
             yield
         finally:
             holder.write_lease_end(folder, mine)
+
+
+@contextmanager
+def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
+    """The file whose lock is this Python's. Where the JVM is gone, it stays locked until this process ends.
+
+    All threads learn at once that the JVM is gone, and those that it had called may be about to commit.
+    """
+    with (folder / DRIVER_LOCK).open("a+b") as file:
+        try:
+            yield file
+        finally:
+            try:
+                jvm.java.lang.System.nanoTime()
+            except Exception:
+                os.dup(file.fileno())  # never closed: the system does it when the process is gone
 
 
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations, join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import few_rows, log, table_frames, tables
-from sluice.lake.few_rows import OPERATION
+from sluice.lake import log, small_writes, table_frames, tables
 from sluice.lake.report import MergeCounts
+from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ ROWS = [(1, DAY, 10), (2, DAY, 20), (None, DAY, 30), (3, None, None)]
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What merges: a merge as small as these goes through delta-rs, and no row is few enough where none is allowed."""
     if request.param == "Spark":
-        monkeypatch.setattr(few_rows, "MOST_ROWS", 0)
+        monkeypatch.setattr(small_writes, "MOST_ROWS", 0)
     return str(request.param)
 
 

@@ -23,7 +23,7 @@ from sluice.flows.writing.ranges import (
     range_condition_sql,
 )
 from sluice.lake import log, table_frames, tables
-from sluice.lake.few_rows import OPERATION
+from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from sluice.errors import LeaseHeld
 from sluice.runs.lease import holder, lock
-from sluice.settings import Settings
+from sluice.settings import DRIVER_LOCK, JVM_LOCK, Settings
 
 LOCKING = "import fcntl, sys, time; file = open(sys.argv[1], 'a+b'); fcntl.lockf(file, fcntl.LOCK_EX); print('ready', flush=True); time.sleep(60)"
 
@@ -52,6 +52,20 @@ def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: 
     assert found is not None and f"JVM {jvm}, whose process {dead} has ended" in str(found)
     with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), lock.hold_lease_without_spark(settings, "gym", "reset", "Later."):
         pass
+
+
+@pytest.mark.parametrize("file", [JVM_LOCK, DRIVER_LOCK])
+def test_the_lease_is_free_only_when_the_jvm_and_the_python_of_a_driver_have_ended(
+    settings: Settings, folder: Path, file: str
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", LOCKING, str(folder / file)], stdout=subprocess.PIPE, text=True) as left:
+        assert left.stdout and left.stdout.readline() == "ready\n"
+        with pytest.raises(LeaseHeld), lock.hold_lease_without_spark(settings, "gym", "r2", "Later."):
+            pass
+        left.kill()
+        left.wait()
+        with lock.hold_lease_without_spark(settings, "gym", "r2", "Later."):
+            pass
 
 
 def test_a_lock_whose_holder_is_not_described_is_told_by_the_process_that_has_it(

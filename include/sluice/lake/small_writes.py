@@ -1,8 +1,8 @@
-"""Few rows merged through delta-rs: a MERGE that takes Spark two seconds takes it hundredths of one. Spark has computed the rows.
+"""Small writes through delta-rs: a MERGE or an OPTIMIZE that takes Spark two seconds takes it hundredths of one.
 
-Which way a merge goes is decided before it, by its size and by what the table is: whatever is not known to come out the same in both
-ways is left to Spark. Both ways leave the same rows, change feed, statistics of the log and note of Sluice. To be called under the
-pipeline's lease, which the driver's Python holds beside its JVM.
+Spark has computed the rows. Which way a write goes is decided before it, by its size and by what the table is: whatever is not known to
+come out the same in both ways is left to Spark. Both ways leave the same rows, change feed, statistics of the log and note of Sluice.
+To be called under the pipeline's lease, which the driver's Python holds beside its JVM.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
@@ -33,6 +34,11 @@ MOST_ROW_BYTES = 16 * 1024 * 1024
 MOST_TABLE_BYTES = 256 * 1024 * 1024
 """Of a larger table Spark merges into the files that match: delta-rs looks at all of them. 23 MiB of 594,591 rows take it 0.7 CPU s."""
 
+MOST_REWRITTEN_BYTES = 64 * 1024 * 1024
+"""A larger table Spark lays out: delta-rs sorts it in memory."""
+_ONE_FILE = 1024 * 1024 * 1024
+"""The size of files that Delta's OPTIMIZE makes."""
+
 _READER_VERSIONS, _READER_FEATURES = frozenset({1, 3}), frozenset({"timestampNtz"})
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
@@ -44,6 +50,8 @@ _WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "da
 _FRACTIONS = ("float", "double", "decimal")
 _NAME = re.compile(r"\w+")
 _CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""When a checkpoint is due, `_keep_checkpoints` says."""
 
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
@@ -51,7 +59,7 @@ def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: 
     if "://" in path or rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
-    return _is_known_to_merge_equally(table, keys) and _table_bytes(table) <= MOST_TABLE_BYTES
+    return _is_known_to_be_kept(table, keys) and _table_bytes(table) <= MOST_TABLE_BYTES
 
 
 def merge_few_rows(
@@ -65,8 +73,13 @@ def merge_few_rows(
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
-    operations = pa.field(OPERATION, pa.string())
-    source = rows.select([OPERATION, *schema.names]).cast(pa.schema([operations, *schema]))
+    for field in schema:
+        if not field.nullable and rows[field.name].null_count:
+            raise SluiceError(
+                f"The column '{field.name}' of the table {path} is NOT NULL, and {rows[field.name].null_count} rows have no value for it. "
+                "Nothing was changed."
+            )
+    source = rows.select([OPERATION, *schema.names]).cast(pa.schema([pa.field(OPERATION, pa.string()), *schema]))
     assigned = {f'"{name}"': f's."{name}"' for name in schema.names}
     same = [f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys]
     near = [f'(t."{key}" BETWEEN {low} AND {high})' for key, (low, high) in bounds.items()]
@@ -77,8 +90,8 @@ def merge_few_rows(
         target_alias="t",
         streamed_exec=True,  # else the values of the source's keys get into the log
         writer_properties=_choose_file_statistics(table),
-        commit_properties=CommitProperties(custom_metadata={"userMetadata": note} if note else None),
-        post_commithook_properties=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+        commit_properties=_mark_commit(note),
+        post_commithook_properties=_NO_HOOKS,
     )
     merging = (
         merging
@@ -90,16 +103,44 @@ def merge_few_rows(
         done = merging.execute()
     except DeltaError as error:  # its text shows rows
         raise SluiceError(
-            f"The table {path} did not take {source.num_rows} rows ({type(error).__name__}): somebody else wrote to it meanwhile, or one of "
-            "them lacks a value where the table allows no NULL. Nothing was changed. Run again when nobody else writes."
+            f"The table {path} did not take {source.num_rows} rows ({type(error).__name__}): somebody else wrote to it meanwhile, or a file "
+            "of it cannot be read. Nothing was changed. Run again when nobody else writes."
         ) from None
     _keep_checkpoints(table, path)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted, merged_by="delta-rs")
 
 
-def _is_known_to_merge_equally(table: DeltaTable, keys: Sequence[str]) -> bool:
-    """Whether a merge through delta-rs leaves in the table what one of Spark's does, and every reader reads it so."""
+def is_laid_out_by_delta_rs(path: str) -> bool:
+    """Whether all files of a table are laid out anew through delta-rs. Raises DamagedLog."""
+    table = open_checked_table(path)
+    return "://" not in path and _is_known_to_be_kept(table) and _table_bytes(table) <= MOST_REWRITTEN_BYTES
+
+
+def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
+    """OPTIMIZE a table, in one commit. zorder: the columns by which rows that are near each other lie together. Returns files before, after.
+
+    `is_laid_out_by_delta_rs` has said yes. Raises SluiceError where somebody else writes meanwhile.
+    """
+    table = open_table_to_change(path)
+    options: dict[str, Any] = {
+        "target_size": _ONE_FILE,
+        "writer_properties": _choose_file_statistics(table),
+        "commit_properties": _mark_commit(note),
+        "post_commithook_properties": _NO_HOOKS,
+    }
+    try:
+        done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
+    except DeltaError as error:
+        raise SluiceError(
+            f"The table {path} was not laid out anew ({type(error).__name__}): somebody else wrote to it meanwhile. Run again."
+        ) from None
+    _keep_checkpoints(table, path)
+    return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
+def _is_known_to_be_kept(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
+    """Whether rows that delta-rs writes are in the table as if Spark had written them, for every reader. keys: by which they are merged."""
     protocol, properties = table.protocol(), table.metadata().configuration
     if protocol.min_reader_version not in _READER_VERSIONS or not set(protocol.reader_features or ()) <= _READER_FEATURES:
         return False
@@ -136,6 +177,10 @@ def _is_kept_equally(kind: DataType, inside_struct: bool = False) -> bool:
         return kind.containsNull and _is_kept_equally(kind.elementType, inside_struct)
     name = "decimal" if isinstance(kind, DecimalType) else kind.typeName()
     return name in _WHOLE or (name in _FRACTIONS and not inside_struct)
+
+
+def _mark_commit(note: str | None) -> CommitProperties:
+    return CommitProperties(custom_metadata={"userMetadata": note} if note else None)
 
 
 def _type_names(kind: DataType) -> set[str]:

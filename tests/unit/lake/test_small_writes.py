@@ -1,0 +1,251 @@
+"""Writes through delta-rs: what they leave is what Spark's leave, for every reader; and the tables that they are not for."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from sluice.errors import SluiceError
+from sluice.flows.writing.difference import apply_merge_operations
+from sluice.flows.writing.ranges import BoundingColumns
+from sluice.lake import commits, log, small_writes, tables
+from sluice.lake.report import MergeCounts
+from sluice.lake.small_writes import OPERATION
+from sluice.lake.tables import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS, TableShape
+
+COLUMNS = """k BIGINT, t STRING, at TIMESTAMP, ntz TIMESTAMP_NTZ, day DATE, email STRING, x DOUBLE, f FLOAT, small DECIMAL(9,2),
+ wide DECIMAL(38,18), b BINARY, is BOOLEAN, list ARRAY<STRING>, inner STRUCT<a: INT, s: STRING>"""
+NAMES = ["k", "t", "at", "ntz", "day", "email", "x", "f", "small", "wide", "b", "is", "list", "inner"]
+KEYS = ("k", "t", "at")
+LONG_AGO, FAR_AHEAD = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+
+
+def row(k: int | None, **others: Any) -> tuple[Any, ...]:
+    usual = {
+        **{"t": f"key {k}", "at": datetime(2026, 1, 1, tzinfo=UTC), "ntz": datetime(1850, 1, 1), "day": date(1582, 10, 1)},
+        **{"email": f"person{k}@example.org", "x": 1.5, "f": 0.5, "small": Decimal("1.25"), "b": b"\x00\xff", "is": True},
+        **{"wide": Decimal("12345678901234567890.123456789012345678"), "list": ["a", None, ""], "inner": (1, None)},
+    }
+    values = {"k": k, **usual, **others}
+    return tuple(values[name] for name in NAMES)
+
+
+THERE = [
+    *(row(k) for k in range(1, 6)),
+    row(6, x=math.nan, f=math.nan, at=FAR_AHEAD, t="NaN"),
+    row(7, x=-0.0, f=-0.0, at=LONG_AGO, t="zero"),
+    row(None, t=None, at=None),
+]
+CHANGES = [
+    ("U", *row(1, x=math.nan, email="changed@example.org", list=None, inner=None)),
+    ("D", *row(2)),
+    ("U", *row(None, t=None, at=None, x=-0.0, day=date(9999, 12, 31))),
+    ("I", *row(8, t="a\x00b" + "ü" * 70, at=datetime(1600, 1, 1, tzinfo=UTC), x=math.inf)),
+    ("I", *row(None, t="NULL beside a text", at=None, wide=None, b=None)),
+]
+
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]  # which understands the schemas
+
+
+def schema() -> StructType:
+    return tables.parse_ddl_schema(COLUMNS)
+
+
+def make_table(spark: SparkSession, path: Path) -> str:
+    shape = TableShape(
+        schema=schema(), comment="c", statistics=tables.choose_statistics_columns(schema(), private=("email", "t"), first=KEYS)
+    )
+    tables.create_table(spark, str(path), shape)
+    spark.createDataFrame(THERE, schema()).coalesce(1).write.format("delta").mode("append").save(str(path))
+    return str(path)
+
+
+def changed_rows(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(CHANGES, StructType.fromDDL(f"{OPERATION} STRING, {COLUMNS}"))
+
+
+def described(rows: DataFrame) -> list[str]:
+    return sorted(repr(one) for one in rows.collect())
+
+
+def test_both_ways_leave_what_every_reader_reads_alike(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
+    shutil.copytree(ours, theirs)
+    commits.mark_session_commits(spark, "r1", "increment", "silver_t", [3])
+    bounding = BoundingColumns(schema(), ("k", "at"))
+    few = apply_merge_operations(spark, ours, changed_rows(spark), KEYS, bounding)
+    with monkeypatch.context() as none_is_few:
+        none_is_few.setattr(small_writes, "MOST_ROWS", 0)
+        many = apply_merge_operations(spark, theirs, changed_rows(spark), KEYS, bounding)
+    assert few == MergeCounts(2, 2, 1, merged_by="delta-rs")
+    assert many == MergeCounts(2, 2, 1, merged_by="Spark")
+
+    def held(path: str) -> DataFrame:
+        return spark.read.format("delta").load(path)
+
+    assert described(held(ours)) == described(held(theirs))
+    # Whatever statistics say, a file with such a row is read. Of -0.0 that is so of ours alone: Spark misses it in its own files.
+    for condition in ("x > 5", "x = double('NaN')", "x = 0.0", "f > 5", "wide > 1", "at > '2026-06-01'", "k = 8"):
+        wanted = sum(one.met is True for one in held(ours).selectExpr(f"{condition} AS met").collect())
+        assert held(ours).where(condition).count() == wanted > 0, condition
+
+    def feed(path: str) -> list[str]:
+        rows = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 2).load(path)
+        return described(rows.drop("_commit_timestamp"))
+
+    assert feed(ours) == feed(theirs)
+    commit = log.read_commit_history(ours, 1)[0]
+    assert (commit["operation"], commit["note"]["run"], commit["metrics"]["numTargetRowsUpdated"]) == ("MERGE", "r1", 2)
+    assert log.read_table_properties(ours) == log.read_table_properties(theirs)
+    assert log.read_table_comment(ours) == "c" and DeltaTable(ours).metadata().id == DeltaTable(theirs).metadata().id
+
+
+def test_no_personal_value_is_in_the_log_in_footers_or_in_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    path = make_table(spark, tmp_path / "table")
+    before = {file.name for file in Path(path).glob("*.parquet")}
+    apply_merge_operations(spark, path, changed_rows(spark), KEYS, BoundingColumns(schema(), ("k",)))
+    said = "".join(file.read_text() for file in (Path(path) / "_delta_log").glob("*.json"))
+    assert "example.org" not in said and "key 1" not in said and "beside a text" not in said
+    written = [file for file in Path(path).glob("*.parquet") if file.name not in before]
+    for file in written:
+        metadata = pq.ParquetFile(file).metadata
+        told = {
+            metadata.schema.column(place).name
+            for group in range(metadata.num_row_groups)
+            for place in range(metadata.num_columns)
+            if metadata.row_group(group).column(place).is_stats_set
+            and metadata.row_group(group).column(place).statistics.has_min_max
+        }
+        assert told & {"email", "t", "x", "f"} == set() and {"k", "at", "day"} <= told
+    assert written
+
+
+def with_features(*names: str) -> dict[str, Any]:
+    return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": list(names)}
+
+
+def write_log(path: Path, schema: str = "k BIGINT, v STRING", **others: Any) -> str:
+    """A table that is a log of one commit."""
+    protocol = with_features("appendOnly", "invariants", "changeDataFeed")
+    fields = json.loads(tables.parse_ddl_schema(schema).json())
+    for field in fields["fields"]:
+        field["metadata"] |= others.get("field", {})
+    metadata = {
+        **{"id": "11111111-1111-1111-1111-111111111111", "format": {"provider": "parquet", "options": {}}, "createdTime": 0},
+        **{"schemaString": json.dumps(fields), "partitionColumns": others.get("by", [])},
+        "configuration": {STATISTICS: "k", INSTANTS: MICROSECONDS, **others.get("properties", {})},
+    }
+    actions = [{"protocol": others.get("protocol", protocol)}, {"metaData": metadata}, *others.get("actions", [])]
+    (path / "_delta_log").mkdir(parents=True)
+    (path / "_delta_log" / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)) + "\n")
+    return str(path)
+
+
+LARGE = {"path": "a.parquet", "partitionValues": {}, "size": 2**30, "modificationTime": 0, "dataChange": True}
+
+
+@pytest.mark.parametrize(
+    ("table", "known"),
+    [
+        ({}, True),
+        ({"schema": "k BIGINT, x DOUBLE, l ARRAY<DOUBLE>, s STRUCT<a: STRING>"}, True),
+        ({"by": ["k"]}, True),
+        ({"schema": "k STRING, v INT", "by": ["k"]}, False),
+        ({"schema": "k DOUBLE"}, False),
+        ({"schema": "k BIGINT, x DOUBLE", "properties": {STATISTICS: "k,x"}}, False),
+        ({"schema": "k BIGINT, x DECIMAL(18,2)", "properties": {STATISTICS: "x"}}, False),
+        ({"schema": "k BIGINT, x DECIMAL(15,2)", "properties": {STATISTICS: "x"}}, True),
+        ({"schema": "k BIGINT, s STRUCT<x: DOUBLE>"}, False),
+        ({"schema": "k BIGINT, m MAP<STRING, STRING>"}, False),
+        ({"schema": "k BIGINT, v INTERVAL DAY TO SECOND"}, False),
+        ({"schema": "k BIGINT, at TIMESTAMP", "properties": {INSTANTS: ""}}, False),
+        ({"schema": "k BIGINT, `a b` STRING"}, False),
+        ({"properties": {f"{CONSTRAINT}some": "k > 0"}}, False),
+        ({"properties": {"delta.appendOnly": "true"}}, False),
+        ({"field": {"delta.generationExpression": "1"}}, False),
+        ({"field": {"comment": "c"}}, True),
+        ({"protocol": with_features("domainMetadata", "clustering")}, False),
+        ({"protocol": with_features("domainMetadata", "rowTracking")}, False),
+        (
+            {"protocol": {**with_features("deletionVectors"), "minReaderVersion": 3, "readerFeatures": ["deletionVectors"]}},
+            False,
+        ),
+        ({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, False),
+        ({"actions": [{"add": LARGE}]}, False),
+    ],
+    ids=str,
+)
+def test_what_is_not_known_to_be_the_same_is_left_to_spark(tmp_path: Path, table: Mapping[str, Any], known: bool) -> None:
+    path = write_log(tmp_path / "table", **table)
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1) is known
+    assert not small_writes.is_merged_by_delta_rs(path, ("k",), small_writes.MOST_ROWS + 1, 1)
+    assert not small_writes.is_merged_by_delta_rs(path, ("k",), 1, small_writes.MOST_ROW_BYTES + 1)
+
+
+def test_a_table_of_somebody_else_whose_columns_with_statistics_are_not_named_is_left_to_spark(tmp_path: Path) -> None:
+    path = Path(write_log(tmp_path / "table"))
+    file = path / "_delta_log" / f"{0:020d}.json"
+    file.write_text(file.read_text().replace(STATISTICS, "other"))
+    assert not small_writes.is_merged_by_delta_rs(str(path), ("k",), 1, 1)
+
+
+def merge(path: str, *rows: tuple[str, int | None, str | None]) -> MergeCounts:
+    given = pa.table([list(column) for column in zip(*rows, strict=True)], [OPERATION, "k", "v"])
+    return small_writes.merge_few_rows(path, given, ("k",), {}, None)
+
+
+def test_a_row_that_the_table_does_not_take_is_refused_without_its_values(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "table", schema="k BIGINT, v STRING NOT NULL")
+    merge(path, ("I", 4711, "told@example.org"))
+    with pytest.raises(SluiceError, match=r"'v' .* is NOT NULL, and 1 rows") as caught:
+        merge(path, ("I", 4712, None), ("U", 4711, "other@example.org"))
+    assert "471" not in str(caught.value) and "example" not in str(caught.value) and caught.value.__cause__ is None
+    assert DeltaTable(path).version() == 1
+
+
+def test_a_column_with_no_statistics_stays_so_where_none_has_any(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "table", properties={STATISTICS: ""})
+    merge(path, ("I", 4711, "told@example.org"))
+    assert "4711" not in "".join(file.read_text() for file in (Path(path) / "_delta_log").glob("*.json"))
+
+
+def test_checkpoints_are_made_as_spark_makes_them_and_read_by_it(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_log(tmp_path / "table")
+    spark.createDataFrame([(0, "a")], "k BIGINT, v STRING").write.format("delta").mode("append").save(path)
+    for k in range(1, 22):
+        merge(path, ("I", k, "b"), ("U", k - 1, "c"))
+    made = sorted(file.name for file in (Path(path) / "_delta_log").glob("*.checkpoint.parquet"))
+    assert made == [f"{version:020d}.checkpoint.parquet" for version in (10, 20)]
+    assert not (Path(path) / "_delta_log" / "._last_checkpoint.crc").exists()
+    assert {tuple(one) for one in spark.read.format("delta").load(path).collect()} == {*((k, "c") for k in range(21)), (21, "b")}
+
+
+@pytest.mark.parametrize("zorder", [(), ("v", "k")])
+def test_a_small_table_is_laid_out_in_one_file_and_has_the_same_rows(tmp_path: Path, zorder: tuple[str, ...]) -> None:
+    path = write_log(tmp_path / "table")
+    for k in range(5):
+        merge(path, ("I", k, "told@example.org"))
+    assert small_writes.is_laid_out_by_delta_rs(path)
+    assert small_writes.lay_out_small_table(path, zorder, '{"sluice": 1, "run": "r1"}') == (5, 1)
+    commit = log.read_commit_history(path, 1)[0]
+    assert (commit["operation"], commit["note"]["run"]) == ("OPTIMIZE", "r1")
+    text = (Path(path) / "_delta_log" / f"{DeltaTable(path).version():020d}.json").read_text()
+    assert '"dataChange":true' not in text and "example.org" not in text
+    rows = pq.read_table(DeltaTable(path).file_uris()[0]).sort_by("k").to_pylist()
+    assert rows == [{"k": k, "v": "told@example.org"} for k in range(5)]
