@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, PostCommitHookProperties, WriterProperties
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
 from sluice.delta_log import LOG, open_checked_table, open_table_to_change
@@ -69,7 +70,7 @@ def merge_few_rows(
 
     bounds: by key, between which integers its values are; they get into the table's history. note: the mark of the commit.
 
-    Raises SluiceError, which quotes no row, where the table does not take them.
+    Raises SluiceError where somebody else writes meanwhile, or a row has no value for a column that is NOT NULL; SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
@@ -99,13 +100,8 @@ def merge_few_rows(
         .when_matched_update(assigned, predicate=f"s.\"{OPERATION}\" = '{UPDATE}'")
         .when_not_matched_insert(assigned, predicate=f"s.\"{OPERATION}\" = '{INSERT}'")
     )
-    try:
+    with _errors_without_rows(path):
         done = merging.execute()
-    except DeltaError as error:  # its text shows rows
-        raise SluiceError(
-            f"The table {path} did not take {source.num_rows} rows ({type(error).__name__}): somebody else wrote to it meanwhile, or a file "
-            "of it cannot be read. Nothing was changed. Run again when nobody else writes."
-        ) from None
     _keep_checkpoints(table, path)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted, merged_by="delta-rs")
@@ -120,7 +116,7 @@ def is_laid_out_by_delta_rs(path: str) -> bool:
 def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
     """OPTIMIZE a table, in one commit. zorder: the columns by which rows that are near each other lie together. Returns files before, after.
 
-    `is_laid_out_by_delta_rs` has said yes. Raises SluiceError where somebody else writes meanwhile.
+    `is_laid_out_by_delta_rs` has said yes. Raises SluiceError where somebody else writes meanwhile; SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     options: dict[str, Any] = {
@@ -129,14 +125,24 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
         "commit_properties": _mark_commit(note),
         "post_commithook_properties": _NO_HOOKS,
     }
-    try:
+    with _errors_without_rows(path):
         done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
-    except DeltaError as error:
-        raise SluiceError(
-            f"The table {path} was not laid out anew ({type(error).__name__}): somebody else wrote to it meanwhile. Run again."
-        ) from None
     _keep_checkpoints(table, path)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
+class SmallWriteFailed(Exception):
+    """delta-rs did not write a table. Its own error, which may quote rows, is the context of this one: `sluice.runs.failures` looks there."""
+
+
+@contextmanager
+def _errors_without_rows(path: str) -> Iterator[None]:
+    try:
+        yield
+    except CommitFailedError:
+        raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
+    except DeltaError as error:
+        raise SmallWriteFailed(f"{path}: {type(error).__name__}") from None
 
 
 def _is_known_to_be_kept(table: DeltaTable, keys: Sequence[str] = ()) -> bool:

@@ -93,7 +93,8 @@ def _explain_read_only_folder(failure: Failure) -> str | None:
 
 def _explain_missing_data_file(failure: Failure) -> str | None:
     gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
-    path = failure.path(r"(?:file:)?(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
+    # From its root: delta-rs names the same file without the first slash, too.
+    path = failure.path(r"(?:(?<![\w.-])|file:)(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
     table = _find_enclosing_table(path) if path else None
     if path is None or table is None:
         return None

@@ -25,6 +25,7 @@ from sluice.lake import commits, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS, TableShape
+from sluice.runs import failures
 
 COLUMNS = """k BIGINT, t STRING, at TIMESTAMP, ntz TIMESTAMP_NTZ, day DATE, email STRING, x DOUBLE, f FLOAT, small DECIMAL(9,2),
  wide DECIMAL(38,18), b BINARY, is BOOLEAN, list ARRAY<STRING>, inner STRUCT<a: INT, s: STRING>"""
@@ -217,6 +218,28 @@ def test_a_row_that_the_table_does_not_take_is_refused_without_its_values(tmp_pa
         merge(path, ("I", 4712, None), ("U", 4711, "other@example.org"))
     assert "471" not in str(caught.value) and "example" not in str(caught.value) and caught.value.__cause__ is None
     assert DeltaTable(path).version() == 1
+
+
+def test_why_a_table_was_not_written_is_found_out_without_the_rows_that_delta_rs_quotes(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "gym" / "silver" / "visit")
+    merge(path, ("I", 4711, "told@example.org"))
+    lost = Path(DeltaTable(path).file_uris()[0])
+    lost.unlink()
+    with pytest.raises(small_writes.SmallWriteFailed) as caught:
+        merge(path, ("U", 4711, "other@example.org"))
+    assert "example" not in str(caught.value)
+    assert f"{path} has lost its data file {lost.name}" in str(failures.explain_failure(caught.value))
+    assert caught.value.__suppress_context__, "no traceback shows the other error"
+
+
+def test_somebody_else_who_writes_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_log(tmp_path / "table")
+    merge(path, ("I", 1, "a"))
+    opened = small_writes.open_table_to_change(path)
+    merge(path, ("U", 1, "b"))
+    monkeypatch.setattr(small_writes, "open_table_to_change", lambda given: opened)
+    with pytest.raises(SluiceError, match="Somebody else wrote to the table"):
+        merge(path, ("U", 1, "c"))
 
 
 def test_a_column_with_no_statistics_stays_so_where_none_has_any(tmp_path: Path) -> None:
