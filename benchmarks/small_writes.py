@@ -1,0 +1,104 @@
+"""A small merge through delta-rs beside the same merge through Spark, into tables that are copies of each other.
+
+    .venv/bin/python benchmarks/small_writes.py [--rounds 5]
+
+In turn each way applies the same operations (a third each inserted, updated, deleted) that Spark has computed: 20 to a table of 2,000
+rows, and 1,000 to one of 600,000. Before a time counts, both tables must hold the same rows. What is said are CPU seconds of Python and JVM
+together. What delta-rs does not give: tables with conditions, texts as partitions and the others of docs/decisions.md go through Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from _cpu_seconds import measure_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GOAL = 0.5
+"""A merge through delta-rs costs at most this share of one through Spark."""
+SIZES = ((20, 2_000), (1_000, 600_000))
+SCHEMA = "k BIGINT, who STRING, at TIMESTAMP, v DOUBLE"
+
+
+def make_table(spark: SparkSession, path: str, rows: int) -> None:
+    """A table as flows make them, in four files."""
+    from sluice.lake import tables
+
+    schema = tables.parse_ddl_schema(SCHEMA)
+    tables.create_table(spark, path, tables.TableShape(schema=schema, comment="", statistics=("k", "at")))
+    make_rows(spark, 0, rows).repartition(4).write.format("delta").mode("append").save(path)
+
+
+def make_rows(spark: SparkSession, first: int, number: int) -> DataFrame:
+    """So many rows from a key on."""
+    return spark.range(first, first + number).selectExpr(
+        "id AS k", "concat('member ', id) AS who", "timestamp_seconds(1700000000 + id) AS at", "rand(7) AS v"
+    )
+
+
+def make_operations(spark: SparkSession, changed: int, rows: int, seed: int) -> DataFrame:
+    """Updates and deletions of rows all over the table, and rows that are new to it."""
+    from pyspark.sql import functions as F
+
+    from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
+
+    step = rows // (changed * 2)
+    old = spark.range(changed * 2 // 3).selectExpr(f"id * {step} * 3 + {seed} AS id", "id AS place")
+    there = old.select(F.when(F.col("place") % 2 == 0, UPDATE).otherwise(DELETE).alias(OPERATION), F.col("id").alias("k"))
+    new = spark.range(changed // 3).select(F.lit(INSERT).alias(OPERATION), (F.col("id") + rows + seed * changed).alias("k"))
+    columns = ("concat('changed ', k) AS who", "timestamp_seconds(1700000000 + k) AS at", "CAST(k AS DOUBLE) AS v")
+    return there.unionByName(new).selectExpr(OPERATION, "k", *columns)
+
+
+def main() -> int:
+    """Merge in both ways, compare, and say what each cost. Returns the exit code: 1 where rows differ or the goal is missed."""
+    from sluice.flows.writing.difference import apply_merge_operations
+    from sluice.flows.writing.ranges import BoundingColumns
+    from sluice.lake import small_writes, tables
+    from sluice.session import start_spark_session
+    from sluice.settings import Settings
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    missed = False
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        spark = start_spark_session(Settings.current(), "bench")
+        for changed, rows in SIZES:
+            paths = {way: str(Path(folder) / f"{way}_{rows}") for way in ("Spark", "delta-rs")}
+            make_table(spark, paths["Spark"], rows)
+            shutil.copytree(paths["Spark"], paths["delta-rs"])
+            bounding = BoundingColumns(tables.parse_ddl_schema(SCHEMA), ("k",))
+            took: dict[str, list[float]] = {way: [] for way in paths}
+            for seed in range(rounds + 1):
+                for way, path in paths.items():
+                    most = 0 if way == "Spark" else small_writes.MOST_ROWS
+                    with mock.patch.object(small_writes, "MOST_ROWS", most), measure_tree() as seconds:
+                        done = apply_merge_operations(
+                            spark, path, make_operations(spark, changed, rows, seed), ("k",), bounding, unique=True
+                        )
+                    assert done.merged_by == way, done
+                    took[way].append(seconds[0])
+                held = [spark.read.format("delta").load(path) for path in paths.values()]
+                if held[0].exceptAll(held[1]).count() or held[1].exceptAll(held[0]).count():
+                    print("FAIL  the tables differ", file=sys.stderr)
+                    return 1
+            medians = {way: statistics.median(seconds[1:]) for way, seconds in took.items()}  # the first round warms both up
+            ratio = medians["delta-rs"] / medians["Spark"]
+            missed |= ratio > GOAL
+            said = ", ".join(f"{way} {seconds:.2f}" for way, seconds in medians.items())
+            print(f"{changed} rows into {rows}: {said} CPU s; ratio {ratio:.2f} (goal {GOAL})", flush=True)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
