@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,6 +28,9 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
 _PARQUET = b"PAR1"
 _HEADER = b"crc\x00"
+_ADDED = ("num_added_files", "num_target_files_added", "numFilesAdded")
+_REMOVED = ("num_removed_files", "num_target_files_removed", "numFilesRemoved")
+"""How delta-rs calls its counts of files in commits: of appends and deletions, of merges, of OPTIMIZE."""
 
 
 @dataclass(frozen=True)
@@ -210,17 +213,18 @@ def _are_whole_actions(content: bytes) -> bool:
         return False
     if not actions or not all(isinstance(action, dict) for action in actions):
         return False
-    # A DELETE of delta-rs counts the files of its change feed among those that it added.
+    # delta-rs counts files of the change feed among those that it added.
     added = sum("add" in action or "cdc" in action for action in actions)
-    return all(_read_file_count(action, "num_added_files") <= added for action in actions)
+    removed = sum("remove" in action for action in actions)
+    return all(_read_file_count(action, _ADDED) <= added and _read_file_count(action, _REMOVED) <= removed for action in actions)
 
 
-def _read_file_count(action: Mapping[str, Any], name: str) -> int:
+def _read_file_count(action: Mapping[str, Any], names: Collection[str]) -> int:
     """A count of files that delta-rs writes into a commit, which has no checksum beside it; 0 where it says none."""
     info = action.get("commitInfo")
     counts = info.get("operationMetrics") if isinstance(info, dict) else None
-    found = counts.get(name) if isinstance(counts, dict) else None
-    return found if isinstance(found, int) else 0
+    found = [counts.get(name) for name in names] if isinstance(counts, dict) else []
+    return max((count for count in found if isinstance(count, int)), default=0)
 
 
 def _ends_as_parquet(file: Path) -> bool:

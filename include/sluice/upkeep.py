@@ -48,7 +48,7 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
             workspace.note(OPTIMIZE.name)
             where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
             zorder = () if isinstance(declared, Source) else declared.zorder_by
-            if not where and small_writes.is_laid_out_by_delta_rs(path):
+            if not where and small_writes.is_laid_out_by_delta_rs(path, zorder):
                 note = commits.read_session_mark(workspace.session)
                 before, after = small_writes.lay_out_small_table(path, zorder, note)
             else:

@@ -158,7 +158,7 @@ def test_targets_equal_the_model_of_what_counts_whatever_came_when(
 
 @pytest.mark.slow
 @pytest.mark.spark
-@examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+@examples(max_examples=1, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 @given(random=st.randoms(use_true_random=True))
 def test_targets_equal_the_model_of_what_counts_whatever_came_when_of_many_feeds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, random: Random

@@ -204,7 +204,7 @@ def through_the_engine(settings: Settings, spark: SparkSession, random: Random, 
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
-many = examples(max_examples=4, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+many = examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 
 
 @pytest.mark.spark

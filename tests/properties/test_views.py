@@ -363,7 +363,7 @@ def check(workspace: Workspace, inputs: Inputs, history: list[list[str]]) -> Non
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
-many = examples(max_examples=2, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
+many = examples(max_examples=1, deadline=None, phases=[Phase.generate], database=None, print_blob=True)
 
 
 def at(tmp_path_factory: pytest.TempPathFactory) -> Settings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 from sluice.delta_log import LOG, open_checked_table, open_table_to_change
 from sluice.errors import SluiceError
 from sluice.lake.report import MergeCounts
-from sluice.lake.tables import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS, has_misread_statistics
+from sluice.lake.tables import INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
 
 OPERATION = "_operation"
 """The column of the rows of a merge that says what is to be done: INSERT, UPDATE or DELETE."""
@@ -37,12 +37,20 @@ MOST_TABLE_BYTES = 256 * 1024 * 1024
 
 MOST_REWRITTEN_BYTES = 64 * 1024 * 1024
 """A larger table Spark lays out: delta-rs sorts it in memory."""
+MOST_SORTED_ROWS = 500_000
+"""And one of more rows where they are sorted by columns: bytes in files say little of what they are in memory."""
 _ONE_FILE = 1024 * 1024 * 1024
 """The size of files that Delta's OPTIMIZE makes."""
 
+_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _READER_VERSIONS, _READER_FEATURES = frozenset({1, 3}), frozenset({"timestampNtz"})
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
+_PROPERTIES = frozenset({
+    *(STATISTICS, RETENTION, LOG_RETENTION, _CHECKPOINT_INTERVAL),
+    *("delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.appendOnly", "delta.enableExpiredLogCleanup"),
+})
+"""Delta's properties that a table may have. What Delta on Spark does by another one, delta-rs may not do."""
 _FIELD_NOTES = frozenset({"comment"})
 """What a column may say beside its type: generated, identity and default columns say more."""
 _PARTITIONED_BY = frozenset({"date", "integer", "long"})
@@ -50,7 +58,10 @@ _PARTITIONED_BY = frozenset({"date", "integer", "long"})
 _WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _FRACTIONS = ("float", "double", "decimal")
 _NAME = re.compile(r"\w+")
-_CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
+"""How the path of a file begins that lies in another table, as those of a shallow clone do."""
+_STATISTICS_LENGTH = 32
+"""So many letters of a text Delta on Spark puts into a table's log."""
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """When a checkpoint is due, `_keep_checkpoints` says."""
 
@@ -60,7 +71,7 @@ def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: 
     if "://" in path or rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
-    return _is_known_to_be_kept(table, keys) and _table_bytes(table) <= MOST_TABLE_BYTES
+    return _is_known_to_be_kept(table, keys) and sum(_list_file_values(table, "size_bytes")) <= MOST_TABLE_BYTES
 
 
 def merge_few_rows(
@@ -107,10 +118,17 @@ def merge_few_rows(
     return MergeCounts(inserted, updated, deleted, merged_by="delta-rs")
 
 
-def is_laid_out_by_delta_rs(path: str) -> bool:
-    """Whether all files of a table are laid out anew through delta-rs. Raises DamagedLog."""
+def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
+    """Whether all files of a table are laid out anew through delta-rs. zorder: see `lay_out_small_table`. Raises DamagedLog."""
     table = open_checked_table(path)
-    return "://" not in path and _is_known_to_be_kept(table) and _table_bytes(table) <= MOST_REWRITTEN_BYTES
+    if (
+        "://" in path
+        or not _is_known_to_be_kept(table, zorder)
+        or sum(_list_file_values(table, "size_bytes")) > MOST_REWRITTEN_BYTES
+    ):
+        return False
+    rows = _list_file_values(table, "num_records") if zorder else []
+    return None not in rows and sum(rows) <= MOST_SORTED_ROWS
 
 
 def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
@@ -146,21 +164,29 @@ def _errors_without_rows(path: str) -> Iterator[None]:
 
 
 def _is_known_to_be_kept(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
-    """Whether rows that delta-rs writes are in the table as if Spark had written them, for every reader. keys: by which they are merged."""
+    """Whether rows that delta-rs writes are in the table as if Spark had written them, for every reader.
+
+    keys: the columns by which they are merged or sorted.
+    """
     protocol, properties = table.protocol(), table.metadata().configuration
     if protocol.min_reader_version not in _READER_VERSIONS or not set(protocol.reader_features or ()) <= _READER_FEATURES:
         return False
     if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
         return False
-    # Spark judges conditions as Spark understands them; without the names of columns with statistics, personal ones have some.
-    if any(name.startswith(CONSTRAINT) for name in properties) or STATISTICS not in properties:
+    # Conditions (`delta.constraints.`) Spark alone judges as Spark understands them; where the columns with statistics are not named,
+    # personal ones have some.
+    if STATISTICS not in properties or any(name.startswith("delta.") and name not in _PROPERTIES for name in properties):
         return False
-    if properties.get("delta.appendOnly", "false") != "false":
+    if any(properties.get(name, "false") != "false" for name in ("delta.appendOnly", "delta.enableDeletionVectors")):
+        return False
+    if any(_ELSEWHERE.match(file) for file in _list_file_values(table, "path")):
         return False
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     if "timestamp" in _type_names(schema) and properties.get(INSTANTS) != MICROSECONDS:
         return False
-    if any(schema[key].dataType.typeName() not in _WHOLE for key in keys):  # NaN and -0.0 meet each other in Spark
+    if any(
+        key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys
+    ):  # NaN and -0.0 meet each other in Spark
         return False
     by, with_statistics = set(table.metadata().partition_columns), set(_columns_with_statistics(properties))
     return all(
@@ -199,8 +225,10 @@ def _columns_with_statistics(properties: Mapping[str, str | None]) -> list[str]:
     return [name.strip(" `") for name in (properties.get(STATISTICS) or "").split(",") if name]
 
 
-def _table_bytes(table: DeltaTable) -> int:
-    return sum(pa.chunked_array(table.get_add_actions()["size_bytes"]).to_pylist())
+def _list_file_values(table: DeltaTable, column: str) -> list[Any]:
+    """What the log says of each of a table's files."""
+    found = table.get_add_actions()
+    return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []
 
 
 def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
@@ -208,22 +236,24 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
 
     Of fractions a footer says nothing at all, not even which values there are: NaN and -0.0 are found by Spark only where it looks.
     """
-    wanted = set(_columns_with_statistics(table.metadata().configuration))
-    chosen = {}
+    chosen = {
+        name: ColumnProperties(statistics_enabled="PAGE") for name in _columns_with_statistics(table.metadata().configuration)
+    }
     for field in StructType.fromJson(json.loads(table.schema().to_json())):
         if field.dataType.typeName() in ("float", "double"):
             chosen[field.name] = ColumnProperties(statistics_enabled="NONE", dictionary_enabled=False)
-        elif field.name not in wanted:
-            chosen[field.name] = ColumnProperties(statistics_enabled="NONE")
-    return WriterProperties(compression="SNAPPY", column_properties=chosen or None)
+    return WriterProperties(
+        compression="SNAPPY",
+        statistics_truncate_length=_STATISTICS_LENGTH,
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties=chosen or None,
+    )
 
 
 def _keep_checkpoints(table: DeltaTable, path: str) -> None:
-    """Make a checkpoint where Spark would, and remove expired commits as it does then."""
-    interval = int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL) or 10)
-    if table.version() % interval:
-        return
-    table.create_checkpoint()
-    # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
-    (Path(path) / LOG / "._last_checkpoint.crc").unlink(missing_ok=True)
-    table.cleanup_metadata()
+    """Make a checkpoint where Spark would. Expired commits are removed when Spark makes one: it removes what belongs to them, too."""
+    with suppress(DeltaError, OSError, ValueError):  # the commit stands; the next checkpoint holds what this one would
+        if table.version() % max(1, int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL) or 10)) == 0:
+            table.create_checkpoint()
+            # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
+            (Path(path) / LOG / "._last_checkpoint.crc").unlink(missing_ok=True)

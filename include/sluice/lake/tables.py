@@ -29,7 +29,7 @@ RETENTION = "delta.deletedFileRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
 """The table property that names the columns of which minima and maxima get into the log."""
 
-_LOG_RETENTION = "delta.logRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
 
 CONSTRAINT = "delta.constraints."
 """The table property `delta.constraints.<name>` holds the condition of a CHECK, which Delta enforces at every write."""
@@ -133,7 +133,7 @@ def _update_promised_properties(session: SparkSession, path: str, shape: TableSh
     present, wanted = log.read_table_properties(path), _shape_properties(shape)
     if STATISTICS not in present:  # somebody else's: how it is kept is theirs to say
         return
-    changed = {name: wanted[name] for name in (RETENTION, _LOG_RETENTION) if present.get(name) != wanted[name]}
+    changed = {name: wanted[name] for name in (RETENTION, LOG_RETENTION) if present.get(name) != wanted[name]}
     # Columns that the table got later have none either way.
     columns = [name for name in present[STATISTICS].split(",") if name]
     safe = [name for name in columns if name.strip(" `") in shape.statistics]
@@ -190,7 +190,7 @@ def _shape_properties(shape: TableShape) -> dict[str, str]:
         STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
         INSTANTS: MICROSECONDS,
         RETENTION: f"interval {shape.retain}",
-        _LOG_RETENTION: f"interval {_log_retention_for(shape.retain)}",
+        LOG_RETENTION: f"interval {_log_retention_for(shape.retain)}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
         **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_AGAIN = 0.5
+_LOCKED_TO_THE_END: list[IO[bytes]] = []
 
 
 @contextmanager
@@ -107,14 +109,16 @@ def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
 
     All threads learn at once that the JVM is gone, and those that it had called may be about to commit.
     """
-    with (folder / DRIVER_LOCK).open("a+b") as file:
+    file = (folder / DRIVER_LOCK).open("a+b")
+    try:
+        yield file
+    finally:
         try:
-            yield file
-        finally:
-            try:
-                jvm.java.lang.System.nanoTime()
-            except Exception:
-                os.dup(file.fileno())  # never closed: the system does it when the process is gone
+            jvm.java.lang.System.nanoTime()
+            file.close()
+        except Exception:
+            _LOCKED_TO_THE_END.append(file)
+            os.dup(file.fileno())  # Python closes its files before the process is gone; this one nobody closes
 
 
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
@@ -168,7 +172,7 @@ def _lock_whole_file(file: IO[bytes]) -> None:
 
     Where the system has locks of an open file, one of these: a lock of the process would go when the scan reads this very file and closes it.
     """
-    if hasattr(fcntl, "F_OFD_SETLK"):
+    if sys.platform == "linux":  # elsewhere the lock is described otherwise
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     else:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
