@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
 from sluice.delta_log import LOG, open_checked_table, open_table_to_change
+from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError
 from sluice.lake.report import MergeCounts
 from sluice.lake.tables import INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
@@ -113,7 +114,7 @@ def merge_few_rows(
     )
     with _errors_without_rows(path):
         done = merging.execute()
-    _keep_checkpoints(table, path)
+    _keep_log_as_spark_does(table, path)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted, merged_by="delta-rs")
 
@@ -145,7 +146,7 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     }
     with _errors_without_rows(path):
         done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
-    _keep_checkpoints(table, path)
+    _keep_log_as_spark_does(table, path)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
 
@@ -250,10 +251,25 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
     )
 
 
-def _keep_checkpoints(table: DeltaTable, path: str) -> None:
-    """Make a checkpoint where Spark would. Expired commits are removed when Spark makes one: it removes what belongs to them, too."""
-    with suppress(DeltaError, OSError, ValueError):  # the commit stands; the next checkpoint holds what this one would
+def _keep_log_as_spark_does(table: DeltaTable, path: str) -> None:
+    """Write what Spark writes beside a commit: its version checksum and, where one is due, a checkpoint.
+
+    Expired commits are removed when Spark makes a checkpoint: it removes what belongs to them, too.
+    """
+    with suppress(DeltaError, OSError, ValueError, KeyError):  # the commit stands; without them it takes longer to read
+        _write_version_checksum(table, Path(path) / LOG)
         if table.version() % max(1, int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL) or 10)) == 0:
             table.create_checkpoint()
             # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
             (Path(path) / LOG / "._last_checkpoint.crc").unlink(missing_ok=True)
+
+
+def _write_version_checksum(table: DeltaTable, log_folder: Path) -> None:
+    """Write `N.crc` of the latest version, from which Spark knows schema and protocol without two jobs that look for them in the log.
+
+    Both are as the version before has them, whose file says them exactly. Source: Delta's PROTOCOL.md, Version Checksum File.
+    """
+    version, sizes = table.version(), _list_file_values(table, "size_bytes")
+    before = json.loads((log_folder / f"{version - 1:020d}.crc").read_text())
+    same = {name: before[name] for name in ("numMetadata", "numProtocol", "metadata", "protocol")}
+    write_json_durably(log_folder / f"{version:020d}.crc", {"tableSizeBytes": sum(sizes), "numFiles": len(sizes), **same})
