@@ -33,8 +33,8 @@ class RunRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for no more than what any scheduled run does."""
-        return self.mode == "increment" and not self.tables and not self.verify_all
+        """Whether its layers do no more than in any scheduled run. Which tables are verified concerns the stage alone that does it."""
+        return self.mode == "increment" and not self.tables
 
     @classmethod
     def of(cls, context: Context) -> RunRequest:

@@ -20,7 +20,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
-from sluice.pipeline_stages import describe_stage
+from sluice.pipeline_stages import VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
 
@@ -49,8 +49,8 @@ class JobRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for no more than what a plain run does."""
-        return self.mode == "increment" and not self.tables and self.verified is None
+        """Whether it asks for no more than what a plain run does. Which tables are verified concerns the stage alone that does it."""
+        return self.mode == "increment" and not self.tables and (self.verified is None or self.stage != VERIFY.name)
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
