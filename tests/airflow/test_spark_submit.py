@@ -207,6 +207,7 @@ def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Chec
             ("workouts", 7, "nothing new")
         ]
         assert (report["stage"], report["quiet_since"]) == ("silver", "r1")
+        assert operator.execute(context(verify=ALL))["quiet_since"] == "r1", "which concerns the task that verifies alone"
         assert told(records) == []
         operator.execute(context(mode="refresh", tables=["workouts"]))
         assert len(told(records)) == 1, "whoever asks for more gets it"
