@@ -23,6 +23,7 @@ from sluice.delta_log import LOG, open_checked_table, open_table_to_change
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError
 from sluice.lake.report import MergeCounts
+from sluice.lake.table_frames import has_plain_reader_protocol, read_spark_schema
 from sluice.lake.tables import INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
 
 OPERATION = "_operation"
@@ -44,7 +45,6 @@ _ONE_FILE = 1024 * 1024 * 1024
 """The size of files that Delta's OPTIMIZE makes."""
 
 _CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-_READER_VERSIONS, _READER_FEATURES = frozenset({1, 3}), frozenset({"timestampNtz"})
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
 _PROPERTIES = frozenset({
@@ -121,12 +121,10 @@ def merge_few_rows(
 
 def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
     """Whether all files of a table are laid out anew through delta-rs. zorder: see `lay_out_small_table`. Raises DamagedLog."""
+    if "://" in path:
+        return False
     table = open_checked_table(path)
-    if (
-        "://" in path
-        or not _is_known_to_be_kept(table, zorder)
-        or sum(_list_file_values(table, "size_bytes")) > MOST_REWRITTEN_BYTES
-    ):
+    if not _is_known_to_be_kept(table, zorder) or sum(_list_file_values(table, "size_bytes")) > MOST_REWRITTEN_BYTES:
         return False
     rows = _list_file_values(table, "num_records") if zorder else []
     return None not in rows and sum(rows) <= MOST_SORTED_ROWS
@@ -170,7 +168,7 @@ def _is_known_to_be_kept(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
     keys: the columns by which they are merged or sorted.
     """
     protocol, properties = table.protocol(), table.metadata().configuration
-    if protocol.min_reader_version not in _READER_VERSIONS or not set(protocol.reader_features or ()) <= _READER_FEATURES:
+    if not has_plain_reader_protocol(table):
         return False
     if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
         return False
@@ -182,12 +180,11 @@ def _is_known_to_be_kept(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
         return False
     if any(_ELSEWHERE.match(file) for file in _list_file_values(table, "path")):
         return False
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = read_spark_schema(table)
     if "timestamp" in _type_names(schema) and properties.get(INSTANTS) != MICROSECONDS:
         return False
-    if any(
-        key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys
-    ):  # NaN and -0.0 meet each other in Spark
+    # Fractions are no keys: to Spark, NaN is itself, and -0.0 is 0.0.
+    if any(key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys):
         return False
     by, with_statistics = set(table.metadata().partition_columns), set(_columns_with_statistics(properties))
     return all(
@@ -240,7 +237,7 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
     chosen = {
         name: ColumnProperties(statistics_enabled="PAGE") for name in _columns_with_statistics(table.metadata().configuration)
     }
-    for field in StructType.fromJson(json.loads(table.schema().to_json())):
+    for field in read_spark_schema(table):
         if field.dataType.typeName() in ("float", "double"):
             chosen[field.name] = ColumnProperties(statistics_enabled="NONE", dictionary_enabled=False)
     return WriterProperties(
@@ -252,12 +249,13 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
 
 
 def _keep_log_as_spark_does(table: DeltaTable, path: str) -> None:
-    """Write what Spark writes beside a commit: its version checksum and, where one is due, a checkpoint.
+    """Write what Spark writes beside a commit: its version checksum and, where one is due, a checkpoint. Where that fails, the commit stands.
 
     Expired commits are removed when Spark makes a checkpoint: it removes what belongs to them, too.
     """
-    with suppress(DeltaError, OSError, ValueError, KeyError):  # the commit stands; without them it takes longer to read
+    with suppress(OSError, ValueError, KeyError):  # Spark looks into the log then
         _write_version_checksum(table, Path(path) / LOG)
+    with suppress(DeltaError, OSError, ValueError):  # the next one holds what this one would
         if table.version() % max(1, int(table.metadata().configuration.get(_CHECKPOINT_INTERVAL) or 10)) == 0:
             table.create_checkpoint()
             # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
@@ -267,7 +265,8 @@ def _keep_log_as_spark_does(table: DeltaTable, path: str) -> None:
 def _write_version_checksum(table: DeltaTable, log_folder: Path) -> None:
     """Write `N.crc` of the latest version, from which Spark knows schema and protocol without two jobs that look for them in the log.
 
-    Both are as the version before has them, whose file says them exactly. Source: Delta's PROTOCOL.md, Version Checksum File.
+    Both are as the version before has them, whose file says them exactly; where that is not there, none is written. Source: Delta's
+    PROTOCOL.md, Version Checksum File.
     """
     version, sizes = table.version(), _list_file_values(table, "size_bytes")
     before = json.loads((log_folder / f"{version - 1:020d}.crc").read_text())

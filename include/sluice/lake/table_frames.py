@@ -56,7 +56,7 @@ def _read_small_table(session: SparkSession, path: str, version: int | None) -> 
         table = open_checked_table(path, version)
     except DeltaError:
         return None
-    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    schema = read_spark_schema(table)
     if not (_is_plain_parquet(table) and _is_kept_by_parquet(schema)):
         return None
     actions = table.get_add_actions()
@@ -70,12 +70,20 @@ def _read_small_table(session: SparkSession, path: str, version: int | None) -> 
     return session.read.schema(schema).parquet(*(f"{path}/{name}" for name in names))
 
 
+def read_spark_schema(table: DeltaTable) -> StructType:
+    """The columns of an open table, as Spark has them."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def has_plain_reader_protocol(table: DeltaTable) -> bool:
+    """Whether a reader that knows files and columns by name alone reads a table right."""
+    protocol = table.protocol()
+    return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
+
+
 def _is_plain_parquet(table: DeltaTable) -> bool:
     """Whether a table's rows are what its files hold, whole and by the names of its columns."""
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    plain = protocol.min_reader_version in _READER_VERSIONS and features <= _READER_FEATURES
-    return plain and not table.metadata().partition_columns
+    return has_plain_reader_protocol(table) and not table.metadata().partition_columns
 
 
 def _is_kept_by_parquet(schema: StructType) -> bool:

@@ -284,6 +284,22 @@ def test_checkpoints_are_made_as_spark_makes_them_and_read_by_it(spark: SparkSes
     assert {tuple(one) for one in spark.read.format("delta").load(path).collect()} == {*((k, "c") for k in range(21)), (21, "b")}
 
 
+def test_without_the_version_checksum_of_before_there_is_none_and_checkpoints_are_made_as_ever(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = write_log(tmp_path / "table")
+    spark.createDataFrame([(0, "a")], "k BIGINT, v STRING").write.format("delta").mode("append").save(path)
+    checksums = [Path(path) / "_delta_log" / f"{version:020d}.crc" for version in range(4)]
+    merge(path, ("I", 1, "a"))
+    assert checksums[2].exists()
+    checksums[2].unlink()  # as after a kill behind the commit
+    for k in range(2, 12):
+        merge(path, ("I", k, "a"))
+    assert not checksums[3].exists()
+    assert (Path(path) / "_delta_log" / f"{10:020d}.checkpoint.parquet").exists()
+    assert spark.read.format("delta").load(path).count() == 12
+
+
 @pytest.mark.parametrize("zorder", [(), ("v", "k")])
 def test_a_small_table_is_laid_out_in_one_file_and_has_the_same_rows(tmp_path: Path, zorder: tuple[str, ...]) -> None:
     path = write_log(tmp_path / "table")
