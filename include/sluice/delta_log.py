@@ -31,6 +31,8 @@ _HEADER = b"crc\x00"
 _ADDED = ("num_added_files", "num_target_files_added", "numFilesAdded")
 _REMOVED = ("num_removed_files", "num_target_files_removed", "numFilesRemoved")
 """How delta-rs calls its counts of files in commits: of appends and deletions, of merges, of OPTIMIZE."""
+TRANSACTIONS = "sluiceTransactions"
+"""What a commit through delta-rs says of its transaction ids: how many there are. They come last in it."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,13 @@ def _are_whole_actions(content: bytes) -> bool:
     # delta-rs counts files of the change feed among those that it added.
     added = sum("add" in action or "cdc" in action for action in actions)
     removed = sum("remove" in action for action in actions)
-    return all(_read_file_count(action, _ADDED) <= added and _read_file_count(action, _REMOVED) <= removed for action in actions)
+    transactions = sum("txn" in action for action in actions)
+    return all(
+        _read_file_count(action, _ADDED) <= added
+        and _read_file_count(action, _REMOVED) <= removed
+        and _read_transaction_count(action) <= transactions
+        for action in actions
+    )
 
 
 def _read_file_count(action: Mapping[str, Any], names: Collection[str]) -> int:
@@ -225,6 +233,12 @@ def _read_file_count(action: Mapping[str, Any], names: Collection[str]) -> int:
     counts = info.get("operationMetrics") if isinstance(info, dict) else None
     found = [counts.get(name) for name in names] if isinstance(counts, dict) else []
     return max((count for count in found if isinstance(count, int)), default=0)
+
+
+def _read_transaction_count(action: Mapping[str, Any]) -> int:
+    info = action.get("commitInfo")
+    told = info.get(TRANSACTIONS) if isinstance(info, dict) else None
+    return int(told) if isinstance(told, str) and told.isdecimal() else 0
 
 
 def _ends_as_parquet(file: Path) -> bool:

@@ -117,7 +117,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     assert gym.versions() == before, "nothing was merged"
     with lock.hold_writer_lease(settings, spark, "gym", "other", 0):
         report = gym.run("silver", tables=["heart_rate"])["heart_rate"]
-    assert report.inserted > 0 and report.merged_by == "delta-rs"
+    assert report.inserted > 0 and report.written_by == "delta-rs"
 
 
 @pytest.mark.slow
@@ -129,8 +129,8 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
         time.sleep(0.7)
         killed.send_signal(signal.SIGKILL)
         finish(killed)
-        code, _, err = finish(submit(settings, stage, "--wait", "60"))
-        assert code == 0, err
+        code, out, err = finish(submit(settings, stage, "--wait", "60"))
+        assert code == 0, out + err
     for table, rows in maker.expected(settings.truth / "gym").items():
         assert rows and compare_with_truth(table, rows, ledger.read_table_rows(settings, "gym", table)).equal, table
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sluice.lake import log
+from sluice.lake import log, small_writes
+from sluice.lake.row_sizes import RowsSize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +58,15 @@ def read_session_mark(session: SparkSession) -> str | None:
     return session.conf.get(_NOTE, None)
 
 
-def append_rows(frame: DataFrame, path: str, transaction: Transaction | None) -> None:
-    """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried."""
+def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, size: RowsSize | None = None) -> None:
+    """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried.
+
+    size: of the rows, where it is known: few go through delta-rs.
+    """
+    if size is not None and small_writes.is_appended_by_delta_rs(path, frame.schema, size):
+        rows, once = frame.toArrow(), (transaction.application, transaction.batch) if transaction else None
+        small_writes.append_few_rows(path, rows, read_session_mark(frame.sparkSession), once)
+        return
     writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
     if transaction:
         writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)
@@ -70,8 +78,14 @@ def overwrite_rows(frame: DataFrame, path: str) -> None:
     frame.write.format("delta").mode("overwrite").save(path)
 
 
-def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int]) -> None:
-    """Replace what the table has of these deliveries by the frame's rows: the same for a retry, a replay and a rebase."""
+def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize | None = None) -> None:
+    """Replace what the table has of these deliveries by the frame's rows: the same for a retry, a replay and a rebase.
+
+    size: as of `append_rows`. Where no file can hold a row of these deliveries, the rows are appended.
+    """
+    if size is not None and not log.find_values_in_file_ranges(path, "_delivery", deliveries):
+        append_rows(frame, path, None, size)
+        return
     within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"
     frame.write.format("delta").mode("overwrite").option("replaceWhere", within).save(path)
 

@@ -15,6 +15,7 @@ from deltalake.exceptions import TableNotFoundError
 from sluice.delta_log import open_checked_table
 
 _COUNTS = ("num_records", "size_bytes")
+DELTA_RS, SPARK = "delta-rs", "Spark"
 _NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
 """Metrics that delta-rs calls otherwise, and not only in another spelling."""
 
@@ -142,9 +143,9 @@ def table_change_mark(path: str) -> str | None:
 
 
 def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Commits, newest first: version, at (UTC), operation, parameters, metrics and the note of Sluice, if it made the commit.
+    """Commits, newest first: version, at (UTC), writer, operation, parameters, metrics and the note of Sluice, if it made the commit.
 
-    Metrics have the names that Spark gives them, whoever made the commit.
+    writer: DELTA_RS or SPARK. Metrics have the names that Spark gives them, whoever made the commit.
     """
     table = open_checked_table(path)
     found = []
@@ -153,12 +154,21 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
         found.append({
             "version": entry.get("version"),
             "at": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC) if "timestamp" in entry else None,
+            "writer": DELTA_RS if str(entry.get("engineInfo")).startswith(DELTA_RS) else SPARK,
             "operation": entry.get("operation"),
             "parameters": entry.get("operationParameters", {}),
             "metrics": {_name_as_spark_does(name): value for name, value in entry.get("operationMetrics", {}).items()},
             "note": _parse_commit_note(note),
         })
     return found
+
+
+def find_version_writers(path: str, since: int | None) -> str | None:
+    """What wrote the versions of a table after one, None standing for before the first, as "delta-rs, Spark"; None: there are none."""
+    latest = latest_table_version(path)
+    new = 0 if latest is None else latest - (-1 if since is None else since)
+    writers = {str(one["writer"]) for one in read_commit_history(path, new)} if new > 0 else set()
+    return ", ".join(sorted(writers, key=str.lower)) or None
 
 
 def _name_as_spark_does(metric: str) -> str:

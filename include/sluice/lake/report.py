@@ -15,7 +15,7 @@ from sluice.lake import log
 
 @dataclass(frozen=True)
 class MergeCounts:
-    """How many rows a merge inserted, updated and deleted. merged_by: what wrote them, "Spark" or "delta-rs"; empty where nothing differed.
+    """How many rows a merge inserted, updated and deleted.
 
     unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
     """
@@ -24,7 +24,6 @@ class MergeCounts:
     updated: int = 0
     deleted: int = 0
     unplaced: int = 0
-    merged_by: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.inserted or self.updated or self.deleted)
@@ -38,7 +37,7 @@ class FlowReport(FlowCounts):
     which rows were judged; None where none were. table_rules: by expectation on the whole table, what was found (see `found`).
 
     recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
-    merged_by: what wrote the differences, "Spark", "delta-rs" or "delta-rs, Spark"; None where nothing was merged.
+    written_by: what wrote the new versions, "Spark", "delta-rs" or "delta-rs, Spark"; None where there is none.
     """
 
     flow: str
@@ -51,7 +50,7 @@ class FlowReport(FlowCounts):
     table_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
     recomputed: str | None = None
-    merged_by: str | None = None
+    written_by: str | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -61,12 +60,14 @@ class FlowReport(FlowCounts):
         """Whether the table has a new version."""
         return self.version_before != self.version_after
 
+    def note_new_versions(self, path: str) -> None:
+        """Note which version the flow's table has now, and what wrote those since the one before the flow."""
+        self.version_after = log.latest_table_version(path)
+        self.written_by = log.find_version_writers(path, self.version_before)
+
     def merged(self, changes: MergeCounts) -> None:
         """Count what a merge did."""
         self.changed(changes.inserted, changes.updated, changes.deleted)
-        if changes.merged_by:
-            known = self.merged_by.split(", ") if self.merged_by else []
-            self.merged_by = ", ".join(sorted({*known, changes.merged_by}, key=str.lower))
 
     def changed(self, inserted: int, updated: int, deleted: int) -> None:
         """Count rows that were written or taken out."""
@@ -87,5 +88,5 @@ def report_table_change(flow: str, layer: str, path: str) -> Iterator[FlowReport
     """A report of what the block does to one table: the block counts; the table's versions and the time are noted here."""
     report = FlowReport(flow=flow, layer=layer, version_before=log.latest_table_version(path))
     yield report
-    report.version_after = log.latest_table_version(path)
+    report.note_new_versions(path)
     report.seconds = round(time.monotonic() - report.started, 2)

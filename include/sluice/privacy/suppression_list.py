@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sluice.delta_log import open_table_snapshot, read_snapshot_rows
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
+from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_key
@@ -87,7 +88,8 @@ def _append_entries_once(workspace: Workspace, rows: Sequence[EntryRow], what: s
     """Append entries in one commit, however often it is tried. what: names them, the same in each try. Returns how many they are."""
     if rows:
         once = Transaction("suppression", hashlib.sha256(what.encode()).hexdigest()[:12], "suppression", 0)
-        commits.append_rows(tables.make_inline_frame(workspace.session, rows, SCHEMA), workspace.suppression, once)
+        listed = tables.make_inline_frame(workspace.session, rows, SCHEMA)
+        commits.append_rows(listed, workspace.suppression, once, measure_inline_rows(rows))
     return len(rows)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.lake import commits, log, table_frames, tables
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
@@ -47,16 +48,20 @@ def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subj
     return frame.select(*(given.get(one.name, F.lit(None).cast(one.dataType)).alias(one.name) for one in fields))
 
 
-def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], some: bool) -> None:
-    """Make the quarantine hold exactly these rows of these deliveries. some: whether there are any rows. Commits only a change."""
+def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize) -> None:
+    """Make the quarantine hold exactly these rows of these deliveries. Commits only a change."""
     if not deliveries:
         return
     # By the log first, which takes no Spark job: most deliveries never had a row in quarantine.
     before = (
-        sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries])) if not some else []
+        sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
+        if not size.rows
+        else []
     )
-    if some or (before and not table_frames.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()):
-        commits.replace_rows_of_deliveries(rows, path, deliveries)
+    if size.rows or (
+        before and not table_frames.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()
+    ):
+        commits.replace_rows_of_deliveries(rows, path, deliveries, size)
 
 
 def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:

@@ -100,8 +100,8 @@ def test_both_ways_leave_what_every_reader_reads_alike(
     with monkeypatch.context() as none_is_few:
         none_is_few.setattr(small_writes, "MOST_ROWS", 0)
         many = apply_merge_operations(spark, theirs, changed_rows(spark), KEYS, bounding)
-    assert few == MergeCounts(2, 2, 1, merged_by="delta-rs")
-    assert many == MergeCounts(2, 2, 1, merged_by="Spark")
+    assert few == many == MergeCounts(2, 2, 1)
+    assert (log.find_version_writers(ours, 1), log.find_version_writers(theirs, 1)) == ("delta-rs", "Spark")
 
     def held(path: str) -> DataFrame:
         return spark.read.format("delta").load(path)

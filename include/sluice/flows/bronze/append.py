@@ -28,6 +28,7 @@ from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examin
 from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
@@ -171,13 +172,13 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
         return
     stored: list[bool] = []
 
-    def store(rows: DataFrame) -> None:
+    def store(rows: DataFrame, _: RowsSize) -> None:
         stored.append(True)
         _replace_bronze_rows(workspace, source, shape, rows, examined)
 
     written = intake.quarantine_and_store_records(workspace, source, examined, store, anew=True)
     if not stored:  # nothing of them fits any more
-        store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0))
+        store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0))
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
     )

@@ -28,6 +28,7 @@ from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields
 from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
 from sluice.privacy import age, anonymised, other_subjects, suppression, suppression_list
 from sluice.quality import quarantine
@@ -35,7 +36,7 @@ from sluice.quality import quarantine
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Store = Callable[["DataFrame"], None]
+Store = Callable[["DataFrame", RowsSize], None]
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ def ingest_deliveries(
     once = None if before else transaction
     bronze = workspace.path(source.name)
 
-    def store(rows: DataFrame) -> None:
+    def store(rows: DataFrame, size: RowsSize) -> None:
         widening.widen_bronze_columns(workspace, source, rows.schema)
-        commits.append_rows(rows, bronze, once)
+        commits.append_rows(rows, bronze, once, size)
 
     written = quarantine_and_store_records(workspace, source, rest, store) if rest else WrittenDeliveries([])
     done = [*before, *written.examined]
@@ -138,17 +139,19 @@ def quarantine_and_store_records(
     # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
     whole = _refused_files_for_quarantine(workspace, examined)
+    refused = [item.delivery.size for item in examined if item.state == ledger.QUARANTINED]
+    size_of_whole = RowsSize(len(refused), None if None in refused else sum(size or 0 for size in refused))
     try:
         if found.frame is None:
-            _replace_quarantined_rows(workspace, source, whole, numbers)
+            _replace_quarantined_rows(workspace, source, whole, numbers, size_of_whole)
             return WrittenDeliveries(examined, found.read, held_back=held_back)
         kept, suppressed = drop_erased_and_old_records(workspace, source, found.frame)
         good, bad = _count_good_and_bad(kept, found, some_left_out=bool(suppressed))
         aside = _unfit_rows_for_quarantine(source, kept) if bad else None
         both = aside.unionByName(whole) if aside is not None and whole is not None else aside or whole
-        _replace_quarantined_rows(workspace, source, both, numbers)
+        _replace_quarantined_rows(workspace, source, both, numbers, size_of_whole + RowsSize(bad, found.bytes if bad else 0))
         if good:
-            store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"))
+            store(kept.where(F.col("_problem").isNull()).drop("_problem", "_record"), RowsSize(good, found.bytes))
         return WrittenDeliveries(examined, found.read, suppressed, held_back)
     finally:
         found.release()
@@ -209,10 +212,12 @@ def _refused_files_for_quarantine(workspace: Workspace, examined: list[ExaminedD
     return quarantine.make_quarantine_rows(files, F.array("_reason"), nothing, nothing, content=F.col("content"))
 
 
-def _replace_quarantined_rows(workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int]) -> None:
+def _replace_quarantined_rows(
+    workspace: Workspace, source: Source, rows: DataFrame | None, numbers: list[int], size: RowsSize
+) -> None:
     path = workspace.quarantine(source.name)
     empty = tables.make_inline_frame(workspace.session, [], quarantine.SCHEMA)
-    quarantine.replace_quarantine_of_deliveries(rows if rows is not None else empty, path, numbers, some=rows is not None)
+    quarantine.replace_quarantine_of_deliveries(rows if rows is not None else empty, path, numbers, size)
 
 
 def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:

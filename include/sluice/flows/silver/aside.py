@@ -13,7 +13,10 @@ from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
+from sluice.flows.writing.difference import persist_frame
 from sluice.lake import log, table_frames
+from sluice.lake.row_sizes import RowsSize, measure_rows
+from sluice.lake.small_writes import MOST_APPENDED_ROWS
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts
 
@@ -35,9 +38,12 @@ def quarantine_scope_rows(
     if scope.everything:
         both = table_frames.read_table(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
         touched = {row._delivery for row in both.distinct().collect()}
-    quarantine.replace_quarantine_of_deliveries(
-        build_table_quarantine_rows(workspace, table, source, bad, sorted(touched)), path, sorted(touched), some=number > 0
-    )
+    found = build_table_quarantine_rows(workspace, table, source, bad, sorted(touched))
+    if not 0 < number <= MOST_APPENDED_ROWS:
+        quarantine.replace_quarantine_of_deliveries(found, path, sorted(touched), RowsSize(number))
+        return
+    with persist_frame(found) as measured:
+        quarantine.replace_quarantine_of_deliveries(measured, path, sorted(touched), measure_rows(measured))
 
 
 def requarantine_rows(

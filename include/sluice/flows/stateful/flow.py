@@ -28,6 +28,7 @@ from sluice.flows.writing.difference import apply_merge_operations, null_safe_eq
 from sluice.lake import commits, evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
+from sluice.lake.row_sizes import measure_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
@@ -69,13 +70,13 @@ def _append_stream_rows(
     report: FlowReport,
     first: bool,
 ) -> None:
-    path, fresh = workspace.path(stream.name), rows.count()
+    path, size = workspace.path(stream.name), measure_rows(rows)
     state = log.read_table_state(path)
     if first and state is not None and state.rows != 0:
         commits.overwrite_rows(rows, path)
-    elif fresh:
-        commits.append_rows(rows, path, Transaction(checkpoint.flow, checkpoint.identity, stream.name, number))
-    report.changed(fresh, 0, 0)
+    elif size.rows:
+        commits.append_rows(rows, path, Transaction(checkpoint.flow, checkpoint.identity, stream.name, number), size)
+    report.changed(size.rows, 0, 0)
 
 
 def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:

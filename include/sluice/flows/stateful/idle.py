@@ -20,6 +20,7 @@ from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
 from sluice.lake import commits, log, table_frames, tables
+from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 
@@ -59,9 +60,8 @@ def close_idle_windows(
     if end is None or end.replace(tzinfo=UTC).timestamp() * 1000 <= batches.read_last_watermark(checkpoint):
         return None
     rows = [(checkpoint.identity, end.replace(tzinfo=UTC), repr(marks), workspace.run, datetime.now(UTC))]
-    commits.append_rows(
-        tables.make_inline_frame(workspace.session, rows, _COLUMNS), inputs.heartbeat_table_path(workspace, stream), None
-    )
+    beat = tables.make_inline_frame(workspace.session, rows, _COLUMNS)
+    commits.append_rows(beat, inputs.heartbeat_table_path(workspace, stream), None, measure_inline_rows(rows))
     return f"nothing came for {stream.closes_when_idle}: the windows up to {end:%Y-%m-%d %H:%M:%S} were closed"
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commits, small_writes
 from sluice.lake.report import MergeCounts
+from sluice.lake.row_sizes import sum_text_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _merge_through_spark(
         merging = merging.whenNotMatchedInsert(f"s.{OPERATION} = '{INSERT}'", values=dict(values))
     done = merging.execute().first()
     inserted = done["num_inserted_rows"] if done else found.inserts
-    return MergeCounts(inserted, found.updates, found.deletes, merged_by="Spark")
+    return MergeCounts(inserted, found.updates, found.deletes)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _summarize_operations(
     """One pass over the operations. Raises what `apply_merge_operations` does."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
     distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
-    asked = [*kinds, F.count("*").alias("rows"), distinct, _sum_text_bytes(operations).alias("bytes"), *bounding.aggregates()]
+    asked = [*kinds, F.count("*").alias("rows"), distinct, sum_text_bytes(operations).alias("bytes"), *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:
@@ -147,19 +147,6 @@ def _summarize_operations(
     refuse_repeated_keys(found["rows"], found[DISTINCT], keys)
     counts = (found["is_I"], found["is_U"], found["is_D"], int(found["bytes"] or 0))
     return OperationSummary(*counts, bounding.limits(found), bounding.integer_ends(found))
-
-
-def _sum_text_bytes(rows: DataFrame) -> Column:
-    """An aggregate: how many bytes the values have whose length is not that of their type."""
-    lengths = []
-    for field in rows.schema:
-        column = F.col(f"`{field.name}`")
-        if isinstance(field.dataType, StructType | ArrayType | MapType):
-            column = F.to_json(F.struct(column))
-        elif field.dataType.typeName() not in ("string", "binary"):
-            continue
-        lengths.append(F.coalesce(F.octet_length(column), F.lit(0)).cast("long"))
-    return F.sum(functools.reduce(lambda a, b: a + b, lengths, F.lit(0).cast("long")))
 
 
 def distinct_key_count(keys: Sequence[str]) -> Column:

@@ -73,13 +73,15 @@ class RefusedDeliveries(SluiceError):
 class DeliveredRecords:
     """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
 
-    found: by delivery, what its records have that the columns have not, as `Parsed.news`.
+    found: by delivery, what its records have that the columns have not, as `Parsed.news`. bytes: of the records in memory, where they
+    are here; None where workers read them.
     """
 
     frame: DataFrame | None = None
     read: Counter[int] = field(default_factory=Counter)
     problems: int = 0
     found: dict[int, pa.StructType] = field(default_factory=dict)
+    bytes: int | None = 0
     release: Callable[[], object] = lambda: None
 
     @property
@@ -173,7 +175,7 @@ def _read_in_process(
     if not everything.num_rows:
         return DeliveredRecords(read=read)
     frame = session.createDataFrame(everything, _spark_schema(columns))
-    return DeliveredRecords(_add_ingestion_time(frame), read, problems, found)
+    return DeliveredRecords(_add_ingestion_time(frame), read, problems, found, everything.nbytes)
 
 
 def _read_by_workers(
@@ -206,6 +208,7 @@ def _read_by_workers(
         Counter({row._delivery: row["read"] for row in counted}),
         sum(row.problems for row in counted),
         found,
+        None,
         frame.unpersist,
     )
 

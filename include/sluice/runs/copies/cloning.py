@@ -113,7 +113,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
             )
         except Exception as error:
             raise stages.FlowsFailed(reports, {one.name: error}) from None
-        report.version_after = log.latest_table_version(path)
+        report.note_new_versions(path)
         report.seconds = round(time.monotonic() - report.started, 2)
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}
     said["finished"] = True

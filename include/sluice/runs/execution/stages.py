@@ -254,7 +254,7 @@ def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], 
     started = time.monotonic()
     report.version_before = log.latest_table_version(path)
     work()
-    report.version_after = log.latest_table_version(path)
+    report.note_new_versions(path)
     report.seconds = round(time.monotonic() - started, 2)
 
 

@@ -39,7 +39,7 @@ def _join_flow_reports(first: FlowReport, second: FlowReport | None) -> FlowRepo
     if second is not None:
         first.deleted += second.deleted
         first.notes += [note for note in second.notes if note not in first.notes]
-        first.version_after = second.version_after
+        first.version_after, first.written_by = second.version_after, first.written_by or second.written_by
     return first
 
 

@@ -1,0 +1,99 @@
+"""Which tables delta-rs writes as Spark would, for every reader: allowed is what is known to come out the same.
+
+By protocol, properties and schema, before a write, and never by an error that a write ended with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
+
+from sluice.lake.table_frames import has_plain_reader_protocol, read_spark_schema
+from sluice.lake.tables import INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
+
+CHECKPOINT_INTERVAL = "delta.checkpointInterval"
+_WRITER_VERSIONS = frozenset({2, 3, 4, 7})
+_WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
+_PROPERTIES = frozenset({
+    *(STATISTICS, RETENTION, LOG_RETENTION, CHECKPOINT_INTERVAL),
+    *("delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.appendOnly", "delta.enableExpiredLogCleanup"),
+})
+"""Delta's properties that a table may have. What Delta on Spark does by another one, delta-rs may not do."""
+_FIELD_NOTES = frozenset({"comment"})
+"""What a column may say beside its type: generated, identity and default columns say more."""
+_PARTITIONED_BY = frozenset({"date", "integer", "long"})
+"""Not by texts: an empty one is NULL to Spark's writer alone."""
+_WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz")
+_FRACTIONS = ("float", "double", "decimal")
+_NAME = re.compile(r"\w+")
+_ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
+"""How the path of a file begins that lies in another table, as those of a shallow clone do."""
+
+
+def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
+    """Whether rows that delta-rs writes are in the table as if Spark had written them, for every reader.
+
+    keys: the columns by which they are merged or sorted.
+    """
+    protocol, properties = table.protocol(), table.metadata().configuration
+    if not has_plain_reader_protocol(table):
+        return False
+    if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
+        return False
+    # Conditions (`delta.constraints.`) Spark alone judges as Spark understands them; where the columns with statistics are not named,
+    # personal ones have some.
+    if STATISTICS not in properties or any(name.startswith("delta.") and name not in _PROPERTIES for name in properties):
+        return False
+    if any(properties.get(name, "false") != "false" for name in ("delta.appendOnly", "delta.enableDeletionVectors")):
+        return False
+    if any(_ELSEWHERE.match(file) for file in list_file_values(table, "path")):
+        return False
+    schema = read_spark_schema(table)
+    if "timestamp" in _type_names(schema) and properties.get(INSTANTS) != MICROSECONDS:
+        return False
+    # Fractions are no keys: to Spark, NaN is itself, and -0.0 is 0.0.
+    if any(key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys):
+        return False
+    by, with_statistics = set(table.metadata().partition_columns), set(list_statistics_columns(properties))
+    return all(
+        _NAME.fullmatch(field.name)
+        and set(field.metadata) <= _FIELD_NOTES
+        and (field.dataType.typeName() in _PARTITIONED_BY if field.name in by else _is_kept_equally(field.dataType))
+        and not (field.name in with_statistics and has_misread_statistics(field.dataType))
+        for field in schema
+    )
+
+
+def _is_kept_equally(kind: DataType, inside_struct: bool = False) -> bool:
+    """Whether both write values of a type alike. Of fractions inside structs the statistics of a file cannot be left out."""
+    if isinstance(kind, StructType):
+        return all(
+            _NAME.fullmatch(one.name) and one.nullable and not one.metadata and _is_kept_equally(one.dataType, True)
+            for one in kind
+        )
+    if isinstance(kind, ArrayType):
+        return kind.containsNull and _is_kept_equally(kind.elementType, inside_struct)
+    name = "decimal" if isinstance(kind, DecimalType) else kind.typeName()
+    return name in _WHOLE or (name in _FRACTIONS and not inside_struct)
+
+
+def _type_names(kind: DataType) -> set[str]:
+    if isinstance(kind, StructType):
+        return {name for field in kind for name in _type_names(field.dataType)}
+    return _type_names(kind.elementType) if isinstance(kind, ArrayType) else {kind.typeName()}
+
+
+def list_statistics_columns(properties: Mapping[str, str | None]) -> list[str]:
+    """The columns of which a table's log holds least and greatest values."""
+    return [name.strip(" `") for name in (properties.get(STATISTICS) or "").split(",") if name]
+
+
+def list_file_values(table: DeltaTable, column: str) -> list[Any]:
+    """What the log says of each of a table's files."""
+    found = table.get_add_actions()
+    return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []
