@@ -65,8 +65,9 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, si
     """
     if size is not None and small_writes.is_appended_by_delta_rs(path, frame.schema, size):
         rows, once = frame.toArrow(), (transaction.application, transaction.batch) if transaction else None
-        small_writes.append_few_rows(path, rows, read_session_mark(frame.sparkSession), once)
-        return
+        if small_writes.are_dates_within_reach(rows):
+            small_writes.append_few_rows(path, rows, read_session_mark(frame.sparkSession), once)
+            return
     writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
     if transaction:
         writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)

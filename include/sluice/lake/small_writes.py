@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import (
     ColumnProperties,
     CommitProperties,
@@ -41,17 +43,20 @@ INSERT, UPDATE, DELETE = "I", "U", "D"
 MOST_ROWS = 10_000
 """So many rows a merge through delta-rs has at most: they go through the memory of the driver's Python."""
 MOST_ROW_BYTES = 16 * 1024 * 1024
-"""And so many bytes of text in them."""
+"""And so many bytes of memory."""
 MOST_TABLE_BYTES = 256 * 1024 * 1024
 """Of a larger table Spark merges into the files that match: delta-rs looks at all of them. 23 MiB of 594,591 rows take it 0.7 CPU s."""
 
 MOST_APPENDED_ROWS = 100_000
-"""So many rows are appended through delta-rs at most, with at most as many bytes of text as in a merge; to a table of any size."""
+"""So many rows are appended through delta-rs at most, of at most as many bytes as in a merge; to a table of any size."""
+MOST_PARTITIONED_ROWS = 1_000
+"""So few where the table has partitions: delta-rs keeps a writer open for each that the rows fall into."""
 
 MOST_REWRITTEN_BYTES = 64 * 1024 * 1024
 """A larger table Spark lays out: delta-rs sorts it in memory."""
 MOST_SORTED_ROWS = 500_000
 """And one of more rows where they are sorted by columns: bytes in files say little of what they are in memory."""
+_FIRST_DAY, _LAST_DAY = ((end - date(1970, 1, 1)).days for end in (date.min, date.max))
 _ONE_FILE = 1024 * 1024 * 1024
 """The size of files that Delta's OPTIMIZE makes."""
 
@@ -62,7 +67,7 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
-    """Whether a merge of so many rows, with so many bytes of text, goes into the table through delta-rs. Raises DamagedLog."""
+    """Whether a merge of so many rows, of so many bytes, goes into the table through delta-rs. Raises DamagedLog."""
     if "://" in path or rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
@@ -81,7 +86,8 @@ def merge_few_rows(
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
     _refuse_missing_values(path, schema, rows)
-    source = rows.select([OPERATION, *schema.names]).cast(pa.schema([pa.field(OPERATION, pa.string()), *schema]))
+    with _errors_without_rows(path):
+        source = rows.select([OPERATION, *schema.names]).cast(pa.schema([pa.field(OPERATION, pa.string()), *schema]))
     assigned = {f'"{name}"': f's."{name}"' for name in schema.names}
     same = [f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys]
     near = [f'(t."{key}" BETWEEN {low} AND {high})' for key, (low, high) in bounds.items()]
@@ -103,18 +109,27 @@ def merge_few_rows(
     )
     with _errors_without_rows(path):
         done = merging.execute()
-    _keep_log_as_spark_does(table, path)
+    _keep_log_as_spark_does(path)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted)
 
 
 def is_appended_by_delta_rs(path: str, columns: StructType, size: RowsSize) -> bool:
     """Whether rows of these columns are appended to the table through delta-rs: it has these columns already. Raises DamagedLog."""
-    if "://" in path or size.text_bytes is None or size.rows > MOST_APPENDED_ROWS or size.text_bytes > MOST_ROW_BYTES:
+    if "://" in path or size.bytes is None or size.rows > MOST_APPENDED_ROWS or size.bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
+    if table.metadata().partition_columns and size.rows > MOST_PARTITIONED_ROWS:
+        return False
     there = {field.name: field.dataType.simpleString() for field in read_spark_schema(table)}
     return is_written_alike(table) and all(there.get(field.name) == field.dataType.simpleString() for field in columns)
+
+
+def are_dates_within_reach(rows: pa.Table) -> bool:
+    """Whether delta-rs can say in the log which dates the rows have: it knows years of four digits, and some more."""
+    days = [rows[field.name].cast(pa.int32()) for field in rows.schema if pa.types.is_date32(field.type)]
+    ends = [end for column in days for end in pc.min_max(column).as_py().values() if end is not None]
+    return all(_FIRST_DAY <= end <= _LAST_DAY for end in ends)
 
 
 def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str, int] | None = None) -> None:
@@ -129,15 +144,13 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
     if once is not None and last is not None and last >= once[1]:
         return
     schema = pa.schema(table.schema().to_arrow())
-    given = pa.Table.from_arrays(
-        [
+    with _errors_without_rows(path):
+        columns = [
             rows[field.name].cast(field.type) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
             for field in schema
-        ],
-        names=schema.names,
-    )
-    _refuse_missing_values(path, schema, given)
-    with _errors_without_rows(path):
+        ]
+        given = pa.Table.from_arrays(columns, names=schema.names)
+        _refuse_missing_values(path, schema, given)
         write_deltalake(
             table,
             given.cast(schema),
@@ -146,7 +159,7 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
             commit_properties=_mark_commit(note, once),
             post_commithook_properties=_NO_HOOKS,
         )
-    _keep_log_as_spark_does(open_table_to_change(path), path)
+    _keep_log_as_spark_does(path)
 
 
 def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
@@ -174,7 +187,7 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     }
     with _errors_without_rows(path):
         done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
-    _keep_log_as_spark_does(table, path)
+    _keep_log_as_spark_does(path)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
 
@@ -188,7 +201,7 @@ def _errors_without_rows(path: str) -> Iterator[None]:
         yield
     except CommitFailedError:
         raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
-    except DeltaError as error:
+    except (DeltaError, pa.ArrowException) as error:
         raise SmallWriteFailed(f"{path}: {type(error).__name__}") from None
 
 
@@ -229,14 +242,15 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
     )
 
 
-def _keep_log_as_spark_does(table: DeltaTable, path: str) -> None:
+def _keep_log_as_spark_does(path: str) -> None:
     """Write what Spark writes beside a commit: its version checksum and, where one is due, a checkpoint. Where that fails, the commit stands.
 
     Expired commits are removed when Spark makes a checkpoint: it removes what belongs to them, too.
     """
-    with suppress(OSError, ValueError, KeyError):  # Spark looks into the log then
-        _write_version_checksum(table, Path(path) / LOG)
-    with suppress(DeltaError, OSError, ValueError):  # the next one holds what this one would
+    with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):  # Spark looks into the log then
+        _write_version_checksum(open_checked_table(path), Path(path) / LOG)
+    with suppress(OSError, ValueError, DeltaError, SluiceError):  # the next one holds what this one would
+        table = open_table_to_change(path)
         if table.version() % max(1, int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or 10)) == 0:
             table.create_checkpoint()
             # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.

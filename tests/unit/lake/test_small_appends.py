@@ -17,6 +17,8 @@ from tests.unit.lake.test_small_writes import COLUMNS, THERE, described, make_ta
 
 from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
+from sluice.flows.writing.difference import apply_merge_operations
+from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commits, log, row_sizes, small_writes, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import RowsSize
@@ -112,8 +114,38 @@ def test_rows_of_deliveries_are_appended_where_none_can_be_there_and_replaced_wh
     assert replace((3, "d"), (5, "e")) == ([(1, "a"), (3, "d"), (4, "c"), (5, "e")], "Spark")
 
 
+def test_dates_that_delta_rs_cannot_name_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    path, ddl = str(tmp_path / "table"), "k INT, day DATE"
+    tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=("k", "day")))
+    for version, (day, writer) in enumerate([("9999-12-31", "delta-rs"), ("0001-01-01", "delta-rs"), ("+300000-01-01", "Spark")]):
+        frame = spark.sql(f"SELECT {version} AS k, DATE'{day}' AS day UNION ALL SELECT NULL, NULL")
+        commits.append_rows(frame, path, None, row_sizes.measure_rows(frame))
+        assert log.find_version_writers(path, version) == writer, day
+    assert spark.read.format("delta").load(path).where("day > DATE'9999-12-31'").count() == 1
+    both = spark.sql(f"SELECT 'D' AS {small_writes.OPERATION}, 2 AS k, DATE'+300000-01-01' AS day")
+    by = BoundingColumns(tables.parse_ddl_schema(ddl), ("k",))
+    assert apply_merge_operations(spark, path, both, ("k",), by).deleted == 1
+    assert log.find_version_writers(path, 3) == "Spark"
+
+
+def test_many_rows_of_a_table_with_partitions_are_left_to_spark(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "table", by=["k"])
+    columns = tables.parse_ddl_schema("k BIGINT, v STRING")
+    assert small_writes.is_appended_by_delta_rs(path, columns, RowsSize(small_writes.MOST_PARTITIONED_ROWS, 1))
+    assert not small_writes.is_appended_by_delta_rs(path, columns, RowsSize(small_writes.MOST_PARTITIONED_ROWS + 1, 1))
+    small_writes.append_few_rows(path, pa.table({"k": [1, None, 2], "v": ["a", "b", None]}), None)
+    assert sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=repr) == [
+        {"k": 1, "v": "a"},
+        {"k": 2, "v": None},
+        {"k": None, "v": "b"},
+    ]
+
+
 def test_a_row_that_lacks_a_wanted_value_is_refused_and_nothing_is_appended(tmp_path: Path) -> None:
     path = write_log(tmp_path / "table", schema="k BIGINT, v STRING NOT NULL")
+    with pytest.raises(small_writes.SmallWriteFailed) as caught:
+        small_writes.append_few_rows(path, pa.table({"k": ["told@example.org"], "v": ["a"]}), None)
+    assert "example" not in str(caught.value) and caught.value.__suppress_context__
     with pytest.raises(SluiceError, match=r"'v' .* is NOT NULL, and 2 rows"):
         small_writes.append_few_rows(path, pa.table({"k": [4711, 4712]}), None)
     assert DeltaTable(path).version() == 0
@@ -137,7 +169,11 @@ def test_sizes_are_at_least_what_the_rows_are(spark: SparkSession) -> None:
     rows = [(1, "ä" * 10, ["x" * 5, None]), (2, None, None)]
     frame = spark.createDataFrame(rows, "k INT, t STRING, l ARRAY<STRING>")
     measured = row_sizes.measure_rows(frame)
-    assert measured.rows == 2 and measured.text_bytes is not None and 25 <= measured.text_bytes <= 80
+    assert measured.rows == 2 and measured.bytes is not None and 25 + 6 * 16 <= measured.bytes <= 400
     inline = row_sizes.measure_inline_rows(rows)
-    assert inline.rows == 2 and (inline.text_bytes or 0) >= 25
-    assert RowsSize(1, 2) + RowsSize(3, 4) == RowsSize(4, 6) and (RowsSize(1, 2) + RowsSize(1)).text_bytes is None
+    assert inline.rows == 2 and (inline.bytes or 0) >= 25
+    wide = spark.sql("SELECT " + ", ".join(f"1.0D AS c{place}" for place in range(300)))
+    hollow = spark.sql("SELECT array_repeat(named_struct('a', CAST(NULL AS BIGINT), 'b', CAST(NULL AS BIGINT)), 1000) AS l")
+    for rows in (wide, hollow):
+        assert (row_sizes.measure_rows(rows).bytes or 0) >= rows.toArrow().nbytes, "nothing takes no memory"
+    assert RowsSize(1, 2) + RowsSize(3, 4) == RowsSize(4, 6) and (RowsSize(1, 2) + RowsSize(1)).bytes is None

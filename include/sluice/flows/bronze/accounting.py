@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.delta_log import open_table_snapshot
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -68,8 +69,18 @@ def build_outcome_rows(
 
 
 def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[ExaminedDelivery]) -> dict[int, tuple[int, int]]:
-    frame = table_frames.read_table(workspace.session, path)
+    """By delivery, how many rows a table has of it, and how many of them were rescued in part. delta-rs counts where it reads the table right."""
     numbers = [item.delivery.number for item in examined]
+    snapshot = open_table_snapshot(path)
+    if table_frames.has_plain_reader_protocol(snapshot.table):
+        rescued_rows = "COUNT(_rescued_data)" if "_rescued_data" in snapshot.column_names else "0"
+        counts = snapshot.query_rows(
+            f"SELECT _delivery, COUNT(*) AS rows, {rescued_rows} AS rescued FROM t "
+            f"WHERE _delivery BETWEEN {min(numbers)} AND {max(numbers)} GROUP BY _delivery"
+        )
+        wanted = set(numbers)
+        return {row["_delivery"]: (row["rows"], row["rescued"]) for row in counts.to_pylist() if row["_delivery"] in wanted}
+    frame = table_frames.read_table(workspace.session, path)
     ours = frame.where(F.col("_delivery").between(min(numbers), max(numbers)) & F.col("_delivery").isin(numbers))
     rescued = F.count("_rescued_data") if "_rescued_data" in frame.columns else F.lit(0)
     counted = ours.groupBy("_delivery").agg(F.count("*").alias("rows"), rescued.alias("rescued"))

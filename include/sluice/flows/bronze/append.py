@@ -103,9 +103,9 @@ def ingest_delivery_batch(
 ) -> None:
     """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
     known = ledger.read_settled_deliveries(workspace.outcomes)
-    fresh = _refresh_sizes_and_hashes(
-        workspace, [row.asDict() for row in rows.orderBy("delivery").collect() if row.delivery not in known]
-    )
+    # Sorted here: Spark would take a job to find out how to share so few rows out.
+    came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
+    fresh = _refresh_sizes_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
     parts = discovery.group_into_micro_batches(source, fresh, lambda row: row["size"])
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None

@@ -28,7 +28,7 @@ from sluice.flows.writing.difference import apply_merge_operations, null_safe_eq
 from sluice.lake import commits, evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.row_sizes import measure_rows
+from sluice.lake.row_sizes import RowsSize, measure_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
@@ -50,33 +50,44 @@ _SETTINGS = {
 _FILE = "state.json"
 
 
-def write_stream_batch(
-    workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, rows: DataFrame, number: int, report: FlowReport
-) -> None:
-    """Write a batch's rows, which are kept and counted. The first batch of a stream that starts over takes the place of all that is there."""
-    first = checkpoint.rebased is not None and number == 0
-    if stream.output == "append":
-        _append_stream_rows(workspace, stream, checkpoint, rows, number, report, first)
+@dataclass(frozen=True)
+class StreamRun:
+    """One run of a stream. shape: what its table is replaced with, where a refresh gives it other columns."""
+
+    stream: AnyStream
+    checkpoint: Checkpoint
+    lateness: Lateness
+    shape: TableShape | None
+    report: FlowReport
+
+
+@dataclass(frozen=True)
+class StreamBatch:
+    """A batch of a stream: its rows, which are kept, their size, and its number. over: the stream starts over with it."""
+
+    rows: DataFrame
+    size: RowsSize
+    number: int
+    over: bool
+
+
+def write_stream_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> None:
+    """Write a batch's rows. The first batch of a stream that starts over takes the place of all that is there."""
+    if this.stream.output == "append":
+        _append_stream_rows(workspace, this, batch)
     else:
-        _merge_stream_rows(workspace, stream, rows, report, whole=first or stream.output == "complete")
+        _merge_stream_rows(workspace, this.stream, batch.rows, this.report, whole=batch.over or this.stream.output == "complete")
 
 
-def _append_stream_rows(
-    workspace: Workspace,
-    stream: AnyStream,
-    checkpoint: Checkpoint,
-    rows: DataFrame,
-    number: int,
-    report: FlowReport,
-    first: bool,
-) -> None:
-    path, size = workspace.path(stream.name), measure_rows(rows)
+def _append_stream_rows(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> None:
+    path = workspace.path(this.stream.name)
     state = log.read_table_state(path)
-    if first and state is not None and state.rows != 0:
-        commits.overwrite_rows(rows, path)
-    elif size.rows:
-        commits.append_rows(rows, path, Transaction(checkpoint.flow, checkpoint.identity, stream.name, number), size)
-    report.changed(size.rows, 0, 0)
+    if batch.over and state is not None and state.rows != 0:
+        commits.overwrite_rows(batch.rows, path)
+    elif batch.size.rows:
+        once = Transaction(this.checkpoint.flow, this.checkpoint.identity, this.stream.name, batch.number)
+        commits.append_rows(batch.rows, path, once, batch.size)
+    this.report.changed(batch.size.rows, 0, 0)
 
 
 def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:
@@ -95,17 +106,6 @@ def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ..
     wanted = rows.select(*(F.col(f"`{key}`").alias(f"_key_{key}") for key in keys)).distinct()
     ours = null_safe_equality([F.col(f"`{key}`") for key in keys], [F.col(f"`_key_{key}`") for key in keys])
     return target.join(wanted, ours, "left_semi")
-
-
-@dataclass(frozen=True)
-class StreamRun:
-    """One run of a stream. shape: what its table is replaced with, where a refresh gives it other columns."""
-
-    stream: AnyStream
-    checkpoint: Checkpoint
-    lateness: Lateness
-    shape: TableShape | None
-    report: FlowReport
 
 
 def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowReport, anew: str | None = None) -> None:
@@ -182,8 +182,8 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
         stored = treatments.apply_treatments(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
         # All of it is computed before anything else is looked at: a batch that is not taken to its end loses its state.
         with persist_frame(stored) as final:
-            final.count()
-            _take_batch(inside, this, final, number)
+            over = checkpoint.rebased is not None and number == 0
+            _take_batch(inside, this, StreamBatch(final, measure_rows(final), number, over))
         report.batches += 1
 
     evaluation.choose_evaluation_settings(workspace.session, map(workspace.path, (stream.name, *stream.reads)), keeps_state=True)
@@ -195,18 +195,17 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
     report_state_size(checkpoint, progress, report)
 
 
-def _take_batch(workspace: Workspace, this: StreamRun, rows: DataFrame, number: int) -> None:
+def _take_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> None:
     """One batch: late rows first, the table last; a repeated attempt writes nothing twice."""
-    over = this.checkpoint.rebased is not None and number == 0
-    if over and this.stream.may_be_late:
-        late.empty_late_table(workspace, this.stream, this.checkpoint, number)
-    late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, number, this.report)
-    if over and this.shape:
-        tables.replace_table(rows, workspace.path(this.stream.name), this.shape)
-        this.report.replaced(rows.count())
+    if batch.over and this.stream.may_be_late:
+        late.empty_late_table(workspace, this.stream, this.checkpoint, batch.number)
+    late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, batch.number, this.report)
+    if batch.over and this.shape:
+        tables.replace_table(batch.rows, workspace.path(this.stream.name), this.shape)
+        this.report.replaced(batch.size.rows)
     else:
-        write_stream_batch(workspace, this.stream, this.checkpoint, rows, number, this.report)
-    if over:
+        write_stream_batch(workspace, this, batch)
+    if batch.over:
         targets.record_transform_fingerprint(workspace, this.stream)
 
 

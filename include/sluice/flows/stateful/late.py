@@ -22,6 +22,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
+from sluice.lake.row_sizes import measure_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import treatments
@@ -86,7 +87,9 @@ def keep_late_rows(
         every = rows[0]
         for frame in rows[1:]:
             every = every.unionByName(frame, allowMissingColumns=True)
-        commits.append_rows(every, workspace.late(stream.name), _late_transaction(stream, checkpoint, number))
+        with persist_frame(every) as late:
+            once = _late_transaction(stream, checkpoint, number)
+            commits.append_rows(late, workspace.late(stream.name), once, measure_rows(late))
 
 
 def empty_late_table(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:

@@ -19,7 +19,7 @@ from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commits, small_writes
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import sum_text_bytes
+from sluice.lake.row_sizes import sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 
 if TYPE_CHECKING:
@@ -74,12 +74,11 @@ def apply_merge_operations(
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
             return MergeCounts()
-        if small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes):
-            rows = kept_operations.toArrow()
-            note = commits.read_session_mark(
-                session
-            )  # last of all, since it fails where the JVM is gone, and nothing is to be written then
-            done = small_writes.merge_few_rows(path, rows, keys, found.integers, note)
+        few = small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes)
+        rows = kept_operations.toArrow() if few else None
+        if rows is not None and small_writes.are_dates_within_reach(rows):
+            # The mark last of all: reading it fails where the JVM is gone, and nothing is to be written then.
+            done = small_writes.merge_few_rows(path, rows, keys, found.integers, commits.read_session_mark(session))
         else:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)
@@ -115,7 +114,7 @@ def persist_frame(frame: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True)
 class OperationSummary:
-    """How many operations of each kind there are, and how many bytes of text are in their rows; the ranges that their keys are in.
+    """How many operations of each kind there are, and how many bytes their rows take; the ranges that their keys are in.
 
     integers: by key of whole numbers, the least and the greatest.
     """
@@ -139,7 +138,7 @@ def _summarize_operations(
     """One pass over the operations. Raises what `apply_merge_operations` does."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
     distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
-    asked = [*kinds, F.count("*").alias("rows"), distinct, sum_text_bytes(operations).alias("bytes"), *bounding.aggregates()]
+    asked = [*kinds, F.count("*").alias("rows"), distinct, sum_row_bytes(operations).alias("bytes"), *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
     if found["is_X"]:

@@ -24,22 +24,24 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     """
     now = datetime.now(UTC)
     lagging = behind.find_lagging_flows(workspace, now)
-    reports = []
-    for name, path in workspace.tables().items():
+    reports, paths = [], workspace.tables()
+    for name, path in paths.items():
         if log.is_delta_table(path):
             streams.stop_if_requested(workspace)
             reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(name, ())))
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
-    return [_join_flow_reports(report, finished.pop(report.flow, None)) for report in reports] + list(finished.values())
+    return [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports] + list(
+        finished.values()
+    )
 
 
-def _join_flow_reports(first: FlowReport, second: FlowReport | None) -> FlowReport:
+def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) -> FlowReport:
     """What was done to a table in two steps of a stage, as one report."""
     if second is not None:
         first.deleted += second.deleted
         first.notes += [note for note in second.notes if note not in first.notes]
-        first.version_after, first.written_by = second.version_after, first.written_by or second.written_by
+        first.note_new_versions(path)
     return first
 
 
@@ -58,5 +60,6 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
             if declared.name in rewritten:
                 before = rewritten.pop(declared.name)
                 report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
+                report.note_new_versions(workspace.path(declared.name))
             reports.append(report)
     return [*reports, *rewritten.values()]
