@@ -386,4 +386,6 @@ def test_views_equal_their_full_recompute(spark: SparkSession, tmp_path_factory:
 def test_views_equal_their_full_recompute_after_many_changes(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, part: int, random: Random
 ) -> None:
-    follow(at(tmp_path_factory), spark, random, VIEWS[part::2], steps=4)
+    half = VIEWS[part::2]
+    read = {name for view in half for name in view.reads}
+    follow(at(tmp_path_factory), spark, random, [view for view in VIEWS if view in half or view.name in read], steps=4)
