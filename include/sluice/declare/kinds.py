@@ -11,7 +11,19 @@ from typing import Any, Literal
 
 from sluice.errors import DeclarationError
 
-Role = Literal["run", "plan", "plan_replay", "measure_lag", "measure_lag_anew", "read_standing", "quiet", "check", "test"]
+Role = Literal[
+    "run",
+    "plan",
+    "plan_replay",
+    "measure_lag",
+    "measure_lag_anew",
+    "read_standing",
+    "quiet",
+    "check",
+    "test",
+    "replay_quarantined",
+]
+DeliveryRole = Literal["examine", "examine_to_ingest", "read_blocks", "find_unchanged", "find_warnings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +43,7 @@ class DatasetKind:
     (declaration, an instant, what gives a table's path) gives when, while nothing comes, the clock gives its flow something to do that
     a run of that instant has not done. check: (examination, declaration) gives the columns that it stores, or None where they are not
     known yet. test: (test run, declaration) gives its rows, or None where the test gives nothing that they could be made of.
+    replay_quarantined: (workspace, declaration, rows of its quarantine, report) judges them again.
     """
 
     name: str
@@ -50,9 +63,27 @@ class DatasetKind:
     quiet: str | None = None
     check: str | None = None
     test: str | None = None
+    replay_quarantined: str | None = None
 
 
-def load_kind_function(kind: DatasetKind, role: Role) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class SourceKind(DatasetKind):
+    """A kind of source. Each of these names a function that does something with its deliveries, of these arguments.
+
+    examine: (source, deliveries) gives what a look at each says. examine_to_ingest: (source, deliveries, the numbers that were judged
+    before) gives the same of deliveries that bronze has nothing of. read_blocks: (source, the place of a delivery, columns) gives its
+    records. find_unchanged: (source, landing folder, rows of the delivery ledger) gives the numbers of those that can be read as they
+    were discovered. find_warnings: (source, the paths of deliveries and outcomes) gives what is to be seen to before records are lost.
+    """
+
+    examine: str
+    examine_to_ingest: str
+    read_blocks: str
+    find_unchanged: str
+    find_warnings: str
+
+
+def load_kind_function(kind: DatasetKind, role: Role | DeliveryRole) -> Any:
     """The function that plays a role for a kind. Raises DeclarationError where the kind names none."""
     named: str | None = getattr(kind, role)
     if named is None:
@@ -61,7 +92,7 @@ def load_kind_function(kind: DatasetKind, role: Role) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-FILE_SOURCE = DatasetKind(
+FILE_SOURCE = SourceKind(
     name="file source",
     label="Source",
     order=0,
@@ -75,8 +106,14 @@ FILE_SOURCE = DatasetKind(
     read_standing="sluice.runs.status.lag:read_bronze_standing",
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_source",
     check="sluice.runs.planning.transforms:find_source_schema",
+    replay_quarantined="sluice.flows.quarantine.readmission:replay_refused_deliveries",
+    examine="sluice.ingest.reading.examination:examine_files",
+    examine_to_ingest="sluice.ingest.reading.examination:examine_unread_files",
+    read_blocks="sluice.ingest.reading.workers:read_file_blocks",
+    find_unchanged="sluice.ingest.deliveries.listing:find_unchanged_files",
+    find_warnings="sluice.ingest.deliveries.listing:warn_of_nothing",
 )
-TOPIC = DatasetKind(
+TOPIC = SourceKind(
     name="topic",
     label="Source",
     order=0,
@@ -89,6 +126,12 @@ TOPIC = DatasetKind(
     read_standing=FILE_SOURCE.read_standing,
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_topic",
     check=FILE_SOURCE.check,
+    replay_quarantined="sluice.flows.quarantine.readmission:refuse_replay_of_topic",
+    examine="sluice.ingest.reading.kafka:examine_offset_ranges",
+    examine_to_ingest="sluice.ingest.reading.kafka:examine_unread_offset_ranges",
+    read_blocks="sluice.ingest.reading.kafka:read_topic_blocks",
+    find_unchanged="sluice.ingest.topics.offsets:find_kept_deliveries",
+    find_warnings="sluice.ingest.topics.offsets:find_retention_warnings",
 )
 TABLE = DatasetKind(
     name="table",
@@ -106,6 +149,7 @@ TABLE = DatasetKind(
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_table",
     test="sluice.testing.running:make_table_rows",
+    replay_quarantined="sluice.flows.quarantine.readmission:refold_quarantined_rows",
 )
 WINDOWED_STREAM = DatasetKind(
     name="windowed stream",

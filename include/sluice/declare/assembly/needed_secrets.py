@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import Hmac
 
@@ -19,7 +18,7 @@ def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
     for declared in graph:
         if isinstance(declared, Source):
             found |= {SUPPRESSION_KEY, CERTIFICATE_KEY} if declared.subject else set()
-            found |= {declared.options_file} if isinstance(declared, KafkaSource) and declared.options_file else set()
+            found |= set(declared.needed_secrets)
         else:
             found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
     return tuple(sorted(found))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from sluice.declare import kinds
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import parse_instant
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import SourceKind
 from sluice.declare.names import check_names
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 
@@ -69,7 +69,7 @@ class KafkaSource(Source):
     options_file names a file in SLUICE_SECRETS, mode 0600, with properties such as sasl.password, a "name=value" a line.
     """
 
-    kind: ClassVar[DatasetKind] = kinds.TOPIC
+    kind: ClassVar[SourceKind] = kinds.TOPIC
     servers: str
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
@@ -87,6 +87,11 @@ class KafkaSource(Source):
         mistake = self._mistake() or self._mistake_in_offsets() or self._mistake_in_options()
         if mistake:
             raise DeclarationError(f"KafkaSource '{self.name}': {mistake}")
+
+    @property
+    def needed_secrets(self) -> tuple[str, ...]:
+        """The file with its options, if it has one."""
+        return (self.options_file,) if self.options_file else ()
 
     def subscribes(self, topic: str) -> bool:
         """Whether it reads a topic of this name. A pattern does not match topics that Kafka keeps for itself."""

@@ -9,7 +9,7 @@ from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
 from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.file_formats import FILE_FORMATS, FormatName
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import SourceKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Source(CsvDialect, _NamedFiles):
         <landing>/<pipeline>/_archive/) or "delete".
     """
 
-    kind: ClassVar[DatasetKind] = kinds.FILE_SOURCE
+    kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
     path_columns: bool = True
     most_bytes: int | str = "10g"
     most_growth: int = 1000
@@ -144,6 +144,11 @@ class Source(CsvDialect, _NamedFiles):
     def row_dialect(self) -> CsvDialect | None:
         """The same where a record is a row of fields; None where it is not."""
         return self.dialect if self.format == "csv" else None
+
+    @property
+    def needed_secrets(self) -> tuple[str, ...]:
+        """The names of the secrets that it is read with."""
+        return ()
 
     @property
     def table(self) -> str:

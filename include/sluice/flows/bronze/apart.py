@@ -17,7 +17,6 @@ import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
@@ -47,7 +46,7 @@ def ingest_together_or_singly(
         intake.ingest_deliveries(workspace, source, examined, report, transaction)
     except Exception as error:
         # What was read of a topic has the columns that every topic has: nothing in it can be refused.
-        if isinstance(source, KafkaSource) or not is_fault_of_records(error):
+        if not source.kind.in_files or not is_fault_of_records(error):
             raise
         refused = _ingest_one_by_one(workspace, source, examined, report)
         if refused and not _has_writable_others(workspace, source, examined, refused):

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.field_names import is_reserved_column
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
@@ -24,7 +24,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading import records
-from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
+from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -77,10 +77,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
     )
     if checkpoint.rebased and log.latest_table_version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
-    if isinstance(source, KafkaSource):
-        from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
-
-        report.notes += offsets.find_retention_warnings(source, workspace.deliveries, workspace.outcomes)
+    report.notes += load_kind_function(source.kind, "find_warnings")(source, workspace.deliveries, workspace.outcomes)
     # One file of the deliveries table is one rate-limited group of deliveries; starting anew, most have an outcome already.
     at_once = _ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
     reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", at_once)
@@ -115,7 +112,7 @@ def ingest_delivery_batch(
         few = sum(row["size"] or 0 for row in part) <= records.HERE
         evaluation.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_from_row(row, folder) for row in part]
-        ingest_together_or_singly(workspace, source, _examine_fresh_deliveries(source, deliveries), report, transaction)
+        ingest_together_or_singly(workspace, source, examine_unread_deliveries(source, deliveries), report, transaction)
 
 
 def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,16 +123,6 @@ def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]])
         row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in read_current_deliveries(workspace.deliveries)
     }
     return [row | now.get(row["delivery"], {}) for row in fresh]
-
-
-def _examine_fresh_deliveries(source: Source, fresh: list[Delivery]) -> list[ExaminedDelivery]:
-    """What bronze has nothing of yet. Raises LostOffsets where a topic has lost some of it, unless the source goes on without that."""
-    examined = examine_deliveries(source, fresh)
-    if isinstance(source, KafkaSource):
-        from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
-
-        return kafka.settle_lost_offsets(source, examined)
-    return examined
 
 
 def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
@@ -92,9 +91,9 @@ def ingest_deliveries(
 
 def source_landing_folder(workspace: Workspace, source: Source) -> Path:
     """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
-    if isinstance(source, KafkaSource):
-        return workspace.settings.secret(source.options_file).parent if source.options_file else workspace.settings.secrets
-    return workspace.landing / source.path
+    if source.kind.in_files:
+        return workspace.landing / source.path
+    return next((workspace.settings.secret(name).parent for name in source.needed_secrets), workspace.settings.secrets)
 
 
 def delivery_from_row(row: Any, folder: Path) -> Delivery:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.file_events import DELIVERED
@@ -15,7 +14,7 @@ from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.reading.examination import examine_deliveries
+from sluice.ingest.reading.examination import examine_unread_deliveries
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
@@ -30,13 +29,8 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
     ]
     for start in range(0, len(lacking), source.max_files_per_trigger):
         stop_if_requested(workspace)
-        examined = examine_deliveries(
-            source, [intake.delivery_from_row(row, folder) for row in lacking[start : start + source.max_files_per_trigger]]
-        )
-        if isinstance(source, KafkaSource):
-            from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
-
-            examined = kafka.settle_lost_offsets(source, examined, judged)
+        some = [intake.delivery_from_row(row, folder) for row in lacking[start : start + source.max_files_per_trigger]]
+        examined = examine_unread_deliveries(source, some, judged)
         # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import Table
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake, widening
@@ -49,19 +49,31 @@ def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequenc
     """Judge entries of a table's quarantine again; None: all of them. Raises UsageError where there is none of that name."""
     found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
-    if isinstance(declared, Table):
-        # By value: a frame over quarantine would be empty as soon as the fold has emptied it.
-        origin = sorted({(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()})
-        rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
-        refold.refold_rows(workspace, declared, rows, report)
-    elif isinstance(declared, KafkaSource):
-        raise UsageError(f"'{name}' reads topics: what is quarantined of them is bytes that no declaration changes. Discard it.")
-    elif isinstance(declared, Source):
-        append.create_bronze_tables(workspace, declared)
-        _replay_records(workspace, declared, found.where(F.col("_row").isNotNull()), report)
-        _replay_whole_files(workspace, declared, found.where(F.col("_row").isNull()), report)
+    load_kind_function(declared.kind, "replay_quarantined")(workspace, declared, found, report)
     left = quarantine.read_quarantine_rows(workspace.session, workspace.quarantine(name), entries).count()
     report.notes.append(f"{left} still in quarantine" if left else "nothing of it is in quarantine any more")
+
+
+def refold_quarantined_rows(workspace: Workspace, table: Table[Any], found: DataFrame, report: FlowReport) -> None:
+    """Fold the keys of a table's rows in quarantine again."""
+    # By value: a frame over quarantine would be empty as soon as the fold has emptied it.
+    origin = sorted({(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()})
+    rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
+    refold.refold_rows(workspace, table, rows, report)
+
+
+def refuse_replay_of_topic(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
+    """Raise UsageError: another reading would say the same."""
+    raise UsageError(
+        f"'{source.name}' reads topics: what is quarantined of them is bytes that no declaration changes. Discard it."
+    )
+
+
+def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
+    """Take records and whole files of a source again."""
+    append.create_bronze_tables(workspace, source)
+    _replay_records(workspace, source, found.where(F.col("_row").isNotNull()), report)
+    _replay_whole_files(workspace, source, found.where(F.col("_row").isNull()), report)
 
 
 def discard_quarantined_entries(

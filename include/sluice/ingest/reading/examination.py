@@ -6,13 +6,14 @@ Every byte of it is looked at, once and in parts: its hash, its compression, its
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.file_events import GONE
 from sluice.ingest import formats
 from sluice.ingest.deliveries.listing import read_file_size_and_time
@@ -28,10 +29,28 @@ def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[Exami
 
     Raises Unreachable where a topic's broker does not answer.
     """
-    if isinstance(source, KafkaSource):
-        from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
+    examine: Callable[[Source, list[Delivery]], list[ExaminedDelivery]] = load_kind_function(source.kind, "examine")
+    return examine(source, deliveries)
 
-        return kafka.examine_offset_ranges(source, deliveries)
+
+def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged: Container[int] = ()) -> list[ExaminedDelivery]:
+    """As `examine_deliveries`, of deliveries that bronze has nothing of yet. judged: those of them that have an outcome none the less.
+
+    Raises LostOffsets where a topic has lost some of it, unless the source goes on without that.
+    """
+    examine: Callable[[Source, list[Delivery], Container[int]], list[ExaminedDelivery]] = load_kind_function(
+        source.kind, "examine_to_ingest"
+    )
+    return examine(source, deliveries, judged)
+
+
+def examine_unread_files(source: Source, deliveries: list[Delivery], judged: Container[int]) -> list[ExaminedDelivery]:
+    """Files that bronze has nothing of are looked at as all others."""
+    return examine_files(source, deliveries)
+
+
+def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
+    """Look at files, several at once."""
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(pool.map(lambda delivery: _examine_delivery(source, delivery), deliveries))
 

@@ -14,8 +14,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.file_events import GONE
+from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
+from sluice.ingest.reading.workers import DeliveryPlace
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
@@ -68,6 +70,21 @@ def read_offset_range(
                 yield _build_message_table(messages, wanted)
 
 
+def read_topic_blocks(source: KafkaSource, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
+    """Of a range of offsets: _row is the offset counted from the range's first, whatever of the range the broker still has."""
+    for table in read_offset_range(source, place.file, find_secrets_folder(place.path), parse_start_offset(place.header)):
+        rows = table.select(columns.names).cast(columns)
+        for name in ("_rescued_data", "_problem", "_record"):
+            rows = rows.append_column(name, pa.nulls(table.num_rows, pa.string()))
+        rows = (
+            rows
+            .append_column("_delivery", pa.repeat(pa.scalar(place.number, pa.int64()), table.num_rows))
+            .append_column("_file", pa.repeat(pa.scalar(place.file, pa.string()), table.num_rows))
+            .append_column("_row", table["_row"])
+        )
+        yield ParsedBlock(rows, pa.struct([]))
+
+
 def examine_offset_ranges(source: KafkaSource, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
     """Whether the broker still has each range, whole. What it has not is missed; the reason says what is gone. Raises Unreachable."""
     kept = Broker(source).kept()
@@ -78,13 +95,14 @@ def examine_offset_ranges(source: KafkaSource, deliveries: list[Delivery]) -> li
     return found
 
 
-def settle_lost_offsets(
-    source: KafkaSource, examined: list[ExaminedDelivery], judged: Container[int] = ()
+def examine_unread_offset_ranges(
+    source: KafkaSource, deliveries: list[Delivery], judged: Container[int]
 ) -> list[ExaminedDelivery]:
     """Ranges that bronze has nothing of yet: what is left of a range that is partly gone is read, if the source goes on without the rest.
 
     judged: deliveries that have been missed before. Raises LostOffsets where the source does not go on.
     """
+    examined = examine_offset_ranges(source, deliveries)
     lost = [item for item in examined if item.state == MISSED and item.delivery.number not in judged]
     if lost and source.on_lost_offsets == "fail":
         raise LostOffsets(lost_offsets_message(source, [f"{item.reason} (delivery {item.delivery.number})" for item in lost]))

@@ -6,7 +6,7 @@ Values that stand in a file's path: `date=2026-11-20/hour=07/a.json` is date 202
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
 from sluice.ingest.deliveries.dates import find_date_folders
 from sluice.ingest.files.opening import UnreadableFile
@@ -114,9 +114,12 @@ class DeliveryPlace:
 
 def read_delivery_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
     """A delivery's records with _delivery, _file and _row, the record's number in the file from 0."""
-    if isinstance(source, KafkaSource):
-        yield from _read_topic_blocks(source, place, columns)
-        return
+    read: Callable[[Source, DeliveryPlace, pa.Schema], Iterator[ParsedBlock]] = load_kind_function(source.kind, "read_blocks")
+    return read(source, place, columns)
+
+
+def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
+    """A file's records, numbered as they stand in it."""
     values = _select_path_values(source, place.file, columns)
     start = 0
     for block in formats.read_file_records(source, Path(place.path), columns, values):
@@ -144,25 +147,6 @@ def _select_path_values(source: Source, file: str, columns: pa.Schema) -> dict[s
     known = {name.lower() for name in columns.names}
     taken = {name for folder in dated for name in parse_path_values(f"{folder}/")}
     return {name: value for name, value in values.items() if name not in taken or name.lower() in known}
-
-
-def _read_topic_blocks(source: KafkaSource, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
-    """Of a range of offsets: _row is the offset counted from the range's first, whatever of the range the broker still has."""
-    from sluice.ingest.reading import kafka  # its client is loaded only where topics are read
-
-    for table in kafka.read_offset_range(
-        source, place.file, kafka.find_secrets_folder(place.path), kafka.parse_start_offset(place.header)
-    ):
-        rows = table.select(columns.names).cast(columns)
-        for name in ("_rescued_data", "_problem", "_record"):
-            rows = rows.append_column(name, pa.nulls(table.num_rows, pa.string()))
-        rows = (
-            rows
-            .append_column("_delivery", pa.repeat(pa.scalar(place.number, pa.int64()), table.num_rows))
-            .append_column("_file", pa.repeat(pa.scalar(place.file, pa.string()), table.num_rows))
-            .append_column("_row", table["_row"])
-        )
-        yield ParsedBlock(rows, pa.struct([]))
 
 
 def serialize_new_fields(news: pa.StructType) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.interval import Interval, parse_instant
@@ -13,7 +15,7 @@ from sluice.file_events import GONE
 from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
-from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition
+from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
 
 NEAR = 0.8
 """Which part of its topic's retention an unread record may have lived before Sluice warns."""
@@ -68,6 +70,17 @@ def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str)
         if old:
             late.append(_retention_warning(source, old[0], unread[old[0]], milliseconds, len(old) - 1))
     return late
+
+
+def find_kept_deliveries(source: KafkaSource, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
+    """The numbers of those deliveries whose offsets the broker still has, all of them. Asks it once. Raises Unreachable."""
+    kept, found = Broker(source).kept(), set()
+    for row in rows:
+        one = parse_offset_range(str(row["file"]))
+        mine = kept.get((one.topic, one.partition))
+        if mine is not None and mine.has(one.start, one.until, row["sha256"]):
+            found.add(int(row["delivery"]))
+    return found
 
 
 def _read_source_deliveries(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:

@@ -30,7 +30,7 @@ def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag
     """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
     fresh = discovery.preview_discovery(source, books.landing, books.known, interval).came
     lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
-    readable = [row for row in lacking if books.as_it_was(source, row)]
+    readable = books.select_unchanged(source, lacking)
     files = [
         *({"file": file.file, "state": "new", "delivery": None} for file in fresh),
         *({"file": row["file"], "state": row["state"], "delivery": row["delivery"]} for row in readable),

@@ -99,7 +99,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
-    readable = [row for row in known if row["event"] == file_events.DELIVERED and books.as_it_was(source, row)]
+    readable = books.select_unchanged(source, [row for row in known if row["event"] == file_events.DELIVERED])
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 

@@ -5,29 +5,24 @@ Fields of a source's records that could be columns and are not: what the ledger 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluice import file_events
 from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
-from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.ingest.deliveries import dates, listing
+from sluice.declare.kinds import load_kind_function
+from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import resolve_landed_path
-from sluice.ingest.topics.offset_ranges import Partition, parse_offset_range
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.settings import Settings
-
-if TYPE_CHECKING:
-    from sluice.ingest.topics.broker import KeptOffsets
 
 
 @dataclass(frozen=True)
@@ -93,39 +88,16 @@ class PipelineBooks:
             if row["modified_at"] and dates.find_delivery_date(source, row["file"], row["modified_at"]) in interval
         ]
 
-    def as_it_was(self, source: Source, row: Row) -> bool:
-        """Whether a delivery's file is still the one that was discovered, or the broker still has its offsets. Raises Unreachable."""
-        if isinstance(source, KafkaSource):
-            kept, one = self._kept(source), parse_offset_range(row["file"])
-            mine = kept.get((one.topic, one.partition))
-            return mine is not None and mine.has(one.start, one.until, row["sha256"])
-        try:
-            return listing.read_file_size_and_time(resolve_landed_path(self.landing / source.path, row["file"])) == (
-                row["size"],
-                row["modified_at"],
-            )
-        except OSError:
-            return False
+    def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
+        """Of a source's deliveries those that can be read as they were discovered. Raises Unreachable."""
+        find: Callable[[Source, Path, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
+        unchanged = find(source, self.landing, rows)
+        return [row for row in rows if row["delivery"] in unchanged]
 
-    def warnings(self, source: Source) -> tuple[str, ...]:
+    def warnings(self, source: Source) -> list[str]:
         """What is to be seen to before records of a source are lost. Raises Unreachable."""
-        if not isinstance(source, KafkaSource):
-            return ()
-        from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
-
-        return tuple(offsets.find_retention_warnings(source, self.bookkeeping("deliveries"), self.bookkeeping("outcomes")))
-
-    def _kept(self, source: KafkaSource) -> Mapping[Partition, KeptOffsets]:
-        """What the broker has now, asked once."""
-        if source.name not in self._brokers:
-            from sluice.ingest.topics.broker import Broker  # the client, as above
-
-            self._brokers[source.name] = Broker(source).kept()
-        return self._brokers[source.name]
-
-    @cached_property
-    def _brokers(self) -> dict[str, dict[Partition, KeptOffsets]]:
-        return {}
+        find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
+        return find(source, self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:

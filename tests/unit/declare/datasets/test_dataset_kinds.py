@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.kinds import KINDS, TABLE, DatasetKind, Role, load_kind_function
+from sluice.declare.kinds import KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
 from sluice.errors import DeclarationError
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
@@ -94,7 +94,8 @@ cities = WholeCopy(name="cities", function=copy_cities, reads=("orders",), keys=
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_function_that_a_kind_names_is_there(kind: DatasetKind) -> None:
-    for role in get_args(Role):
+    roles = (*get_args(Role), *(get_args(DeliveryRole) if isinstance(kind, SourceKind) else ()))
+    for role in roles:
         if getattr(kind, role) is not None:
             assert callable(load_kind_function(kind, role)), role
         else:
