@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import commits, log, small_writes, table_frames, tables
+from sluice.lake import commit_marks, log, small_writes, table_frames, tables
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import INSTANTS, MICROSECONDS, read_table_retention
@@ -47,9 +47,9 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
         if grown:
             workspace.note(OPTIMIZE.name)
             where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
-            zorder = () if isinstance(declared, Source) else declared.zorder_by
+            zorder = declared.zorder_by
             if not where and small_writes.is_laid_out_by_delta_rs(path, zorder):
-                note = commits.read_session_mark(workspace.session)
+                note = commit_marks.read_session_mark(workspace.session)
                 before, after = small_writes.lay_out_small_table(path, zorder, note)
             else:
                 before, after = _lay_out_through_spark(workspace.session, path, where, zorder)

@@ -43,14 +43,14 @@ def submit(
 
 WAITING = """
 import os, pathlib, runpy, sys, time
-from sluice.lake import commits
-place, script, read_mark = pathlib.Path(os.environ["TEST_PLACE"]), os.environ["TEST_SCRIPT"], commits.read_session_mark
+from sluice.lake import commit_marks
+place, script, read_mark = pathlib.Path(os.environ["TEST_PLACE"]), os.environ["TEST_SCRIPT"], commit_marks.read_session_mark
 def wait_and_read_mark(session):
     (place / f"{os.getpid()}.waits").touch()
     while not (place / "go").exists():
         time.sleep(0.05)
     return read_mark(session)
-commits.read_session_mark = wait_and_read_mark
+commit_marks.read_session_mark = wait_and_read_mark
 runpy.run_path(script, run_name="__main__")
 """
 """A job that waits between the last answer of its JVM and its commit through delta-rs."""

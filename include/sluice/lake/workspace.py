@@ -11,7 +11,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.lake import commits
+from sluice.lake import commit_marks
 from sluice.lake.places import PipelinePlaces, Places
 from sluice.settings import Settings
 
@@ -57,7 +57,7 @@ class Workspace:
 
     def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
         """Mark all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
-        commits.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
+        commit_marks.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     def path(self, name: str) -> str:
         """Where a declared table lies; for a source whose records go into another's table, that table."""

@@ -104,7 +104,7 @@ class TrialRun:
         computed = {item.name: item for item in needed if isinstance(item, View)}
         self.found: dict[str, Declared] = {**self.stored, **computed, **self.views}
         self.result = Result()
-        read = {name: None for item in needed if not isinstance(item, Source) for name in item.reads}
+        read = {name: None for item in needed for name in item.reads}
         for name in inputs:
             if name not in read:
                 raise UsageError(f"'{name}' is given, but nothing reads it.{nearest_name_hint(name, read)}")
@@ -208,7 +208,7 @@ def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], giv
         if item is None or name in needed or (name in given and unstored):
             continue
         needed[name] = item
-        names += [] if isinstance(item, Source) or name in given else item.reads
+        names += [] if name in given else item.reads
     return list(needed.values())
 
 

@@ -11,8 +11,9 @@ import pytest
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary
-from sluice.erasure.personal_places import registry
+from sluice.erasure.personal_places import claims, registry
 from sluice.erasure.personal_places.place import (
+    LAKE,
     CanaryMarks,
     CertificateException,
     ControlFinding,
@@ -21,6 +22,7 @@ from sluice.erasure.personal_places.place import (
     SparkFunction,
 )
 from sluice.erasure.proof import scope, undeclared
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 DOCS = Path(__file__).parents[3] / "docs" / "erasure.md"
@@ -56,6 +58,15 @@ def test_the_documentation_has_the_steps_of_the_list_in_its_order() -> None:
 def house() -> Graph:
     pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze",))
     return build_declaration_graph(pipeline, (Source(name="notes", pattern="*.jsonl", schema="who STRING", comment="Notes."),))
+
+
+def test_the_checkpoints_of_a_flow_are_claimed_whatever_its_layer_is_called(settings: Settings) -> None:
+    pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.raw",))
+    graph = build_declaration_graph(pipeline, (Source(name="notes", comment="Notes."),))
+    flow, folder = PipelineBooks(settings, graph).checkpoints(graph["notes"])
+    claim = claims.claim_checkpoints(settings, graph)
+    assert claim(LAKE, Path(folder)) and Path(folder).name == flow == "bronze_notes"
+    assert not claim(LAKE, Path(folder).with_name("raw_notes"))
 
 
 def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(

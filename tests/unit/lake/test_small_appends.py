@@ -19,7 +19,7 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commits, log, row_sizes, small_writes, tables
+from sluice.lake import commit_marks, commits, log, row_sizes, small_writes, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
@@ -36,7 +36,7 @@ def appended_rows(spark: SparkSession) -> DataFrame:
 def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp_path: Path) -> None:
     ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
     shutil.copytree(ours, theirs)
-    commits.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
+    commit_marks.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
     commits.append_rows(appended_rows(spark), ours, ONCE, row_sizes.measure_rows(appended_rows(spark)))
     commits.append_rows(appended_rows(spark), theirs, ONCE)
     assert (log.find_version_writers(ours, 1), log.find_version_writers(theirs, 1)) == ("delta-rs", "Spark")

@@ -22,7 +22,7 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commits, log, small_writes, tables
+from sluice.lake import commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS, TableShape
@@ -94,7 +94,7 @@ def test_both_ways_leave_what_every_reader_reads_alike(
 ) -> None:
     ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
     shutil.copytree(ours, theirs)
-    commits.mark_session_commits(spark, "r1", "increment", "silver_t", [3])
+    commit_marks.mark_session_commits(spark, "r1", "increment", "silver_t", [3])
     bounding = BoundingColumns(schema(), ("k", "at"))
     few = apply_merge_operations(spark, ours, changed_rows(spark), KEYS, bounding)
     with monkeypatch.context() as none_is_few:

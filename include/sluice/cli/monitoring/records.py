@@ -12,7 +12,7 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, f
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import log
-from sluice.lake.commits import DeliveryOrigin, find_version_origins
+from sluice.lake.delivery_origins import DeliveryOrigin, find_version_origins
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline

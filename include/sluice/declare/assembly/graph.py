@@ -96,10 +96,9 @@ class Graph:
     def location(self, settings: Settings, name: str) -> str:
         """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
         declared, pipeline = self[name], self.pipeline.name
-        restricted = isinstance(declared, Dataset) and declared.restricted
-        if isinstance(declared, Dataset) and declared.place is not None:
-            return settings.bookkeeping(pipeline, declared.place, restricted=restricted)
-        return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=restricted)
+        if declared.place is not None:
+            return settings.bookkeeping(pipeline, declared.place, restricted=declared.restricted)
+        return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=declared.restricted)
 
     def location_of_late(self, settings: Settings, name: str) -> str:
         """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
@@ -111,6 +110,10 @@ class Graph:
         """The layer's name: that of the module that declares it; of a source, the lowest."""
         module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
         return module.rsplit(".", 1)[-1]
+
+    def flow_name(self, declared: Source | AnyDataset) -> str:
+        """What a declaration's flow is called by its checkpoint, its commits and its reports; of a source so whatever its layer is called."""
+        return f"bronze_{declared.name}" if isinstance(declared, Source) else f"{self.layer(declared)}_{declared.name}"
 
     def domain(self, declared: Source | AnyDataset) -> str | None:
         """What kind of identifier a table's subject is: the domain of its source. None where that has no subject."""
@@ -187,7 +190,7 @@ def build_declaration_graph(
     complete: dict[str, Source | AnyDataset] = {}
     for item in ordered:
         complete[item.name] = item if isinstance(item, Source) else _add_inherited_personal_columns(item, complete)
-    shown = {name for name, item in complete.items() if isinstance(item, Source) or not item.serves}
+    shown = {name for name, item in complete.items() if not item.serves}
     unknown = [name for name in pipeline.publishes if name not in shown]
     if unknown and unknown[0] in {view.name for view in computed}:
         raise DeclarationError(
@@ -280,7 +283,7 @@ def _refuse_circular_reads(pipeline: Pipeline, given: Sequence[Declared]) -> Non
 
 def _order_stored_declarations(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
     by_name = {item.name: item for item in declared}
-    edges = {item.name: ((item.into,) if item.into else ()) if isinstance(item, Source) else item.reads for item in declared}
+    edges = {item.name: (item.into,) if isinstance(item, Source) and item.into else item.reads for item in declared}
     return [by_name[name] for name in _sort_topologically(pipeline, edges)]
 
 

@@ -83,7 +83,7 @@ def _find_read_mistakes(
 
 def _readable_names(declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], computed: Iterable[str]) -> list[str]:
     """The names that a declaration may have meant."""
-    stored = (item.name for item in declared if isinstance(item, Source) or not item.serves)
+    stored = (item.name for item in declared if not item.serves)
     return [*stored, *(view.name for view in unstored), *computed]
 
 
@@ -184,7 +184,7 @@ def _rule_names(item: Source | Dataset[Any]) -> list[str]:
 
 def _find_reference_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterator[str]:
     for item in declared.values():
-        for rule in () if isinstance(item, Source) else item.table_expectations:
+        for rule in item.table_expectations:
             if rule.refers_to is not None:
                 yield from _find_referenced_table_mistakes(pipeline, declared, item, rule.name, rule.refers_to)
 

@@ -16,9 +16,8 @@ def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
     """Their names, sorted."""
     found: set[str] = set()
     for declared in graph:
+        found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
         if isinstance(declared, Source):
             found |= {SUPPRESSION_KEY, CERTIFICATE_KEY} if declared.subject else set()
             found |= set(declared.needed_secrets)
-        else:
-            found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
     return tuple(sorted(found))

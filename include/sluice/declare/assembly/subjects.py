@@ -30,7 +30,7 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
         domain = graph.domain(dataset)
         return TableSubjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
     above = list(_walk_all_inputs(graph, dataset))
-    treated = {name for one in (dataset, *above) if not isinstance(one, Source) for name in one.treatments}
+    treated = {name for one in (dataset, *above) for name in one.treatments}
     told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
     domains = {domain for _, domain in told}
     # What has the subject somewhere inside is no identifier as a whole.
@@ -56,7 +56,7 @@ def find_other_subject_columns(graph: Graph, declared: Source | AnyDataset) -> d
     if isinstance(declared, Source):
         return {column: domain for one in graph.feeding(declared.table) for column, domain in one.also_subjects}
     above = list(_walk_all_inputs(graph, declared))
-    treated = {name for one in (declared, *above) if not isinstance(one, Source) for name in one.treatments}
+    treated = {name for one in (declared, *above) for name in one.treatments}
     told = (pair for one in above if isinstance(one, Source) for pair in one.also_subjects)
     return {column: domain for column, domain in told if column not in treated}
 

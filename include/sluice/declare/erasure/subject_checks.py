@@ -161,7 +161,7 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
     for name, declared in whose.own.items():
         item = whose.declared[name]
         # The others are the engine's, which hides them by itself: of every table, and of a log of changes.
-        kept_for_itself = OWN if isinstance(item, Dataset) and item.serves else ()
+        kept_for_itself = OWN if item.serves else ()
         columns = [column for column in delivered_columns(declared) if column not in kept_for_itself]
         if isinstance(item, Source):
             if columns and not item.subject:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
@@ -78,6 +80,14 @@ class Source(CsvDialect, _NamedFiles):
     """
 
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
+    # What tables have, and a source has none of: nobody need ask which of them a declaration is.
+    reads: ClassVar[tuple[str, ...]] = ()
+    serves: ClassVar[str | None] = None
+    zorder_by: ClassVar[tuple[str, ...]] = ()
+    table_expectations: ClassVar[tuple[Any, ...]] = ()
+    treatments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    place: ClassVar[str | None] = None
+    restricted: ClassVar[bool] = False
     path_columns: bool = True
     most_bytes: int | str = "10g"
     most_growth: int = 1000

@@ -38,7 +38,7 @@ def claim_tables(settings: Settings, graph: Graph) -> Claim:
 
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
     """The folders of flows that are declared."""
-    flows = {f"{graph.layer(one)}_{one.name}" for one in graph}
+    flows = {graph.flow_name(one) for one in graph}
     return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "checkpoints" and path.name in flows
 
 

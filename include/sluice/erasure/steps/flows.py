@@ -22,7 +22,7 @@ def reset_stateful_streams(erasing: Erasing) -> None:
     for stream in workspace.graph.streams.values():
         if not erasing.is_done("flows", stream.name):
             if erasing.domains & _find_input_domains(workspace, stream.reads):
-                flow = f"{workspace.graph.layer(stream)}_{stream.name}"
+                flow = workspace.graph.flow_name(stream)
                 checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, continuity.ERASED)
             erasing.done("flows", stream.name)
 
@@ -38,7 +38,7 @@ def run_following_flows(erasing: Erasing) -> None:
     workspace = erasing.workspace
     for view in workspace.graph.views.values():
         if restored.read_restoration_mark(workspace.path(view.name)) is not None:
-            flow = f"{workspace.graph.layer(view)}_{view.name}"
+            flow = workspace.graph.flow_name(view)
             checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow)
     try:
         reports, errors = erasing.follow(), {}

@@ -71,7 +71,7 @@ def run_bronze_flow(workspace: Workspace, source: Source, report: FlowReport, an
 
 
 def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport, anew: str | None) -> None:
-    flow = f"bronze_{source.name}"
+    flow = workspace.graph.flow_name(source)
     checkpoint = open_checkpoint(
         workspace.checkpoints(flow), flow, {"deliveries": log.read_table_id(workspace.deliveries)}, anew=anew
     )
@@ -148,7 +148,7 @@ _TAKEN = (ledger.INGESTED, ledger.QUARANTINED, ledger.MISSED)
 
 def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
     """Read every delivery again whose file is as it was; the rows of the others stay. shape: of the bronze table, without rows."""
-    workspace.note(f"bronze_{source.name}")
+    workspace.note(workspace.graph.flow_name(source))
     known = _examine_known_deliveries(workspace, source)
     # A file that has changed is a delivery of its own; of the earlier one bronze holds all there is.
     examined = [item for item in known if item.state != ledger.MISSED]

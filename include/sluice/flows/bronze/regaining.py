@@ -34,7 +34,7 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
     if restore_lost_deliveries(sources, workspace.landing, known, workspace.run):
         known = read_known_files(workspace.deliveries, workspace.outcomes)
         for source in workspace.graph.sources.values():
-            flow = f"bronze_{source.name}"
+            flow = workspace.graph.flow_name(source)
             checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, WHY)
     if own_bronze:
         refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})

@@ -34,7 +34,7 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
         # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:
-            workspace.note(f"bronze_{source.name}", [item.delivery.number for item in changed])
+            workspace.note(workspace.graph.flow_name(source), [item.delivery.number for item in changed])
             ingest_together_or_singly(workspace, source, changed, report)
 
 

@@ -78,7 +78,7 @@ def _stream_view_changes(
     anew: str | None,
     shape: TableShape | None,
 ) -> None:
-    flow = f"{workspace.graph.layer(view)}_{view.name}"
+    flow = workspace.graph.flow_name(view)
     identities = {name: log.read_table_id(workspace.path(name)) for name in view.reads}
     marks = compute_declaration_fingerprint(view) + "".join(
         f"{name}{sorted(one.columns.items())}{one.time or ''}{one.used}" for name, one in sorted(reach.items())

@@ -42,7 +42,7 @@ def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[La
     """By table, the flows that VACUUM would take files from: those that have yet to read what is older than the table's retention."""
     found: dict[str, list[LaggingFlow]] = {}
     for declared in (*workspace.graph.streams.values(), *workspace.graph.views.values()):
-        flow = f"{workspace.graph.layer(declared)}_{declared.name}"
+        flow = workspace.graph.flow_name(declared)
         for name, (version, whole) in _read_unread_versions(workspace.checkpoints(flow), flow).items():
             behind = _find_lag_past_retention(workspace.path(name), flow, version, whole, now)
             if behind is not None:

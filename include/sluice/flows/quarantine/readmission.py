@@ -133,7 +133,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
                 if item.state != ledger.MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
-                workspace.note(f"bronze_{source.name}", [delivery.number])
+                workspace.note(workspace.graph.flow_name(source), [delivery.number])
                 ingest_together_or_singly(workspace, source, again, report)
 
 

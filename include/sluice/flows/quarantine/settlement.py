@@ -65,7 +65,9 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
 
 def note_readmitted_deliveries(workspace: Workspace, leaving: LeavingEntries) -> None:
     """Mark the commits that follow, in bronze and in quarantine, with the deliveries whose records leave."""
-    workspace.note(f"bronze_{leaving.source}", sorted({delivery for delivery, _ in leaving.entries}))
+    workspace.note(
+        workspace.graph.flow_name(workspace.graph[leaving.source]), sorted({delivery for delivery, _ in leaving.entries})
+    )
 
 
 def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:

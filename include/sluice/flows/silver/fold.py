@@ -75,7 +75,7 @@ def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, a
 def _stream_outcomes(
     workspace: Workspace, table: AnyTable, source: Source, report: FlowReport, anew: str | None, shape: TableShape | None
 ) -> None:
-    flow = f"{workspace.graph.layer(table)}_{table.name}"
+    flow = workspace.graph.flow_name(table)
     checkpoint = open_checkpoint(
         workspace.checkpoints(flow), flow, {"outcomes": log.read_table_id(workspace.outcomes)}, anew=anew
     )

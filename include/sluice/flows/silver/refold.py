@@ -50,7 +50,7 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
         report.notes.append("its source has no record yet")
         return
     targets.prepare_target_table(workspace, table, wanted, PROVENANCE)
-    workspace.note(f"{workspace.graph.layer(table)}_{table.name}")
+    workspace.note(workspace.graph.flow_name(table))
     origin = _read_interval_rows(workspace, source, interval)
     with (
         persist_frame(origin) as origin,
@@ -70,7 +70,7 @@ def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report
     if wanted is None:
         return
     targets.prepare_target_table(workspace, table, wanted, PROVENANCE)
-    workspace.note(f"{workspace.graph.layer(table)}_{table.name}")
+    workspace.note(workspace.graph.flow_name(table))
     with persist_frame(origin) as origin, persist_frame(_find_replayed_keys(workspace, table, source, origin, some=True)) as keys:
         if not origin.isEmpty():
             _refold_keys(workspace, table, source, origin, keys, report)
@@ -81,7 +81,7 @@ def _refold_keys(
     workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport
 ) -> None:
     path, deliveries = workspace.path(table.name), _list_deliveries(origin)
-    workspace.note(f"{workspace.graph.layer(table)}_{table.name}", deliveries)
+    workspace.note(workspace.graph.flow_name(table), deliveries)
     evaluation.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
     target = table_frames.read_table(workspace.session, path)
     live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)

@@ -146,7 +146,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
 
 def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
     """The folder of the flow's checkpoints, and the flow's name."""
-    flow = f"{workspace.graph.layer(stream)}_{stream.name}"
+    flow = workspace.graph.flow_name(stream)
     return workspace.checkpoints(flow), flow
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
-from sluice.lake import commits, small_writes
+from sluice.lake import commit_marks, small_writes
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
@@ -78,7 +78,7 @@ def apply_merge_operations(
         rows = kept_operations.toArrow() if few else None
         if rows is not None and small_writes.are_dates_within_reach(rows):
             # The mark last of all: reading it fails where the JVM is gone, and nothing is to be written then.
-            done = small_writes.merge_few_rows(path, rows, keys, found.integers, commits.read_session_mark(session))
+            done = small_writes.merge_few_rows(path, rows, keys, found.integers, commit_marks.read_session_mark(session))
         else:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)

@@ -71,7 +71,7 @@ def prepare_target_table(
 def _reset_flow_of_missing_table(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Let the flow of a table that is not there start anew: what its checkpoint says was taken went with the table."""
     if not log.is_delta_table(workspace.path(dataset.name)):
-        flow = f"{workspace.graph.layer(dataset)}_{dataset.name}"
+        flow = workspace.graph.flow_name(dataset)
         # Before the table is made: an empty one that a killed run leaves behind must not pass for all that there was.
         checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.GONE)
 

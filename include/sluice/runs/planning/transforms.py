@@ -99,7 +99,7 @@ def _examine_declaration(examination: Examination, declared: Source | Dataset[An
     """Look into one declaration by its kind's function, unless an input is not known."""
     item = (declared.over(examination.schemas) or declared) if isinstance(declared, Dataset) else declared
     called = f"@view '{item.name}'" if isinstance(item, View) else f"'{item.name}'"
-    for name in () if isinstance(item, Source) else item.reads:
+    for name in item.reads:
         if name not in examination.schemas:
             examination.found.notes.append(f"{called} was not looked into: the columns of '{name}' are not known")
             return

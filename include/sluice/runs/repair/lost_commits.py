@@ -71,7 +71,7 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
         raise SluiceError(repair.refused)
     # What is not done when this is killed is done by the next repair: the table is damaged until the last step.
     for name in repair.anew:
-        flow = f"{graph.layer(graph[name])}_{name}" if not isinstance(graph[name], Source) else f"bronze_{name}"
+        flow = graph.flow_name(graph[name])
         checkpoints.reset_checkpoint(
             settings.checkpoints(graph.pipeline.name, flow), flow, f"a commit of '{repair.table}' was lost"
         )

@@ -68,7 +68,7 @@ class PipelineBooks:
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """A table's flow as its checkpoint and its commits call it, and the folder of its checkpoints."""
-        name = f"bronze_{declared.name}" if isinstance(declared, Source) else f"{self.graph.layer(declared)}_{declared.name}"
+        name = self.graph.flow_name(declared)
         return name, self.settings.checkpoints(self.pipeline, name)
 
     def of_source(self, name: str, *states: str) -> list[Row]:
