@@ -73,9 +73,10 @@ def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str)
 
 
 def find_kept_deliveries(source: KafkaSource, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
-    """The numbers of those deliveries whose offsets the broker still has, all of them. Asks it once. Raises Unreachable."""
-    kept, found = Broker(source).kept(), set()
-    for row in rows:
+    """The numbers of those deliveries whose offsets the broker still has, all of them. Asks it once, of any at all. Raises Unreachable."""
+    given = list(rows)
+    kept, found = Broker(source).kept() if given else {}, set()
+    for row in given:
         one = parse_offset_range(str(row["file"]))
         mine = kept.get((one.topic, one.partition))
         if mine is not None and mine.has(one.start, one.until, row["sha256"]):
