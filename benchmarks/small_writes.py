@@ -1,10 +1,12 @@
-"""A small merge through delta-rs beside the same merge through Spark, into tables that are copies of each other.
+"""A small merge or append through delta-rs beside the same through Spark, into tables that are copies of each other.
 
     .venv/bin/python benchmarks/small_writes.py [--rounds 5]
 
-In turn each way applies the same operations (a third each inserted, updated, deleted) that Spark has computed: 20 to a table of 2,000
-rows, and 1,000 to one of 600,000. Before a time counts, both tables must hold the same rows. What is said are CPU seconds of Python and JVM
-together. What delta-rs does not give: tables with conditions, texts as partitions and the others of docs/decisions.md go through Spark.
+In turn each way writes the same that Spark has computed into a table of 2,000 rows and into one of 600,000: operations (a third each
+inserted, updated, deleted), 20 and 1,000 of them; and rows that are appended, 20 and 50,000. Before a time counts, both tables must hold
+the same rows. What is said are CPU seconds of Python and JVM together.
+
+What delta-rs does not give: tables with conditions, texts as partitions and the others of docs/decisions.md go through Spark.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 GOAL = 0.5
-"""A merge through delta-rs costs at most this share of one through Spark."""
+"""A write through delta-rs costs at most this share of one through Spark."""
 SIZES = ((20, 2_000), (1_000, 600_000))
+APPENDED = {2_000: 20, 600_000: 50_000}
+"""By rows of the table, how many are appended."""
 SCHEMA = "k BIGINT, who STRING, at TIMESTAMP, v DOUBLE"
 
 
@@ -59,11 +64,51 @@ def make_operations(spark: SparkSession, changed: int, rows: int, seed: int) -> 
     return there.unionByName(new).selectExpr(OPERATION, "k", *columns)
 
 
-def main() -> int:
-    """Merge in both ways, compare, and say what each cost. Returns the exit code: 1 where rows differ or the goal is missed."""
+Write = Callable[["SparkSession", str, int], None]
+"""Writes once: a session, a table's path, and the number of the round, which makes each round's rows others."""
+
+
+def make_writes(changed: int, rows: int) -> dict[str, Write]:
+    """What is measured of a table of so many rows."""
     from sluice.flows.writing.difference import apply_merge_operations
     from sluice.flows.writing.ranges import BoundingColumns
-    from sluice.lake import small_writes, tables
+    from sluice.lake import commits, row_sizes, tables
+
+    bounding, appended = BoundingColumns(tables.parse_ddl_schema(SCHEMA), ("k",)), APPENDED[rows]
+
+    def merge(spark: SparkSession, path: str, seed: int) -> None:
+        apply_merge_operations(spark, path, make_operations(spark, changed, rows, seed), ("k",), bounding, unique=True)
+
+    def append(spark: SparkSession, path: str, seed: int) -> None:
+        fresh = make_rows(spark, rows * 10 + appended * seed, appended)
+        commits.append_rows(fresh, path, None, row_sizes.measure_rows(fresh))
+
+    return {f"{changed} rows merged into {rows}": merge, f"{appended} rows appended to {rows}": append}
+
+
+def measure_write(spark: SparkSession, write: Write, paths: Mapping[str, str], rounds: int) -> dict[str, float]:
+    """The median of CPU seconds by way. paths: of the tables, by way. Raises AssertionError where the tables come to differ."""
+    from sluice.lake import log, small_writes
+
+    took: dict[str, list[float]] = {way: [] for way in paths}
+    for seed in range(rounds + 1):
+        for way, path in paths.items():
+            before, none = log.latest_table_version(path), 0 if way == "Spark" else None
+            with (
+                mock.patch.object(small_writes, "MOST_ROWS", small_writes.MOST_ROWS if none is None else none),
+                mock.patch.object(small_writes, "MOST_APPENDED_ROWS", small_writes.MOST_APPENDED_ROWS if none is None else none),
+                measure_tree() as seconds,
+            ):
+                write(spark, path, seed)
+            assert log.find_version_writers(path, before) == way, f"{way} did not write"
+            took[way].append(seconds[0])
+        ours, theirs = (spark.read.format("delta").load(path) for path in paths.values())
+        assert not ours.exceptAll(theirs).count() and not theirs.exceptAll(ours).count(), "the tables differ"
+    return {way: statistics.median(seconds[1:]) for way, seconds in took.items()}  # the first round warms both up
+
+
+def main() -> int:
+    """Write in both ways, compare, and say what each cost. Returns the exit code: 1 where the goal is missed."""
     from sluice.session import start_spark_session
     from sluice.settings import Settings
 
@@ -77,26 +122,12 @@ def main() -> int:
             paths = {way: str(Path(folder) / f"{way}_{rows}") for way in ("Spark", "delta-rs")}
             make_table(spark, paths["Spark"], rows)
             shutil.copytree(paths["Spark"], paths["delta-rs"])
-            bounding = BoundingColumns(tables.parse_ddl_schema(SCHEMA), ("k",))
-            took: dict[str, list[float]] = {way: [] for way in paths}
-            for seed in range(rounds + 1):
-                for way, path in paths.items():
-                    most = 0 if way == "Spark" else small_writes.MOST_ROWS
-                    with mock.patch.object(small_writes, "MOST_ROWS", most), measure_tree() as seconds:
-                        done = apply_merge_operations(
-                            spark, path, make_operations(spark, changed, rows, seed), ("k",), bounding, unique=True
-                        )
-                    assert done.merged_by == way, done
-                    took[way].append(seconds[0])
-                held = [spark.read.format("delta").load(path) for path in paths.values()]
-                if held[0].exceptAll(held[1]).count() or held[1].exceptAll(held[0]).count():
-                    print("FAIL  the tables differ", file=sys.stderr)
-                    return 1
-            medians = {way: statistics.median(seconds[1:]) for way, seconds in took.items()}  # the first round warms both up
-            ratio = medians["delta-rs"] / medians["Spark"]
-            missed |= ratio > GOAL
-            said = ", ".join(f"{way} {seconds:.2f}" for way, seconds in medians.items())
-            print(f"{changed} rows into {rows}: {said} CPU s; ratio {ratio:.2f} (goal {GOAL})", flush=True)
+            for what, write in make_writes(changed, rows).items():
+                medians = measure_write(spark, write, paths, rounds)
+                ratio = medians["delta-rs"] / medians["Spark"]
+                missed |= ratio > GOAL
+                said = ", ".join(f"{way} {seconds:.2f}" for way, seconds in medians.items())
+                print(f"{what}: {said} CPU s; ratio {ratio:.2f} (goal {GOAL})", flush=True)
     return int(missed)
 
 
