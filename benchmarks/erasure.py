@@ -71,8 +71,8 @@ class Bench:
         from sluice.lake.workspace import Workspace
         from sluice.settings import Settings
 
-        places = {name: root / name for name in ("landing", "secrets", "restricted", "truth")}
-        settings = Settings(root=Path(__file__).resolve().parents[1], lake=str(root / "lake"), **places)
+        landing, secrets, restricted, truth = (root / name for name in ("landing", "secrets", "restricted", "truth"))
+        settings = Settings(Path(__file__).resolve().parents[1], str(root / "lake"), landing, secrets, restricted, truth)
         self.workspace: Workspace = Workspace(settings, declared(), spark, "bench")
         self.path = self.workspace.path("heart_rate")
         columns = "device_id BIGINT, at TIMESTAMP, heartrate DOUBLE, _delivery BIGINT, _row BIGINT"

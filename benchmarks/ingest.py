@@ -20,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # it ships no types
 
 SCHEMA = (
     "id BIGINT, device STRING, heart_rate DOUBLE, steps BIGINT, at TIMESTAMP, "
