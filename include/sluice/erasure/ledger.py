@@ -12,6 +12,7 @@ from deltalake import CommitProperties, write_deltalake
 from sluice import entries
 from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY
+from sluice.lake.commit_marks import format_commit_mark
 from sluice.settings import Settings
 
 SCHEMA = pa.schema([
@@ -52,7 +53,7 @@ def record_erasure_step(
     now = datetime.now(UTC)
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
     if found:
-        marked = CommitProperties(custom_metadata={"userMetadata": '{"sluice": 1}'})
+        marked = CommitProperties(custom_metadata={"userMetadata": format_commit_mark()})
         where = erasure_ledger_path(settings, pipeline)
         with entries.rows_with_next_entries(where, found) as written:
             made = pa.Table.from_pylist(written, schema=SCHEMA)

@@ -21,6 +21,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.lake import actions
 from sluice.lake.actions import LogAction
+from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
@@ -29,7 +30,6 @@ RETENTIONS = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 STATISTICS = "delta.dataSkippingStatsColumns"
 QUARANTINE = frozenset({"record", "content", "made", "_subject"})
 _CANARY = "_sluice/canary"
-_NOTE = {"sluice", "run", "mode", "flow", "deliveries", "inputs", "lifted"}
 _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
 
 
@@ -167,7 +167,7 @@ def _is_sluice_note(note: object) -> bool:
         read = json.loads(str(note))
     except ValueError:
         return False
-    return isinstance(read, dict) and "sluice" in read and set(read) <= _NOTE
+    return isinstance(read, dict) and "sluice" in read and set(read) <= MARK_FIELDS
 
 
 _COLUMN = re.compile(r"`?([A-Za-z_][\w.]*)`?#\d+L?")

@@ -5,7 +5,6 @@ Nobody is erased by a request that is taken back, and nothing of it stays but it
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest import ledger
 from sluice.lake import log
+from sluice.lake.commit_marks import format_commit_mark
 from sluice.settings import Settings
 
 
@@ -85,7 +85,7 @@ def _lift_suppression_entries(settings: Settings, pipeline: str, request: str) -
     ].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
     schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _COLUMNS.items())])
-    note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "flow": "suppression", "lifted": request})})
+    note = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(flow="suppression", lifted=request)})
     merging = table.merge(
         pa.Table.from_pylist([row], schema=schema),
         predicate="t.request = s.request AND t.lifted_at IS NULL",

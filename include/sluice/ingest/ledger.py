@@ -19,6 +19,7 @@ from sluice import entries
 from sluice.delta_log import find_table_snapshot, open_checked_table, open_table_to_change
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake import log
+from sluice.lake.commit_marks import format_commit_mark
 
 Row = Mapping[str, Any]
 Found = TypeVar("Found", bound=Row)
@@ -114,7 +115,7 @@ def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]],
     """Append rows in one commit, without a JVM; outcomes get their entries. Nothing to append is no commit."""
     if not rows:
         return
-    marked = CommitProperties(custom_metadata={"userMetadata": f'{{"sluice": 1, "run": "{run}"}}'})
+    marked = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(run=run)})
     with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
         table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)

@@ -29,6 +29,7 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.lake import durability
+from sluice.lake.commit_marks import format_commit_mark
 from sluice.runs.execution.whole_logs import locate_stage_tables
 from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings
@@ -184,7 +185,7 @@ def _set_damage_aside(log: Path, damage: LogDamage, aside: Path) -> None:
 
 
 def _build_empty_commit() -> str:
-    note = json.dumps({"sluice": 1, "mode": "repair"})
+    note = format_commit_mark(mode="repair")
     now = int(datetime.now(UTC).timestamp() * 1000)
     return (
         json.dumps({"commitInfo": {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}})
