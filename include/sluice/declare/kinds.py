@@ -23,7 +23,17 @@ Role = Literal[
     "test",
     "replay_quarantined",
 ]
-DeliveryRole = Literal["examine", "examine_to_ingest", "read_blocks", "find_unchanged", "find_warnings"]
+DeliveryRole = Literal[
+    "find_folder",
+    "find_arrivals",
+    "group",
+    "count_waiting",
+    "examine",
+    "examine_to_ingest",
+    "read_blocks",
+    "find_unchanged",
+    "find_warnings",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +80,19 @@ class DatasetKind:
 class SourceKind(DatasetKind):
     """A kind of source. Each of these names a function that does something with its deliveries, of these arguments.
 
-    examine: (source, deliveries) gives what a look at each says. examine_to_ingest: (source, deliveries, the numbers that were judged
+    find_folder: (source, settings, the pipeline's landing folder) gives the folder that names of deliveries count from. find_arrivals:
+    (source, landing folder, what is known of files, interval or None) gives what came and went. group: (source, rows of deliveries) gives
+    them in micro-batches within the source's limits. count_waiting: (names of deliveries) gives how many records they have, None where
+    nobody knows. examine: (source, deliveries) gives what a look at each says. examine_to_ingest: (source, deliveries, the numbers that were judged
     before) gives the same of deliveries that bronze has nothing of. read_blocks: (source, the place of a delivery, columns) gives its
     records. find_unchanged: (source, landing folder, rows of the delivery ledger) gives the numbers of those that can be read as they
     were discovered. find_warnings: (source, the paths of deliveries and outcomes) gives what is to be seen to before records are lost.
     """
 
+    find_folder: str
+    find_arrivals: str
+    group: str
+    count_waiting: str
     examine: str
     examine_to_ingest: str
     read_blocks: str
@@ -107,6 +124,10 @@ FILE_SOURCE = SourceKind(
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_source",
     check="sluice.runs.planning.transforms:find_source_schema",
     replay_quarantined="sluice.flows.quarantine.readmission:replay_refused_deliveries",
+    find_folder="sluice.ingest.deliveries.listing:locate_source_folder",
+    find_arrivals="sluice.ingest.deliveries.arrivals:find_arrived_files",
+    group="sluice.ingest.deliveries.discovery:group_files_by_size",
+    count_waiting="sluice.ingest.deliveries.listing:count_no_records",
     examine="sluice.ingest.reading.examination:examine_files",
     examine_to_ingest="sluice.ingest.reading.examination:examine_unread_files",
     read_blocks="sluice.ingest.reading.workers:read_file_blocks",
@@ -127,6 +148,10 @@ TOPIC = SourceKind(
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_topic",
     check=FILE_SOURCE.check,
     replay_quarantined="sluice.flows.quarantine.readmission:refuse_replay_of_topic",
+    find_folder="sluice.ingest.topics.offset_ranges:locate_options_folder",
+    find_arrivals="sluice.ingest.deliveries.arrivals:find_arrived_offsets",
+    group="sluice.ingest.deliveries.discovery:group_offset_ranges",
+    count_waiting="sluice.ingest.topics.offset_ranges:count_offsets",
     examine="sluice.ingest.reading.kafka:examine_offset_ranges",
     examine_to_ingest="sluice.ingest.reading.kafka:examine_unread_offset_ranges",
     read_blocks="sluice.ingest.reading.kafka:read_topic_blocks",

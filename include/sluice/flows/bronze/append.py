@@ -103,7 +103,7 @@ def ingest_delivery_batch(
     # Sorted here: Spark would take a job to find out how to share so few rows out.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
     fresh = _refresh_sizes_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
-    parts = discovery.group_into_micro_batches(source, fresh, lambda row: row["size"])
+    parts = discovery.group_into_micro_batches(source, fresh)
     # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
     folder = intake.source_landing_folder(workspace, source)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_kind_function
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.listing import resolve_landed_path
@@ -31,6 +32,7 @@ from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
 from sluice.privacy import age, anonymised, other_subjects, suppression, suppression_list
 from sluice.quality import quarantine
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,10 +92,9 @@ def ingest_deliveries(
 
 
 def source_landing_folder(workspace: Workspace, source: Source) -> Path:
-    """The source's landing folder; of a topic, whose deliveries lie at a broker, the folder with its options_file."""
-    if source.kind.in_files:
-        return workspace.landing / source.path
-    return next((workspace.settings.secret(name).parent for name in source.needed_secrets), workspace.settings.secrets)
+    """The folder that names of the source's deliveries count from."""
+    locate: Callable[[Source, Settings, Path], Path] = load_kind_function(source.kind, "find_folder")
+    return locate(source, workspace.settings, workspace.landing)
 
 
 def delivery_from_row(row: Any, folder: Path) -> Delivery:

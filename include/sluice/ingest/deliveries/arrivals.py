@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Protocol
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
@@ -68,9 +70,8 @@ class SourceChanges:
         return bool(self.came or self.gone)
 
 
-@functools.singledispatch
-def find_arrivals(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
-    """What came to a source and what is gone. By kind of source: register others.
+def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    """What came to a landing folder and what is gone from it.
 
     within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
     is not there or has none of its files; that of a source which never had one is only waited for.
@@ -107,8 +108,8 @@ def find_arrivals(source: Source, landing: Path, known: KnownFiles, within: Inte
     return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
 
 
-@find_arrivals.register
-def _(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_arrived_offsets(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+    """What came to topics. Errors as of `find_arrived_offset_ranges`."""
     from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
 
     return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, within)])
@@ -142,9 +143,10 @@ def _(arrival: OffsetRange) -> Row:
 
 
 def find_source_changes(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
-    """What came to a source and what is gone. Arguments and errors as of `find_arrivals`; a UsageError, too, where the disk refuses a look."""
+    """What came to a source and what is gone. Arguments and errors as of `find_arrived_files`; a UsageError, too, where the disk refuses a look."""
+    find: Callable[[Source, Path, KnownFiles, Interval | None], SourceChanges] = load_kind_function(source.kind, "find_arrivals")
     try:
-        return find_arrivals(source, landing, known, within)
+        return find(source, landing, known, within)
     except OSError as error:
         raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 

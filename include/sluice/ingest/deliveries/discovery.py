@@ -6,17 +6,17 @@ new files are opened.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.ingest import ledger
@@ -25,11 +25,11 @@ from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=Mapping[str, Any])
 
 
 def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
-    """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `find_arrivals`."""
+    """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `find_source_changes`."""
     found = find_source_changes(source, landing, known, within)
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
@@ -69,7 +69,7 @@ def discover_deliveries(
         # In one commit: half of what was there before, and the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
-        batches.append(group_into_micro_batches(source, taken, lambda row: row["size"] if isinstance(row["size"], int) else None))
+        batches.append(group_into_micro_batches(source, taken))
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
     return ledger.append_numbered_deliveries(deliveries, commits, max(known.last, first - 1), run)
@@ -99,30 +99,32 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
     return None if is_told else row
 
 
-@functools.singledispatch
-def group_into_micro_batches(source: Source, items: Iterable[Item], size: Callable[[Item], int | None]) -> list[list[Item]]:
-    """Items in order, in groups within the source's limits on files and bytes; at least one a group. size: of an item, in bytes.
+def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
+    """Rows of deliveries in order, in groups within the source's limits; at least one a group."""
+    group: Callable[[Source, Sequence[Item]], list[list[Item]]] = load_kind_function(source.kind, "group")
+    return group(source, rows)
 
-    By kind of source: register others.
-    """
+
+def group_files_by_size(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
+    """By the limits on files and on bytes."""
     most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else None
-    return _group_within_limits(items, source.max_files_per_trigger, most_bytes, size)
+    return _group_within_limits(rows, source.max_files_per_trigger, most_bytes, lambda row: int(row["size"] or 0))
 
 
-@group_into_micro_batches.register
-def _(source: KafkaSource, items: Iterable[Mapping[str, object]], size: object) -> list[list[Mapping[str, object]]]:
+def group_offset_ranges(source: KafkaSource, rows: Sequence[Item]) -> list[list[Item]]:
+    """By the limit on offsets."""
     return _group_within_limits(
-        items, sys.maxsize, source.max_offsets_per_trigger, lambda row: parse_offset_range(str(row["file"])).offsets
+        rows, sys.maxsize, source.max_offsets_per_trigger, lambda row: parse_offset_range(row["file"]).offsets
     )
 
 
 def _group_within_limits(
-    items: Iterable[Item], most_items: int, most_together: int | None, size: Callable[[Item], int | None]
+    items: Iterable[Item], most_items: int, most_together: int | None, size: Callable[[Item], int]
 ) -> list[list[Item]]:
     found: list[list[Item]] = []
     room = 0
     for item in items:
-        needed = size(item) or 0
+        needed = size(item)
         if not found or len(found[-1]) >= most_items or (most_together is not None and needed > room):
             found.append([])
             room = most_together or 0

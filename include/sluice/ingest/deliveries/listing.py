@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED
+from sluice.settings import Settings
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """How names end, letter case apart, of files that are still being written."""
@@ -75,6 +76,16 @@ def find_unchanged_files(source: Source, landing: Path, rows: Iterable[Mapping[s
         return found == (row["size"], row["modified_at"])
 
     return {int(row["delivery"]) for row in rows if is_unchanged(row)}
+
+
+def locate_source_folder(source: Source, settings: Settings, landing: Path) -> Path:
+    """A source's landing folder. landing: the pipeline's."""
+    return landing / source.path
+
+
+def count_no_records(files: Sequence[str]) -> int | None:
+    """How many records files have: nobody knows before they are read."""
+    return None if files else 0
 
 
 def warn_of_nothing(source: Source, deliveries: str, outcomes: str) -> list[str]:

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, GONE
+from sluice.settings import Settings
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
 
@@ -63,6 +65,16 @@ class OffsetRange(NamedTuple):
             "modified_at": self.modified_at,
             "sha256": self.topic_id or None,
         }
+
+
+def locate_options_folder(source: KafkaSource, settings: Settings, landing: Path) -> Path:
+    """The folder with a source's options_file: its deliveries lie at a broker."""
+    return settings.secret(source.options_file).parent if source.options_file else settings.secrets
+
+
+def count_offsets(files: Sequence[str]) -> int:
+    """How many offsets are in the ranges of these names."""
+    return sum(parse_offset_range(file).offsets for file in files)
 
 
 def parse_offset_range(file: str) -> OffsetRange:

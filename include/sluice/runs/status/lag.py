@@ -17,7 +17,6 @@ from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.lake import log
 from sluice.runs.ledger import Row
 from sluice.runs.status import positions
@@ -171,10 +170,9 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
 
 
 def _count_waiting_records(source: Source, files: list[str]) -> int | None:
-    """How many records wait: of topics as many as there are offsets, of files nobody knows."""
-    if not source.kind.in_files:
-        return sum(parse_offset_range(file).offsets for file in files)
-    return None if files else 0
+    """How many records wait; None where nobody knows."""
+    count: Callable[[list[str]], int | None] = load_kind_function(source.kind, "count_waiting")
+    return count(files)
 
 
 def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:

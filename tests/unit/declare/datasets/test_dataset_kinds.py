@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import pytest
@@ -13,8 +14,11 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.kinds import KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
+from sluice.declare.kinds import FILE_SOURCE, KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
 from sluice.errors import DeclarationError
+from sluice.ingest.deliveries.arrivals import SourceChanges, find_source_changes
+from sluice.ingest.deliveries.discovery import group_into_micro_batches
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -101,6 +105,45 @@ def test_every_function_that_a_kind_names_is_there(kind: DatasetKind) -> None:
         else:
             with pytest.raises(DeclarationError, match=f"A {kind.name} has no function for '{role}'"):
                 load_kind_function(kind, role)
+
+
+MAILBOX = replace(
+    FILE_SOURCE,
+    name="mailbox",
+    in_files=False,
+    find_arrivals=f"{__name__}:find_letters",
+    group=f"{__name__}:group_all",
+    count_waiting=f"{__name__}:count_letters",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mailbox(Source):
+    """A kind of source that the engine does not know."""
+
+    kind: ClassVar[SourceKind] = MAILBOX
+
+
+def find_letters(source: Mailbox, landing: Path, known: KnownFiles, within: object) -> SourceChanges:
+    return SourceChanges(gone=[f"{source.name} of yesterday"])
+
+
+def group_all(source: Mailbox, rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    return [list(rows)]
+
+
+def count_letters(files: Sequence[str]) -> int:
+    return 3 * len(files)
+
+
+def test_a_kind_of_source_says_itself_what_came_and_how_it_is_taken(tmp_path: Path) -> None:
+    post = Mailbox(name="post", comment="Letters.", max_files_per_trigger=1)
+    known = read_known_files(str(tmp_path / "deliveries"), str(tmp_path / "outcomes"))
+    assert find_source_changes(post, tmp_path, known, None).gone == ["post of yesterday"]
+    rows = [{"file": "a", "size": 1}, {"file": "b", "size": 1}]
+    assert group_into_micro_batches(post, rows) == [rows]
+    assert group_into_micro_batches(Source(name="files", max_files_per_trigger=1), rows) == [rows[:1], rows[1:]]
+    assert load_kind_function(post.kind, "count_waiting")(["a", "b"]) == 6
 
 
 def test_a_kind_is_no_field_of_a_declaration() -> None:

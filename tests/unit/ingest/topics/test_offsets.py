@@ -161,7 +161,7 @@ def test_the_ledger_commits_the_ranges_of_a_micro_batch_together() -> None:
     few = source(max_offsets_per_trigger=50)
     found = compute_new_offset_ranges(few, standing({A0: 60, A1: 40, ("b", 0): 0}), {}, NOW)
     rows = [one.row for batch in found.batches for one in batch]
-    grouped = discovery.group_into_micro_batches(few, rows, lambda row: None)
+    grouped = discovery.group_into_micro_batches(few, rows)
     assert [[row["file"] for row in group] for group in grouped] == files(found)
     assert files(found) == [["b/0/0-0", "a/0/0-30", "a/1/0-20"], ["a/0/30-60", "a/1/20-40"]]
 
