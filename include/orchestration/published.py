@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, Bas
 
 from orchestration import alerts
 from sluice.declare.pipeline import parse_duration
-from sluice.settings import Settings
+from sluice.settings import QUARANTINE, Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -54,7 +54,7 @@ def find_latest_data_version(settings: Settings, pipeline: str, table: str) -> D
     found = [
         entry
         for entry in ledger.list_pipeline_tables(settings, pipeline)
-        if entry["table"] == table and entry["layer"] != "quarantine"
+        if entry["table"] == table and entry["layer"] != QUARANTINE
     ]
     if not found:
         return None

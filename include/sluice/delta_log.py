@@ -152,9 +152,17 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
             what = None if (folder / f"{version:020d}.json").exists() else "is missing, and later commits are there"
         if what:
             yield LogDamage(f"{version:020d}.json", version, what)
+    for version in _find_checksums_without_commit(folder, max(commits, default=of_checkpoint)):
+        yield LogDamage(f"{version:020d}.json", version, "is missing, and its checksum is there")
     for file in checkpoints.get(of_checkpoint, []):
         if not _ends_as_parquet(file):
             yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
+
+
+def _find_checksums_without_commit(folder: Path, last: int) -> list[int]:
+    """Versions after the last commit that have a checksum file, which is written after its commit: they were there."""
+    found = (file for file in folder.glob("*.crc") if file.stem.isdecimal() and int(file.stem) > last)
+    return sorted(int(file.stem) for file in found if not file.with_suffix(".json").exists())
 
 
 def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:

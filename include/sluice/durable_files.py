@@ -87,6 +87,12 @@ def flush_file(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def flush_file_and_name(path: Path) -> None:
+    """Have on the disk what a file holds that was written by other means, and that it is there."""
+    flush_file(path)
+    _flush_folder(path.parent)
+
+
 def _remove_unfinished_writes(path: Path, before: float = math.inf) -> None:
     unfinished = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")  # not those of a file whose name only begins like it
     for left in path.parent.iterdir():

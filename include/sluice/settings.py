@@ -36,6 +36,10 @@ _DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
+QUARANTINE = "quarantine"
+"""The folder of a pipeline in which quarantines lie, beside those of its layers."""
+
+
 def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may be called so: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None
@@ -202,6 +206,16 @@ class Settings:
         if archive.exists():
             options += f' -XX:SharedArchiveFile="{archive}" -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr'
         return {**environment, "SPARK_SUBMIT_OPTS": options}
+
+
+def name_quarantine(table: str) -> str:
+    """What the quarantine of a table is called beside tables: by `sluice sql`, in reports and errors."""
+    return f"{table}_{QUARANTINE}"
+
+
+def name_quarantined_table(name: str) -> str | None:
+    """The table whose quarantine is called so; None where it is no quarantine's name."""
+    return name.removesuffix(f"_{QUARANTINE}") if name.endswith(f"_{QUARANTINE}") else None
 
 
 def list_pipeline_names(settings: Settings) -> list[str]:

@@ -114,6 +114,16 @@ def test_a_commit_that_is_missing_between_others_and_an_empty_one_behind_a_check
     assert damages(table) == ["_delta_log/4.json is missing, and later commits are there"]
 
 
+def test_a_last_commit_that_is_gone_is_found_by_its_checksum(table: Path) -> None:
+    last = max((table / "_delta_log").glob("*.json"))
+    last.with_suffix(".crc").write_text("{}")
+    assert damages(table) == []
+    last.unlink()
+    assert damages(table) == [f"_delta_log/{int(last.stem)}.json is missing, and its checksum is there"]
+    last.with_suffix(".crc").unlink()
+    assert damages(table) == []
+
+
 def test_a_cut_checkpoint_is_found(table: Path) -> None:
     DeltaTable(str(table)).create_checkpoint()
     assert damages(table) == []

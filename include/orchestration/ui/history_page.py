@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import QUARANTINE, Settings, list_pipeline_names
 
 COMMITS = 20
 RUNS = 20
@@ -24,7 +24,7 @@ def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | 
 
     if pipeline not in list_pipeline_names(settings):
         return None
-    tables = [entry for entry in ledger.list_pipeline_tables(settings, pipeline) if entry["layer"] != "quarantine"]
+    tables = [entry for entry in ledger.list_pipeline_tables(settings, pipeline) if entry["layer"] != QUARANTINE]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
     runs = ledger.read_run_ledger(settings, pipeline)[::-1]
     parts = [_render_table_history(entry, runs) for entry in of_layer or tables]

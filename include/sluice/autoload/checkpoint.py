@@ -14,7 +14,7 @@ from pathlib import Path
 from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
-from sluice.settings import LEASE_DESCRIPTION, LEASE_FILES
+from sluice.settings import LEASE_DESCRIPTION, LEASE_FILES, QUARANTINE
 
 _FORMAT = 1
 _FILE = "autoload.json"
@@ -40,7 +40,7 @@ class AutoloadPlaces:
 
     def quarantine(self, name: str) -> str:
         """Where the rows and files lie that the table did not accept."""
-        return str(self.folder / "quarantine")
+        return str(self.folder / QUARANTINE)
 
     def checkpoints(self, flow: str) -> str:
         """The folder of the flow's checkpoint generations."""

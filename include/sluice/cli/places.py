@@ -7,7 +7,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.runs import ledger
-from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
+from sluice.settings import Settings, list_pipeline_names, name_quarantine, require_known_pipeline
 
 
 def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:
@@ -86,7 +86,7 @@ def _list_declared_tables(settings: Settings, pipeline: str) -> set[str]:
         graph = load_declaration_graph(settings, pipeline)
     except DeclarationError:
         return set()
-    quarantines = (f"{name}_quarantine" for name in (*graph.sources, *graph.tables))
+    quarantines = (name_quarantine(name) for name in (*graph.sources, *graph.tables))
     return {*graph.computed, *(graph.table_of(declared.name) for declared in graph), *quarantines}
 
 

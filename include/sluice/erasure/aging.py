@@ -24,6 +24,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import age
+from sluice.settings import name_quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -114,7 +115,7 @@ def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: da
 
 def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> FlowReport:
     """What could not be read tells of no time: it goes by when it was set aside."""
-    name, path = f"{source}_quarantine", workspace.quarantine(source)
+    name, path = name_quarantine(source), workspace.quarantine(source)
     with report_table_change(name, DELETIONS.name, path) as report:
         if log.is_delta_table(path):
             aside = table_frames.read_table(workspace.session, path)

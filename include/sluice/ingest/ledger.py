@@ -20,6 +20,7 @@ from sluice.delta_log import find_table_snapshot, open_checked_table, open_table
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
+from sluice.lake.version_checksums import write_version_checksum
 
 Row = Mapping[str, Any]
 Found = TypeVar("Found", bound=Row)
@@ -99,6 +100,7 @@ def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
         lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
         if lacking:
             open_table_to_change(path).alter.add_columns(lacking)
+            write_version_checksum(path)
         return
     DeltaTable.create(
         path,
@@ -109,6 +111,7 @@ def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
             "delta.logRetentionDuration": "interval 30 days",
         },
     )
+    write_version_checksum(path)
 
 
 def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
@@ -119,6 +122,7 @@ def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]],
     with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
         table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
+    write_version_checksum(path)
 
 
 def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sluice.declare.assembly.graph import Graph
-from sluice.settings import Settings
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
+from sluice.settings import QUARANTINE, Settings
 
 
 class Places(Protocol):
@@ -33,6 +35,12 @@ class Places(Protocol):
         """The file whose presence asks a run to stop before its next batch."""
 
 
+def locate_streamed_tables(places: Places, declared: Source | Dataset[Any]) -> dict[str, str]:
+    """Where the tables lie whose rows or changes a declaration's flow streams, by the names that its checkpoint has for them."""
+    inputs = {name: places.table(name) for name in declared.streamed_reads}
+    return inputs | {name: places.bookkeeping(record) for name, record in declared.streamed_records.items()}
+
+
 @dataclass(frozen=True)
 class PipelinePlaces:
     """A pipeline's places: below the lake and the landing folder of the settings."""
@@ -51,8 +59,7 @@ class PipelinePlaces:
 
     def quarantine(self, name: str) -> str:
         """<lake>/<pipeline>/quarantine/<table>; of a restricted table below the restricted root, too."""
-        restricted = getattr(self.graph[name], "restricted", False)
-        return self.settings.table_path(self.graph.pipeline.name, "quarantine", name, restricted=restricted)
+        return self.settings.table_path(self.graph.pipeline.name, QUARANTINE, name, restricted=self.graph[name].restricted)
 
     def checkpoints(self, flow: str) -> str:
         """As the settings say."""

@@ -7,7 +7,6 @@ To be called under the pipeline's lease, which the driver's Python holds beside 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -29,11 +28,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import StructType
 
 from sluice.delta_log import LOG, TRANSACTIONS, open_checked_table, open_table_to_change
-from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
+from sluice.lake.version_checksums import write_version_checksum
 from sluice.lake.written_alike import CHECKPOINT_INTERVAL, is_written_alike, list_file_values, list_statistics_columns
 
 OPERATION = "_operation"
@@ -247,23 +246,10 @@ def _keep_log_as_spark_does(path: str) -> None:
 
     Expired commits are removed when Spark makes a checkpoint: it removes what belongs to them, too.
     """
-    with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):  # Spark looks into the log then
-        _write_version_checksum(open_checked_table(path), Path(path) / LOG)
+    write_version_checksum(path)
     with suppress(OSError, ValueError, DeltaError, SluiceError):  # the next one holds what this one would
         table = open_table_to_change(path)
         if table.version() % max(1, int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or 10)) == 0:
             table.create_checkpoint()
             # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
             (Path(path) / LOG / "._last_checkpoint.crc").unlink(missing_ok=True)
-
-
-def _write_version_checksum(table: DeltaTable, log_folder: Path) -> None:
-    """Write `N.crc` of the latest version, from which Spark knows schema and protocol without two jobs that look for them in the log.
-
-    Both are as the version before has them, whose file says them exactly; where that is not there, none is written. Source: Delta's
-    PROTOCOL.md, Version Checksum File.
-    """
-    version, sizes = table.version(), list_file_values(table, "size_bytes")
-    before = json.loads((log_folder / f"{version - 1:020d}.crc").read_text())
-    same = {name: before[name] for name in ("numMetadata", "numProtocol", "metadata", "protocol")}
-    write_json_durably(log_folder / f"{version:020d}.crc", {"tableSizeBytes": sum(sizes), "numFiles": len(sizes), **same})

@@ -12,8 +12,8 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
-from sluice.lake.places import PipelinePlaces, Places
-from sluice.settings import Settings
+from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
+from sluice.settings import Settings, name_quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +84,10 @@ class Workspace:
         """The folder that holds the sources' landing folders."""
         return self.places.landing
 
+    def streamed_tables(self, declared: Source | Dataset[Any]) -> dict[str, str]:
+        """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
+        return locate_streamed_tables(self.places, declared)
+
     @property
     def deliveries(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
@@ -110,7 +114,7 @@ def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict
     for declared in graph:
         found[graph.table_of(declared.name)] = places.table(declared.name)
         if has_quarantine(declared):
-            found[f"{declared.name}_quarantine"] = places.quarantine(declared.name)
+            found[name_quarantine(declared.name)] = places.quarantine(declared.name)
     for stream in (one for one in graph.streams.values() if one.may_be_late):
         found[stream.late] = graph.location_of_late(settings, stream.name)
     return found

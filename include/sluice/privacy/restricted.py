@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
-from sluice.settings import Settings
+from sluice.settings import QUARANTINE, Settings
 
 
 def prepare_restricted_root(settings: Settings) -> None:
@@ -33,5 +33,5 @@ def refuse_moved_table(settings: Settings, name: str, path: str, restricted: boo
 
 def _quarantine_folder_hint(path: str) -> str:
     layer = Path(path).parent
-    aside = layer.parent / "quarantine" / Path(path).name
+    aside = layer.parent / QUARANTINE / Path(path).name
     return f" and {aside}" if aside.is_dir() else ""

@@ -16,7 +16,7 @@ from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_stages import KNOWN_LAYERS
-from sluice.settings import Settings
+from sluice.settings import QUARANTINE, Settings, name_quarantine
 
 Row = dict[str, Any]
 
@@ -189,10 +189,10 @@ def find_table_path(settings: Settings, pipeline: str, table: str) -> str:
 
 def sql_name(row: Row) -> str:
     """The name that a table of `list_pipeline_tables` has in SQL."""
-    return f"{row['table']}_quarantine" if row["layer"] == "quarantine" else str(row["table"])
+    return name_quarantine(str(row["table"])) if row["layer"] == QUARANTINE else str(row["table"])
 
 
-_LAYERS = {name: place for place, name in enumerate((*(stage.name for stage in KNOWN_LAYERS), "quarantine"))}
+_LAYERS = {name: place for place, name in enumerate((*(stage.name for stage in KNOWN_LAYERS), QUARANTINE))}
 
 
 def _measure_table(path: str) -> Row:

@@ -284,9 +284,7 @@ def test_checkpoints_are_made_as_spark_makes_them_and_read_by_it(spark: SparkSes
     assert {tuple(one) for one in spark.read.format("delta").load(path).collect()} == {*((k, "c") for k in range(21)), (21, "b")}
 
 
-def test_without_the_version_checksum_of_before_there_is_none_and_checkpoints_are_made_as_ever(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_missing_version_checksum_is_made_up_for_and_checkpoints_are_made_as_ever(spark: SparkSession, tmp_path: Path) -> None:
     path = write_log(tmp_path / "table")
     spark.createDataFrame([(0, "a")], "k BIGINT, v STRING").write.format("delta").mode("append").save(path)
     checksums = [Path(path) / "_delta_log" / f"{version:020d}.crc" for version in range(4)]
@@ -295,7 +293,8 @@ def test_without_the_version_checksum_of_before_there_is_none_and_checkpoints_ar
     checksums[2].unlink()  # as after a kill behind the commit
     for k in range(2, 12):
         merge(path, ("I", k, "a"))
-    assert not checksums[3].exists()
+    said = [json.loads(file.read_text()) for file in (checksums[1], checksums[3])]
+    assert [one["metadata"] for one in said] == [said[0]["metadata"]] * 2 and said[1]["numFiles"] == 3
     assert (Path(path) / "_delta_log" / f"{10:020d}.checkpoint.parquet").exists()
     assert spark.read.format("delta").load(path).count() == 12
 

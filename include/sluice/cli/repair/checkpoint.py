@@ -17,12 +17,12 @@ from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.flows.progress import checkpoints
+from sluice.flows.progress import checkpoints, positions
+from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
 from sluice.runs.lease import lock
-from sluice.runs.status import lag, positions
+from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
-from sluice.runs.status.positions import FlowProgress
 from sluice.settings import Settings
 
 app = typer.Typer(help="Show how far each flow has come, or make one start anew.", no_args_is_help=True)

@@ -14,7 +14,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import QUARANTINE, Settings, name_quarantine, name_quarantined_table, require_known_pipeline
 
 app = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
 
@@ -75,8 +75,8 @@ def show(
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     named, (delivery, row) = readmission.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
-    named = named.removesuffix("_quarantine")
-    _, _, path = resolve_table_name(settings, f"{pipeline}.{named}_quarantine")
+    named = name_quarantined_table(named) or named
+    _, _, path = resolve_table_name(settings, f"{pipeline}.{name_quarantine(named)}")
     columns = (*PLAIN, *RAW) if raw else PLAIN
     limits = {"_delivery": delivery, "_row": row}
     where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
@@ -147,7 +147,7 @@ def _query_each_quarantine(settings: Settings, pipeline: str, text: str) -> list
     """What a query says of each quarantine."""
     found: list[dict[str, Any]] = []
     for one in ledger.list_pipeline_tables(settings, pipeline):
-        if one["layer"] == "quarantine":
+        if one["layer"] == QUARANTINE:
             found += [{"table": one["table"], **row} for row in query_delta_table(one["path"], text)]
     return found
 

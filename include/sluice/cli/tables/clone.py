@@ -19,12 +19,11 @@ from sluice.lake import log, versions
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings, name_quarantined_table, require_known_pipeline
 
 if TYPE_CHECKING:
     from sluice.runs.copies.comparison import Comparison
 
-_QUARANTINE = "_quarantine"
 _AGAINST = "A version or date of the same table; or a folder, the same table in the lake there."
 _RECORDS = frozenset({"record", "made", "content", "_subject"})
 
@@ -131,7 +130,7 @@ def _find_other_side(settings: Settings, pipeline: str, name: str, path: str, ag
 
 def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """The columns that rows are matched by, and those of which no value is shown."""
-    declared = next((one for one in graph if one.name == wanted.removesuffix(_QUARANTINE)), None)
+    declared = next((one for one in graph if one.name == (name_quarantined_table(wanted) or wanted)), None)
     if isinstance(declared, Dataset) and declared.name == wanted:
         return declared.keys, declared.private
     return ("_delivery", "_row"), _RECORDS | (declared.private if isinstance(declared, Source | Dataset) else frozenset())

@@ -16,7 +16,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import open_table_snapshot
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.runs import ledger
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import Settings, list_pipeline_names, name_quarantined_table
 
 _HELD_BACK = ("record", "made", "content", "_subject")
 
@@ -107,7 +107,7 @@ def _print_table_rows(name: str, columns: list[str], rows: list[dict[str, Any]],
 
 def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
     """Of a table's columns those that may be printed: of a quarantine nothing of a record."""
-    return [column for column in columns if not (wanted.endswith("_quarantine") and column in _HELD_BACK)]
+    return [column for column in columns if not (name_quarantined_table(wanted) and column in _HELD_BACK)]
 
 
 def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:

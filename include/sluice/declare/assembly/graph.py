@@ -103,7 +103,7 @@ class Graph:
     def location_of_late(self, settings: Settings, name: str) -> str:
         """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
         stream = self.streams[name]
-        restricted = any(getattr(self[one], "restricted", False) for one in (name, *stream.reads))
+        restricted = any(self[one].restricted for one in (name, *stream.reads))
         return settings.table_path(self.pipeline.name, self.layer(stream), stream.late, restricted=restricted)
 
     def layer(self, declared: Source | AnyDataset) -> str:

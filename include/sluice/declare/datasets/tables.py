@@ -106,6 +106,16 @@ class Dataset(Generic[P]):
         """How messages call it."""
         return f"{self.kind.label} '{self.name}'"
 
+    @property
+    def streamed_reads(self) -> tuple[str, ...]:
+        """Those of its inputs whose changes its flow streams."""
+        return self.reads
+
+    @property
+    def streamed_records(self) -> Mapping[str, str]:
+        """Tables of the pipeline's own records that its flow streams: by the name that its checkpoint has for each, where it is kept."""
+        return {}
+
     def list_fingerprint_fields(self) -> tuple[object, ...]:
         """What of the fields that only its kind has counts in its fingerprint."""
         return ()
@@ -150,6 +160,16 @@ class Table(Dataset[P]):
                 f"Table '{self.name}': personal treats '{self.sequence_by}', which is its sequence_by: the order would be lost. "
                 "Let the transform give a second column of it."
             )
+
+    @property
+    def streamed_reads(self) -> tuple[str, ...]:
+        """None: bronze is read as it is, of the deliveries that have an outcome."""
+        return ()
+
+    @property
+    def streamed_records(self) -> Mapping[str, str]:
+        """The outcomes of deliveries."""
+        return {"outcomes": "outcomes"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,10 @@ Output = Literal["append", "update", "complete"]
 OUTPUTS = ("append", "update", "complete")
 
 
+HEARTBEATS = "_idle"
+"""The name of a stream's heartbeats among its inputs."""
+
+
 @dataclass(frozen=True)
 class Watermark:
     """How late a row of an input may be: `delay` behind the latest instant seen before in its column `time`."""
@@ -69,6 +73,11 @@ class Windowed(Dataset[P]):
             raise DeclarationError(f"{owner}: a join of streams has output 'append'; a row that was joined never changes.")
         if self.closes_when_idle is not None and not (is_interval(self.closes_when_idle) and self.watermarks):
             raise DeclarationError(f"{owner}: closes_when_idle is an interval such as '1 hour', of a stream with a watermark.")
+
+    @property
+    def streamed_records(self) -> Mapping[str, str]:
+        """The instants up to which it was closed while nothing came."""
+        return {HEARTBEATS: f"idle/{self.name}"} if self.closes_when_idle else {}
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
         """What Spark's state depends on."""

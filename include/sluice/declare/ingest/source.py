@@ -82,6 +82,8 @@ class Source(CsvDialect, _NamedFiles):
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
     # What tables have, and a source has none of: nobody need ask which of them a declaration is.
     reads: ClassVar[tuple[str, ...]] = ()
+    streamed_reads: ClassVar[tuple[str, ...]] = ()
+    streamed_records: ClassVar[Mapping[str, str]] = MappingProxyType({"deliveries": "deliveries"})
     serves: ClassVar[str | None] = None
     zorder_by: ClassVar[tuple[str, ...]] = ()
     table_expectations: ClassVar[tuple[Any, ...]] = ()

@@ -71,7 +71,7 @@ def _find_input_domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str
         found |= set(workspace.graph.domains()) if subjects.find_free_text_columns(workspace.graph, declared) else set()
         if domain:
             found.add(domain)
-        elif getattr(declared, "reads", ()):
+        elif declared.reads:
             path = workspace.path(name)
             columns = log.read_column_names(path) if log.is_delta_table(path) else []
             told = subjects.find_table_subjects(workspace.graph, declared, columns)  # type: ignore[arg-type]

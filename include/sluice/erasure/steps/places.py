@@ -13,6 +13,7 @@ from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import anonymised
+from sluice.settings import name_quarantine
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
                 or subjects.find_free_text_columns(workspace.graph, source)
             )
             place = SubjectTable(
-                f"{declared.name}_quarantine", path, "`_subject`", domain, source.subject_at, None, source.row_dialect, others
+                name_quarantine(declared.name), path, "`_subject`", domain, source.subject_at, None, source.row_dialect, others
             )
             found.append(place)
     return [place for place in found if log.is_delta_table(place.path)]

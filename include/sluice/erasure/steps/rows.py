@@ -20,6 +20,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
+from sluice.settings import name_quarantined_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +143,7 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) 
     told = rows.select(*PROVENANCE, "_subject", "record")
     at = None
     if place.at:
-        source = places.find_originating_source(workspace, workspace.graph[place.name.removesuffix("_quarantine")])
+        source = places.find_originating_source(workspace, workspace.graph[name_quarantined_table(place.name) or place.name])
         schema = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
         fields = StructType([schema[name] for name in delivered_columns(schema.names)])
         told = told.select(*PROVENANCE, "_subject", F.from_json("record", fields).alias("_told")).select(

@@ -18,7 +18,7 @@ from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.bronze.widening import cast_or_rescue_columns
-from sluice.flows.progress import streams
+from sluice.flows.progress import stream_starts, streams, unread
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP, _rescued_data STRING"
-_ALL_FILES = 2**31 - 1
 
 
 def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
@@ -72,22 +71,31 @@ def run_bronze_flow(workspace: Workspace, source: Source, report: FlowReport, an
 
 def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport, anew: str | None) -> None:
     flow = workspace.graph.flow_name(source)
+    ((name, path),) = workspace.streamed_tables(source).items()
+    identity = log.read_table_id(path)
     checkpoint = open_checkpoint(
-        workspace.checkpoints(flow), flow, {"deliveries": log.read_table_id(workspace.deliveries)}, anew=anew
+        workspace.checkpoints(flow),
+        flow,
+        {name: identity},
+        anew=anew,
+        find_starts=lambda: stream_starts.find_starts_with_all_rows({name: path}),
     )
     if checkpoint.rebased and log.latest_table_version(workspace.path(source.name)):
         report.notes.append(f"rebased: {checkpoint.rebased}")
     report.notes += load_kind_function(source.kind, "find_warnings")(source, workspace.deliveries, workspace.outcomes)
+    if checkpoint.rebased is None and not unread.has_unread_rows_of_sources(
+        checkpoint.path, name, identity, path, (source.name,)
+    ):
+        return
     # One file of the deliveries table is one rate-limited group of deliveries; starting anew, most have an outcome already.
-    at_once = _ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
-    reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", at_once)
+    at_once = streams.ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
+    rows = streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name))
     ours = (F.col("source") == source.name) & F.col("event").isin(*TAKEN)
-    frame = reader.load(workspace.deliveries).where(ours)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         ingest_delivery_batch(inside, source, checkpoint, rows, number, report)
 
-    streams.run_stream(workspace, frame, checkpoint, on_batch)
+    streams.run_stream(workspace, rows.where(ours), checkpoint, on_batch)
 
 
 def ingest_delivery_batch(

@@ -20,7 +20,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 INPUT = "_input"
 _TICK = "_tick"
@@ -99,17 +99,17 @@ News = Mapping[str, Spans | None]
 """By input that has changes in a batch, what they touch in time; None: no bound."""
 
 
-def stream_touched_names(
-    session: SparkSession, paths: Mapping[str, str], reach: Mapping[str, InputReach], limit: int
-) -> DataFrame:
-    """Streams the names that changes of the inputs touch: _input, and by input a struct of the bounding values and the time."""
+def select_touched_names(feeds: Mapping[str, DataFrame], reach: Mapping[str, InputReach]) -> DataFrame:
+    """The names that changes of the inputs touch: _input, and by input a struct of the bounding values and the time.
+
+    feeds: by input, its changes.
+    """
     frames = []
     for name in sorted(reach):
-        reader = session.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", limit)
         columns = [F.expr(expression).alias(column) for column, expression in reach[name].columns.items()]
         columns += [time.tick.alias(_TICK)] if (time := reach[name].time) else []
         values = [F.struct(*columns).alias(name)] if columns else []
-        frames.append(reader.load(paths[name]).select(F.lit(name).alias(INPUT), *values))
+        frames.append(feeds[name].select(F.lit(name).alias(INPUT), *values))
     return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
 
 

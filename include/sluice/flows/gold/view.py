@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -22,9 +23,9 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
-from sluice.flows.progress import streams
+from sluice.flows.progress import stream_starts, streams, unread
 from sluice.flows.progress.batches import PinnedVersions, Versions
-from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint
+from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint, read_flow_memory, reason_to_rebase
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import (
     DISTINCT,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AnyView = MaterializedView[Any]
-_ALL_FILES = 2**31 - 1
 _INPUTS = "what it uses of its inputs changed"
 _ELSEWHERE = "a key that was made has another row where no change was"
 
@@ -66,8 +66,22 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
     stored = check_view_columns(view, given)
     conditions.check_conditions(workspace.session, view, given.schema)
     shape = targets.prepare_target_table(workspace, view, stored, anew=anew)
+    if anew is None and _has_taken_everything(workspace, view):
+        return
     reach = find_input_reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
     streams.run_with_rebase(lambda why: _stream_view_changes(workspace, view, reach, report, why, shape), anew)
+
+
+def _has_taken_everything(workspace: Workspace, view: AnyView) -> bool:
+    """Whether the flow would go on, with the same declaration, over inputs that are as it has taken them."""
+    flow, paths = workspace.graph.flow_name(view), workspace.streamed_tables(view)
+    folder, identities = workspace.checkpoints(flow), {name: log.read_table_id(path) for name, path in paths.items()}
+    memory = read_flow_memory(folder, flow) or {}
+    # What follows the declaration's fingerprint is worked out of it and of the inputs' columns.
+    marks = str(memory.get("fingerprint") or "")
+    if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
+        return False
+    return not unread.has_unread_changes(str(Path(folder) / str(memory["identity"])), identities, paths)
 
 
 def _stream_view_changes(
@@ -79,18 +93,26 @@ def _stream_view_changes(
     shape: TableShape | None,
 ) -> None:
     flow = workspace.graph.flow_name(view)
-    identities = {name: log.read_table_id(workspace.path(name)) for name in view.reads}
+    paths = workspace.streamed_tables(view)
+    identities = {name: log.read_table_id(path) for name, path in paths.items()}
     marks = compute_declaration_fingerprint(view) + "".join(
         f"{name}{sorted(one.columns.items())}{one.time or ''}{one.used}" for name, one in sorted(reach.items())
     )
-    checkpoint = open_checkpoint(workspace.checkpoints(flow), flow, identities, marks, anew)
+    checkpoint = open_checkpoint(
+        workspace.checkpoints(flow),
+        flow,
+        identities,
+        marks,
+        anew,
+        lambda: stream_starts.find_starts_at_latest_change(paths, feed=True),
+    )
     why = (
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
     )
     if why:
         report.notes.append(f"recomputed in full: {why}")
 
-    pins = PinnedVersions(checkpoint.path, {name: workspace.path(name) for name in view.reads}, identities)
+    pins = PinnedVersions(checkpoint.path, paths, identities)
     told = RecomputeReport(report)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
@@ -106,9 +128,12 @@ def _stream_view_changes(
             part.follow(rows, choice.count_changed_rows(inside, pins.followed(number)))
         report.batches += 1
 
-    limit = _ALL_FILES if checkpoint.rebased else 1000
-    paths = {name: workspace.path(name) for name in view.reads}
-    streams.run_stream(workspace, touched.stream_touched_names(workspace.session, paths, reach, limit), checkpoint, on_batch)
+    at_once = streams.ALL_FILES if checkpoint.rebased else streams.USUAL_FILES
+    feeds = {
+        name: streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name), feed=True)
+        for name, path in paths.items()
+    }
+    streams.run_stream(workspace, touched.select_touched_names(feeds, reach), checkpoint, on_batch)
 
 
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.flows.progress import batches, checkpoints
-from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log
 from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sluice.durable_files import write_json_durably
@@ -24,29 +24,40 @@ GONE = "its table was not there"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a flow remembers how far it came. rebased: why it starts anew with a full first batch; None: it goes on."""
+    """Where a flow remembers how far it came. rebased: why it starts anew with a full first batch; None: it goes on.
+
+    starts: by input, the version that its stream began at; an input without one began as the table was then. Spark asks for it again
+    until the stream's second batch.
+    """
 
     flow: str
     path: str
     identity: str
     rebased: str | None
+    starts: Mapping[str, int] = field(default_factory=dict)
 
 
 def open_checkpoint(
-    folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "", anew: str | None = None
+    folder: str,
+    flow: str,
+    inputs: Mapping[str, str],
+    fingerprint: str = "",
+    anew: str | None = None,
+    find_starts: Callable[[], Mapping[str, int]] = dict,
 ) -> Checkpoint:
     """A flow's checkpoint, a fresh one where it cannot go on.
 
     inputs: the table ids of what the flow streams, by name. fingerprint: of the transform; "" where a change of it does not matter.
-    anew: a reason to start anew in any case. Raises UsageError where the folder belongs to another flow.
+    anew: a reason to start anew in any case. find_starts: gives the `starts` of a fresh checkpoint. Raises UsageError where the folder
+    belongs to another flow.
     """
     place = Path(folder)
     memory = read_flow_memory(folder, flow)
     reason = anew or _reason_if_broken(place, memory, inputs, fingerprint) or _reason_if_not_begun(place, memory)
     if reason is None and memory is not None:
         identity = str(memory["identity"])
-        return Checkpoint(flow, str(place / identity), identity, _reason_if_unfinished(place, memory))
-    identity = uuid.uuid4().hex[:12]
+        return Checkpoint(flow, str(place / identity), identity, _reason_if_unfinished(place, memory), _read_starts(memory))
+    identity, starts = uuid.uuid4().hex[:12], find_starts()
     (place / identity).mkdir(parents=True)
     _write_flow_memory(
         place,
@@ -56,11 +67,12 @@ def open_checkpoint(
             "inputs": dict(inputs),
             "fingerprint": fingerprint,
             "reason": reason,
+            "starts": dict(starts),
         },
     )
     if memory is not None:
         shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
-    return Checkpoint(flow, str(place / identity), identity, reason)
+    return Checkpoint(flow, str(place / identity), identity, reason, starts)
 
 
 def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
@@ -140,6 +152,12 @@ def _read_checkpoint_identity(file: Path) -> object:
         return json.loads(file.read_text()).get("identity")
     except (OSError, ValueError):
         return None
+
+
+def _read_starts(memory: Mapping[str, object]) -> dict[str, int]:
+    """A checkpoint of before has none."""
+    starts = memory.get("starts")
+    return {str(name): int(version) for name, version in starts.items()} if isinstance(starts, dict) else {}
 
 
 def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str | None:

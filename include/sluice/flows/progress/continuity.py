@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
 from sluice.pipeline_stages import RESTORE
-
-HEARTBEATS = "_idle"
-"""The name of a stream's heartbeats among its inputs."""
 
 REFRESH = "refresh"
 ERASED = "people were erased from its inputs"

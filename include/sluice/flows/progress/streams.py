@@ -13,8 +13,12 @@ from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+ALL_FILES = 2**31 - 1
+USUAL_FILES = 1000
+"""How many files a batch takes at most: as many as there are, and as many as Delta's source takes by itself."""
 
 OnBatch = Callable[[Workspace, "DataFrame", int], None]
 
@@ -40,6 +44,19 @@ _CONTINUITY_ERRORS = (
 
 class ContinuityLost(SluiceError):
     """The stream cannot go on from its checkpoint, now or ever; the flow must be rebased."""
+
+
+def stream_table(session: SparkSession, path: str, files: int, start: int | None = None, feed: bool = False) -> DataFrame:
+    """A table as a stream of its rows; with `feed`, of their changes. files: at most so many a batch.
+
+    start: the version that it begins at (`Checkpoint.starts`); None: with the table as it is.
+    """
+    reader = session.readStream.format("delta").option("maxFilesPerTrigger", files)
+    if start is not None:
+        reader = reader.option("startingVersion", start)
+    if feed:
+        reader = reader.option("readChangeFeed", "true")
+    return reader.load(path)
 
 
 def run_stream(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.flows.progress import streams
+from sluice.flows.progress import stream_starts, streams, unread
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.silver.aside import quarantine_scope_rows
 from sluice.flows.silver.made import (
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-_ALL_FILES = 2**31 - 1
-
 
 def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
     """Bring the table up to date. anew: a reason to fold everything again."""
@@ -76,14 +74,24 @@ def _stream_outcomes(
     workspace: Workspace, table: AnyTable, source: Source, report: FlowReport, anew: str | None, shape: TableShape | None
 ) -> None:
     flow = workspace.graph.flow_name(table)
+    ((name, path),) = workspace.streamed_tables(table).items()
+    identity = log.read_table_id(path)
     checkpoint = open_checkpoint(
-        workspace.checkpoints(flow), flow, {"outcomes": log.read_table_id(workspace.outcomes)}, anew=anew
+        workspace.checkpoints(flow),
+        flow,
+        {name: identity},
+        anew=anew,
+        find_starts=lambda: stream_starts.find_starts_at_latest_change({name: path}, feed=False),
     )
     if checkpoint.rebased:
         report.notes.append(f"folded anew: {checkpoint.rebased}")
     elif targets.has_transform_changed(workspace, table):
         report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
-    reader = workspace.session.readStream.format("delta").option("maxFilesPerTrigger", _ALL_FILES if checkpoint.rebased else 1000)
+    sources = [one.name for one in feeding_sources(workspace, source)]
+    if checkpoint.rebased is None and not unread.has_unread_rows_of_sources(checkpoint.path, name, identity, path, sources):
+        return
+    at_once = streams.ALL_FILES if checkpoint.rebased else streams.USUAL_FILES
+    outcomes = streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name))
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         everything = checkpoint.rebased is not None and number == 0
@@ -93,8 +101,7 @@ def _stream_outcomes(
         if everything:
             targets.record_transform_fingerprint(inside, table)
 
-    ours = F.col("source").isin([one.name for one in feeding_sources(workspace, source)])
-    streams.run_stream(workspace, reader.load(workspace.outcomes).where(ours), checkpoint, on_batch)
+    streams.run_stream(workspace, outcomes.where(F.col("source").isin(sources)), checkpoint, on_batch)
 
 
 def fold_scope(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
+from sluice.flows.progress import streams
 from sluice.flows.progress.batches import VersionRange
-from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression, suppression_list
@@ -30,7 +30,6 @@ ROW = "_row_of_batch"
 
 _FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _BEAT = "_beat"
-_ALL_FILES = 2**31 - 1
 _LONG_AGO = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 
 
@@ -104,9 +103,8 @@ def read_batch_input(workspace: Workspace, name: str, of: VersionRange) -> Batch
 
 
 def _stream_input(workspace: Workspace, stream: AnyStream, name: str, checkpoint: str) -> DataFrame:
-    reader = workspace.session.readStream.format("delta").option("readChangeFeed", "true")
     # All that is there is one batch: within a batch no row is late.
-    feed = reader.option("maxFilesPerTrigger", _ALL_FILES).load(workspace.path(name))
+    feed = streams.stream_table(workspace.session, workspace.path(name), streams.ALL_FILES, feed=True)
     rows = drop_technical_columns(_drop_erased_people(workspace, name, feed.where("_change_type = 'insert'")))
     if name in stream.watermarks:
         check_watermark_column(stream, name, rows.schema)
@@ -118,8 +116,8 @@ def _stream_input(workspace: Workspace, stream: AnyStream, name: str, checkpoint
 def _with_heartbeat_watermark(workspace: Workspace, stream: AnyStream, name: str, rows: DataFrame, checkpoint: str) -> DataFrame:
     """The rows, with a watermark that the heartbeats of an idle stream move, too."""
     watermark = stream.watermarks[name]
-    reader = workspace.session.readStream.format("delta").load(heartbeat_table_path(workspace, stream))
-    ours = reader.where(F.col("checkpoint") == checkpoint)
+    heartbeats = streams.stream_table(workspace.session, heartbeat_table_path(workspace, stream), streams.USUAL_FILES)
+    ours = heartbeats.where(F.col("checkpoint") == checkpoint)
     beats = ours.select(F.expr(f"instant + INTERVAL {watermark.delay}").alias(watermark.time), F.lit(True).alias(_BEAT))
     both = rows.withColumn(_BEAT, F.lit(False)).unionByName(beats, allowMissingColumns=True)
     # The condition names the instant, too: the optimiser would put any other in front of the watermark, which then never saw a beat.
@@ -129,13 +127,13 @@ def _with_heartbeat_watermark(workspace: Workspace, stream: AnyStream, name: str
 
 def heartbeat_table_path(workspace: Workspace, stream: AnyStream) -> str:
     """Where the instants lie up to which an idle stream was closed."""
-    return workspace.places.bookkeeping(f"idle/{stream.name}")
+    return workspace.streamed_tables(stream)[HEARTBEATS]
 
 
 def input_table_ids(workspace: Workspace, stream: AnyStream) -> Mapping[str, str]:
     """The ids of the tables that a stream reads, by name."""
-    found = {name: log.read_table_id(workspace.path(name)) for name in stream.reads}
-    return found | ({HEARTBEATS: log.read_table_id(heartbeat_table_path(workspace, stream))} if stream.closes_when_idle else {})
+    streamed = workspace.streamed_tables(stream)
+    return {name: log.read_table_id(path) for name, path in streamed.items()}
 
 
 def _drop_erased_people(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:

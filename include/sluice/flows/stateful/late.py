@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
-from sluice.flows.progress.continuity import HEARTBEATS
 from sluice.flows.stateful import arriving, inputs
 from sluice.flows.stateful.arriving import END
 from sluice.flows.stateful.inputs import ROW

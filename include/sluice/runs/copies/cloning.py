@@ -25,7 +25,7 @@ from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings
+from sluice.settings import Settings, name_quarantine
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
@@ -182,7 +182,7 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
         if graph.table_of(one.name) == one.name:
             found.append((one.name, places.table(one.name), dataset, private, keys))
         if has_quarantine(one):
-            found.append((f"{one.name}_quarantine", places.quarantine(one.name), None, private, ()))
+            found.append((name_quarantine(one.name), places.quarantine(one.name), None, private, ()))
     versions = {path: log.latest_table_version(path) for _, path, *_ in found}
     return [
         TableToClone(name, path, version, dataset, private, keys)

@@ -7,8 +7,9 @@ from pathlib import Path
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.windowed import Windowed
 from sluice.delta_log import LOG, check_table_logs
+from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
-from sluice.settings import Settings
+from sluice.settings import Settings, name_quarantine
 
 
 def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
@@ -19,16 +20,15 @@ def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
 def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
     """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
-    reads = [name for item in graph if item.name in of_layer for name in getattr(item, "reads", ())]
-    pipeline = graph.pipeline.name
-    found = locate_bookkeeping_tables(settings, pipeline)
+    reads = [name for item in graph if item.name in of_layer for name in item.reads]
+    places = PipelinePlaces(settings, graph)
+    found = locate_bookkeeping_tables(settings, graph.pipeline.name)
     for item in graph:
         if of_layer and item.name not in (*of_layer, *reads):
             continue
         found[graph.table_of(item.name)] = graph.location(settings, item.name)
         if has_quarantine(item) and (not of_layer or item.name in of_layer):
-            restricted = getattr(item, "restricted", False)
-            found[f"{item.name}_quarantine"] = settings.table_path(pipeline, "quarantine", item.name, restricted=restricted)
+            found[name_quarantine(item.name)] = places.quarantine(item.name)
         if isinstance(item, Windowed) and item.may_be_late:
             found[item.late] = graph.location_of_late(settings, item.name)
     return found

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.datasets.tables import Dataset, Table
-from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure import asking, requests
 from sluice.errors import SluiceError
+from sluice.flows.progress import positions
+from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest.deliveries import arrivals
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
-from sluice.runs.status import positions
-from sluice.runs.status.positions import StreamPosition
 
 Item = Source | Dataset[Any]
 Marks = tuple[str | None, ...]
@@ -97,16 +97,14 @@ class FlowNews:
         return waiting
 
     def _standing(self, item: Item) -> Marks:
-        if isinstance(item, Source):
-            return (self._mark(self._workspace.deliveries),)
-        if isinstance(item, Table):
-            return (self._mark(self._workspace.outcomes),)
-        return tuple(self._mark(self._workspace.path(name)) for name in item.reads)
+        streamed = self._workspace.streamed_tables(item)
+        # What a stream with state wrote itself is no news to it.
+        return tuple(self._mark(path) for name, path in streamed.items() if name != HEARTBEATS)
 
     def _concerned(self, item: Source | Table[Any], before: Marks, now: Marks) -> bool:
         """Whether what was appended to the ledger since is of the sources that the flow takes."""
         graph, workspace = self._workspace.graph, self._workspace
-        path = workspace.deliveries if isinstance(item, Source) else workspace.outcomes
+        (path,) = workspace.streamed_tables(item).values()
         names = {item.name} if isinstance(item, Source) else {one.name for one in graph.feeding(item.reads[0])}
         (was,), (is_now,) = before, now
         if was is None or is_now is None or was.rpartition(":")[0] != is_now.rpartition(":")[0]:

@@ -19,7 +19,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, LogDamage, TableSnapshot, checksum_file_path, find_log_damage, list_log_versions
@@ -32,7 +32,7 @@ from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.runs.execution.whole_logs import locate_stage_tables
 from sluice.runs.ledger import REPAIR
-from sluice.settings import Settings
+from sluice.settings import Settings, name_quarantine
 
 SET_ASIDE = "set_aside"
 """The folder among a pipeline's records that keeps the files which were damaged."""
@@ -114,7 +114,7 @@ def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
 
 def _list_written_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
     yield graph.table_of(item.name)
-    yield f"{item.name}_quarantine"
+    yield name_quarantine(item.name)
     if isinstance(item, Windowed):
         yield item.late
     if isinstance(item, Source):
@@ -122,12 +122,8 @@ def _list_written_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[
 
 
 def _list_streamed_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
-    if isinstance(item, Source):
-        yield "deliveries"
-        return
     yield from (graph.table_of(read) for read in item.reads)
-    if isinstance(item, Table):
-        yield "outcomes"
+    yield from item.streamed_records.values()
 
 
 def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: str, damage: Sequence[LogDamage]) -> str | None:
@@ -206,7 +202,7 @@ def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str
     """
     found = {}
     for source in graph.sources.values():
-        counted = "rows" if table == source.table else "quarantined" if table == f"{source.name}_quarantine" else None
+        counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
         if counted is not None:
             there = _read_deliveries_at_version(path, version)
             rows = find_last_read_outcomes(settings, graph, source)

@@ -14,7 +14,7 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
-from sluice.settings import Settings
+from sluice.settings import Settings, name_quarantined_table
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
@@ -33,7 +33,7 @@ def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
             f"'{called}' is bronze, which holds every record that was ingested and is not taken back; the ledgers count on it. "
             "Restore a table that is made from it. What should not have come: sluice quarantine, sluice erase."
         )
-    if declared is None and name.endswith("_quarantine"):
+    if declared is None and name_quarantined_table(name):
         raise UsageError(
             f"'{called}' is a quarantine, which the ledgers count on. What is in it is taken out by: sluice quarantine replay, discard."
         )

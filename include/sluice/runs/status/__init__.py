@@ -1,1 +1,1 @@
-"""What is told of a pipeline without a JVM: lag, positions, freshness, gaps, stale intervals, whether its books add up."""
+"""What is told of a pipeline without a JVM: lag, freshness, gaps, stale intervals, whether its books add up."""

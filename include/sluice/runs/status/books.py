@@ -20,6 +20,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
+from sluice.lake.places import PipelinePlaces, locate_streamed_tables
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.settings import Settings
@@ -65,6 +66,10 @@ class PipelineBooks:
     def bookkeeping(self, name: str) -> str:
         """Where one of the pipeline's own tables lies."""
         return self.settings.bookkeeping(self.pipeline, name)
+
+    def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
+        """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
+        return locate_streamed_tables(PipelinePlaces(self.settings, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """A table's flow as its checkpoint and its commits call it, and the folder of its checkpoints."""

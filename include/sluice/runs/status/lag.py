@@ -15,13 +15,12 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
-from sluice.flows.progress import checkpoints, continuity
+from sluice.flows.progress import checkpoints, continuity, positions
+from sluice.flows.progress.positions import FlowProgress, StreamPosition
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
 from sluice.runs.ledger import Row
-from sluice.runs.status import positions
 from sluice.runs.status.books import PipelineBooks
-from sluice.runs.status.positions import FlowProgress, StreamPosition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +104,12 @@ def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> F
 
 def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
     """By how far the list of deliveries was read."""
-    return _read_checkpoint_standing(books, source, {"deliveries": books.bookkeeping("deliveries")})
+    return _read_checkpoint_standing(books, source)
 
 
 def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     """By how far the list of outcomes was read."""
-    flow = _read_checkpoint_standing(books, table, {"outcomes": books.bookkeeping("outcomes")})
-    return _start_anew_without_table(books, flow)
+    return _start_anew_without_table(books, _read_checkpoint_standing(books, table))
 
 
 def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
@@ -126,7 +124,7 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
     code, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(view)
     rest = code.removeprefix(digits) if code.startswith(digits) else ""
     unbounded = tuple(read for read in view.reads if re.search(rf"(?:^|\]){read}\[\]", rest))
-    flow = _read_checkpoint_standing(books, view, {name: books.path(name) for name in (there or view).reads}, digits + rest)
+    flow = _read_checkpoint_standing(books, there or view, digits + rest)
     return _start_anew_without_table(books, replace(flow, unbounded=unbounded))
 
 
@@ -203,7 +201,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     if missing:
         flow = _read_stream_standing(books, stream)
         return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
-    (name, folder), inputs = books.checkpoints(stream), _locate_streamed_inputs(books, stream)
+    (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if log.is_delta_table(path)}
     why = continuity.find_stream_break(
         folder, name, ids, continuity.stream_fingerprint(stream), books.path(stream.name), books.path
@@ -219,13 +217,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
 
 def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     mark = continuity.stream_fingerprint(stream)
-    return _read_checkpoint_standing(books, stream, _locate_streamed_inputs(books, stream), mark)
-
-
-def _locate_streamed_inputs(books: PipelineBooks, stream: Windowed[Any]) -> dict[str, str]:
-    """Where the tables lie that a stream reads, by name."""
-    idle = {continuity.HEARTBEATS: books.bookkeeping(f"idle/{stream.name}")} if stream.closes_when_idle else {}
-    return {name: books.path(name) for name in stream.reads} | idle
+    return _read_checkpoint_standing(books, stream, mark)
 
 
 def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
@@ -260,11 +252,9 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
     )
 
 
-def _read_checkpoint_standing(
-    books: PipelineBooks, declared: Source | AnyDataset, inputs: dict[str, str], code: str = ""
-) -> FlowLag:
-    """A flow by its checkpoint alone. inputs: where the tables lie that it streams, by name. code: the fingerprint that it should have."""
-    name, folder = books.checkpoints(declared)
+def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, code: str = "") -> FlowLag:
+    """A flow by its checkpoint alone. code: the fingerprint that it should have."""
+    (name, folder), inputs = books.checkpoints(declared), books.streamed_tables(declared)
     ids = {name: log.read_table_id(path) for name, path in inputs.items() if log.is_delta_table(path)}
     anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
     return FlowLag(

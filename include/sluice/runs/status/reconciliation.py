@@ -15,7 +15,7 @@ from sluice.lake import log
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings
+from sluice.settings import QUARANTINE, Settings, name_quarantine
 
 _ERASING = (DELETIONS.name, ERASE)
 
@@ -71,8 +71,8 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
         _compare_counted_rows(
             books,
             [name],
-            f"{name}_quarantine",
-            books.settings.table_path(books.pipeline, "quarantine", name),
+            name_quarantine(name),
+            books.settings.table_path(books.pipeline, QUARANTINE, name),
             _select_counts(counted, [name], "quarantined"),
         )
         for name in feeding

@@ -44,10 +44,11 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def lose(table: str, commits: int) -> None:
-    """What a loss of power takes that comes before the disk has it: the last commits."""
+    """What a loss of power takes that comes before the disk has it: the last commits, and what was written after them."""
     last = DeltaTable(table).version()
     for version in range(last - commits + 1, last + 1):
-        (Path(table) / "_delta_log" / f"{version:020}.json").unlink()
+        for kind in ("crc", "json"):
+            (Path(table) / "_delta_log" / f"{version:020}.{kind}").unlink()
 
 
 def of_interest(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:

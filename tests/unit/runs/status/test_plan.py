@@ -24,14 +24,14 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.flows.progress import checkpoints
+from sluice.flows.progress import checkpoints, positions
+from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest import ledger as tables
 from sluice.lake import log
 from sluice.runs import ledger
 from sluice.runs.planning import plan
-from sluice.runs.status import gaps, lag, positions, reconciliation, stale
+from sluice.runs.status import gaps, lag, reconciliation, stale
 from sluice.runs.status.books import PipelineBooks
-from sluice.runs.status.positions import StreamPosition
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]

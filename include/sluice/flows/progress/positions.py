@@ -67,7 +67,7 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
         batch=last,
         finished_at=_modification_time(place / "commits" / str(last)) if last is not None else None,
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
-        positions=_read_stream_positions(str(place), last, tables) if last is not None and last in begun else {},
+        positions=read_stream_positions(str(place), last, tables) if last is not None and last in begun else {},
         tables=tables,
     )
 
@@ -79,7 +79,8 @@ def _modification_time(file: Path) -> datetime | None:
         return None
 
 
-def _read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, StreamPosition]:
+def read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, StreamPosition]:
+    """By input, where a stream stands when a batch is done. checkpoint: its path; tables: the ids of its inputs by name."""
     ends = batches.read_batch_offsets(checkpoint, batch, tables)
     return {name: StreamPosition(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}
 
@@ -106,7 +107,7 @@ def list_changes_since(path: str, position: StreamPosition, feed: bool = False) 
     return [
         change
         for version in range(position.version, latest + 1)
-        if (change := _read_version_change(path, version, position, feed))
+        if (change := read_version_change(path, version, position, feed))
     ]
 
 
@@ -121,11 +122,12 @@ def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]
     return found
 
 
-def _read_version_change(path: str, version: int, position: StreamPosition, feed: bool) -> TableChange | None:
+def read_version_change(path: str, version: int, position: StreamPosition, feed: bool) -> TableChange | None:
+    """What a version has for a stream at a position; None where it has nothing. feed: as the change data feed tells it. Raises Lost."""
     at: datetime | None = None
     changed: list[tuple[str, int]] = []
     fed: list[tuple[str, int]] = []
-    for kind, action in _read_commit_actions(path, version):
+    for kind, action in read_commit_actions(path, version):
         if kind == "commitInfo" and "timestamp" in action:
             at = datetime.fromtimestamp(action["timestamp"] / 1000, UTC)
         elif kind == "cdc":
@@ -142,7 +144,8 @@ def _read_version_change(path: str, version: int, position: StreamPosition, feed
     return TableChange(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
 
 
-def _read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
+def read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
+    """The actions of a commit, each with its kind. Raises Lost."""
     try:
         text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
     except FileNotFoundError:

@@ -1,0 +1,88 @@
+"""The checksum file of a table's version: from it Spark knows columns and protocol without two jobs that look for them in the log.
+
+Spark writes one with each commit, delta-rs writes none. Source: Delta's PROTOCOL.md, Version Checksum File. Without a JVM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from sluice.delta_log import LOG, open_checked_table
+from sluice.durable_files import flush_file_and_name, write_json_durably
+from sluice.errors import SluiceError
+
+_DESCRIBES = ("metadata", "protocol")
+_ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
+"""How a commit calls what the checksum file repeats."""
+_NAMES_FILES = ("add", "cdc")
+
+
+def write_version_checksum(path: str) -> None:
+    """Write `N.crc` of a table's latest version, which delta-rs has committed. Where it cannot be written, Spark looks into the log.
+
+    To be called under the lease. The commit is on the disk first, with its files: to delta-rs, a checksum file of a version that is not
+    there is an error.
+    """
+    with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):
+        table = open_checked_table(path)
+        log_folder, version = Path(path) / LOG, table.version()
+        _remove_checksums_without_commit(log_folder)
+        _flush_commit(Path(path), _commit_file(log_folder, version))
+        found = table.get_add_actions()
+        sizes = pa.chunked_array(found["size_bytes"]).to_pylist() if len(found) else []
+        counts = {"tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1}
+        write_json_durably(_checksum_file(log_folder, version), {**counts, **_describe_table(log_folder, version)})
+
+
+def _flush_commit(table: Path, commit: Path) -> None:
+    """Have a commit on the disk, and what it names before that."""
+    for kind, action in _read_actions(commit):
+        if kind in _NAMES_FILES:
+            flush_file_and_name(table / unquote(action["path"]))
+    flush_file_and_name(commit)
+
+
+def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
+    """The table's metadata and protocol as the log has them, by the checksum file of the version before where this one changes neither.
+
+    Raises FileNotFoundError where the log does not go back to them.
+    """
+    described: dict[str, Any] = {}
+    for number in range(version, -1, -1):
+        if number < version and _checksum_file(log_folder, number).exists():
+            before = json.loads(_checksum_file(log_folder, number).read_text())
+            return {name: before[name] for name in _DESCRIBES} | described
+        for kind, action in _read_actions(_commit_file(log_folder, number)):
+            if kind in _ACTIONS:
+                described.setdefault(_ACTIONS[kind], action)
+        if described.keys() == set(_DESCRIBES):
+            return described
+    raise FileNotFoundError(log_folder)
+
+
+def _remove_checksums_without_commit(log_folder: Path) -> None:
+    """delta-rs removes commits that have outlived the log's retention, and not what belongs to them."""
+    for file in log_folder.glob("*.crc"):
+        if file.stem.isdecimal() and not file.with_suffix(".json").exists():
+            file.unlink(missing_ok=True)
+
+
+def _read_actions(commit: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in commit.read_text().splitlines():
+        yield from json.loads(line).items()
+
+
+def _commit_file(log_folder: Path, version: int) -> Path:
+    return log_folder / f"{version:020d}.json"
+
+
+def _checksum_file(log_folder: Path, version: int) -> Path:
+    return log_folder / f"{version:020d}.crc"
