@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -81,7 +80,7 @@ def _has_taken_everything(workspace: Workspace, view: AnyView) -> bool:
     marks = str(memory.get("fingerprint") or "")
     if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
         return False
-    return not unread.has_unread_changes(str(Path(folder) / str(memory["identity"])), identities, paths)
+    return not unread.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths)
 
 
 def _stream_view_changes(
