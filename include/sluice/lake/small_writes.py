@@ -56,6 +56,8 @@ MOST_REWRITTEN_BYTES = 64 * 1024 * 1024
 MOST_SORTED_ROWS = 500_000
 """And one of more rows where they are sorted by columns: bytes in files say little of what they are in memory."""
 _FIRST_DAY, _LAST_DAY = ((end - date(1970, 1, 1)).days for end in (date.min, date.max))
+_BREAKS_CHECK = "Invalid data found"
+"""What delta-rs says of rows that do not meet a CHECK, before it quotes the condition."""
 _ONE_FILE = 1024 * 1024 * 1024
 """The size of files that Delta's OPTIMIZE makes."""
 
@@ -201,6 +203,10 @@ def _errors_without_rows(path: str) -> Iterator[None]:
     except CommitFailedError:
         raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
     except (DeltaError, pa.ArrowException) as error:
+        if _BREAKS_CHECK in str(error):
+            raise SluiceError(
+                f"Rows do not meet a CHECK of the table {path}. Nothing was changed. Its CHECKs are table properties, delta.constraints.<name>."
+            ) from None
         raise SmallWriteFailed(f"{path}: {type(error).__name__}") from None
 
 

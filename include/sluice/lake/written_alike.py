@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
 from sluice.lake.table_frames import has_plain_reader_protocol, read_spark_schema
-from sluice.lake.tables import INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
+from sluice.lake.tables import CONSTRAINT, INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
 
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
+_JUDGING_VERSIONS = frozenset({3, 4})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
 _PROPERTIES = frozenset({
     *(STATISTICS, RETENTION, LOG_RETENTION, CHECKPOINT_INTERVAL),
@@ -31,6 +33,12 @@ _PARTITIONED_BY = frozenset({"date", "integer", "long"})
 _WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _FRACTIONS = ("float", "double", "decimal")
 _NAME = re.compile(r"\w+")
+_COUNTED = ("byte", "short", "integer", "long")
+_COMPARED = (*_COUNTED, "string", "date", "timestamp")
+"""The types that a CHECK may compare. Not fractions: of NaN and -0.0 the two think otherwise."""
+_AND = re.compile(r"\s+AND\s+", re.IGNORECASE)
+_COMPARISON = re.compile(r"(?P<left>[a-z][a-z0-9_]*)\s*(?:<=|>=|<>|!=|<|>|=)\s*(?P<right>[a-z][a-z0-9_]*|-?\d{1,9})")
+_NUMBER = re.compile(r"-?\d+")
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
 """How the path of a file begins that lies in another table, as those of a shallow clone do."""
 
@@ -45,9 +53,10 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
         return False
     if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
         return False
-    # Conditions (`delta.constraints.`) Spark alone judges as Spark understands them; where the columns with statistics are not named,
-    # personal ones have some.
-    if STATISTICS not in properties or any(name.startswith("delta.") and name not in _PROPERTIES for name in properties):
+    # Where the columns with statistics are not named, personal ones have some.
+    if STATISTICS not in properties or any(
+        name.startswith("delta.") and name not in _PROPERTIES and not name.startswith(CONSTRAINT) for name in properties
+    ):
         return False
     if any(properties.get(name, "false") != "false" for name in ("delta.appendOnly", "delta.enableDeletionVectors")):
         return False
@@ -55,6 +64,14 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
         return False
     schema = read_spark_schema(table)
     if "timestamp" in _type_names(schema) and properties.get(INSTANTS) != MICROSECONDS:
+        return False
+    conditions = [text or "" for name, text in properties.items() if name.startswith(CONSTRAINT)]
+    # Spark judges by every condition; delta-rs where the protocol says that there are some.
+    if conditions and not (
+        protocol.min_writer_version in _JUDGING_VERSIONS or "checkConstraints" in (protocol.writer_features or ())
+    ):
+        return False
+    if not all(_is_judged_alike(table, schema, condition) for condition in conditions):
         return False
     # Fractions are no keys: to Spark, NaN is itself, and -0.0 is 0.0.
     if any(key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys):
@@ -67,6 +84,27 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
         and not (field.name in with_statistics and has_misread_statistics(field.dataType))
         for field in schema
     )
+
+
+def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> bool:
+    """Whether Spark and delta-rs let the same rows into a table that has this CHECK.
+
+    Known of comparisons of columns of one type, or of a whole number's column with a number, that are joined by AND. In both, one that
+    is NULL is not met.
+    """
+    types = {field.name: field.dataType.typeName() for field in schema}
+    for term in _AND.split(condition.strip()):
+        found = _COMPARISON.fullmatch(term)
+        if found is None:
+            return False
+        left, right = (types.get(name) for name in found.group("left", "right"))
+        if left not in _COMPARED or (right != left and not (left in _COUNTED and _NUMBER.fullmatch(found["right"]))):
+            return False
+    try:  # a column may be called as a word of its SQL
+        QueryBuilder().register("t", table).execute(f"SELECT 1 FROM t WHERE {condition} LIMIT 0").read_all()
+    except DeltaError:
+        return False
+    return True
 
 
 def _is_kept_equally(kind: DataType, inside_struct: bool = False) -> bool:

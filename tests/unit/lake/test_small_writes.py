@@ -155,7 +155,8 @@ def with_features(*names: str) -> dict[str, Any]:
 
 def write_log(path: Path, schema: str = "k BIGINT, v STRING", **others: Any) -> str:
     """A table that is a log of one commit."""
-    protocol = with_features("appendOnly", "invariants", "changeDataFeed")
+    checked = any(name.startswith(CONSTRAINT) for name in others.get("properties", {}))
+    protocol = with_features("appendOnly", "invariants", "changeDataFeed", *(["checkConstraints"] if checked else []))
     fields = json.loads(tables.parse_ddl_schema(schema).json())
     for field in fields["fields"]:
         field["metadata"] |= others.get("field", {})
@@ -189,7 +190,39 @@ LARGE = {"path": "a.parquet", "partitionValues": {}, "size": 2**30, "modificatio
         ({"schema": "k BIGINT, v INTERVAL DAY TO SECOND"}, False),
         ({"schema": "k BIGINT, at TIMESTAMP", "properties": {INSTANTS: ""}}, False),
         ({"schema": "k BIGINT, `a b` STRING"}, False),
-        ({"properties": {f"{CONSTRAINT}some": "k > 0"}}, False),
+        ({"properties": {f"{CONSTRAINT}some": "k > 0"}}, True),
+        ({"schema": "k BIGINT, a DATE, b DATE", "properties": {f"{CONSTRAINT}some": "a <= b and k != -1"}}, True),
+        ({"properties": {f"{CONSTRAINT}some": "k > 0"}, "protocol": with_features("invariants")}, False),
+        *(
+            (
+                {
+                    "properties": {f"{CONSTRAINT}some": "k > 0"},
+                    "protocol": {"minReaderVersion": 1, "minWriterVersion": version},
+                },
+                judging,
+            )
+            for version, judging in ((2, False), (3, True), (4, True))
+        ),
+        ({"schema": "k BIGINT, `interval` BIGINT", "properties": {f"{CONSTRAINT}some": "k > interval"}}, False),
+        *(
+            ({"schema": "k BIGINT, v STRING, x DOUBLE, n INT, K2 BIGINT", "properties": {f"{CONSTRAINT}some": condition}}, False)
+            for condition in (
+                *("k > 0 OR k < 0", "abs(k) > 0", "k BETWEEN 1 AND 5", "NOT k > 0", "(k > 0)", "k > 0.5", "x > 0", "x > x"),
+                *(
+                    "v = 'a'",
+                    "v > 1",
+                    "k <= v",
+                    "k <= n",
+                    "K > 0",
+                    "k < K2",
+                    "nope > 0",
+                    "k IS NOT NULL",
+                    "`k` > 0",
+                    "k <=> 1",
+                    "",
+                ),
+            )
+        ),
         ({"properties": {"delta.appendOnly": "true"}}, False),
         ({"properties": {"delta.enableDeletionVectors": "true"}}, False),
         ({"properties": {"delta.checkpointInterval": "5", "delta.enableChangeDataFeed": "false", "owner": "b"}}, True),
@@ -332,3 +365,60 @@ def test_a_commit_that_is_cut_at_the_end_of_a_line_is_found_whoever_wrote_it(tmp
             assert [damage.version for damage in find_log_damage(path)] == [int(file.stem)], "".join(whole[:left])
         file.write_text("".join(whole))
     assert [*find_log_damage(path)] == []
+
+
+PROTOCOLS_WITH_CHECKS = (
+    with_features("checkConstraints", "invariants"),
+    *({"minReaderVersion": 1, "minWriterVersion": version} for version in (3, 4)),
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        ("INT", -(2**31), 2**31 - 1),
+        ("STRING", "Z", "a"),
+        ("STRING", "z", "ü"),
+        ("DATE", date(1582, 10, 4), date(1582, 10, 15)),
+        ("TIMESTAMP", LONG_AGO, FAR_AHEAD),
+    ],
+)
+def test_a_check_lets_the_same_rows_in_both_ways(
+    spark: SparkSession, tmp_path: Path, kind: str, low: object, high: object
+) -> None:
+    operators = ("<=", ">=", "<>", "!=", "<", ">", "=")
+    shape = f"k BIGINT, a {kind}, b {kind}"
+    rows = [(k, *pair) for k, pair in enumerate([(low, high), (high, low), (low, low), (None, low), (high, None)])]
+    frame = spark.createDataFrame(rows, shape)
+    met = [list(one) for one in frame.selectExpr(*(f"coalesce(a {operator} b, false)" for operator in operators)).collect()]
+    given = frame.toArrow()
+    for position, operator in enumerate(operators):
+        protocol = PROTOCOLS_WITH_CHECKS[position % len(PROTOCOLS_WITH_CHECKS)]
+        properties = {f"{CONSTRAINT}some": f"a {operator} b"}
+        path = write_log(tmp_path / str(position), schema=shape, properties=properties, protocol=protocol)
+        assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1)
+        let_in = []
+        for k in range(len(rows)):
+            operation = given.slice(k, 1).append_column(OPERATION, pa.array(["I"]))
+            try:
+                small_writes.merge_few_rows(path, operation, ("k",), {}, None)
+            except SluiceError as error:
+                assert "do not meet a CHECK" in str(error) and str(low) not in str(error) and error.__cause__ is None
+                let_in.append(False)
+            else:
+                let_in.append(True)
+        assert let_in == [one[position] for one in met], operator
+
+
+def test_a_table_with_a_check_takes_small_merges_and_spark_goes_on_refusing(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    columns = tables.parse_ddl_schema("k BIGINT, v STRING")
+    tables.create_table(spark, path, TableShape(schema=columns, comment="", statistics=("k",), checks={"positive": "k > 0"}))
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1)
+    merge(path, ("I", 1, "a"), ("I", 2, "b"))
+    merge(path, ("U", 1, "c"), ("D", 2, "b"))
+    with pytest.raises(SluiceError, match="CHECK"):
+        merge(path, ("I", -5, "secret"))
+    with pytest.raises(Exception, match="positive"):
+        spark.createDataFrame([(-5, "a")], "k BIGINT, v STRING").write.format("delta").mode("append").save(path)
+    assert [tuple(one) for one in spark.read.format("delta").load(path).collect()] == [(1, "c")]
