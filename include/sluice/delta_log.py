@@ -143,26 +143,30 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
     commits, checkpoints = list_log_versions(folder)
     if not commits and not checkpoints:
         return
-    of_checkpoint = max(checkpoints, default=-1)
-    for version in sorted({*commits, *range(of_checkpoint + 1, max(commits, default=-1))}):
+    of_checkpoint, last = max(checkpoints, default=-1), max(commits, default=-1)
+    lost = _find_last_checksum(folder, after=max(last, of_checkpoint))
+    for version in sorted({*commits, *range(of_checkpoint + 1, max(last, lost + 1))}):
         file = commits.get(version)
         if file is not None:
             what = _commit_damage(file, with_content=version >= of_checkpoint)
         else:  # unless it came while the folder was listed, which takes more than an instant
-            what = None if (folder / f"{version:020d}.json").exists() else "is missing, and later commits are there"
+            what = (
+                f"is missing, and {'its' if version == lost else 'a later'} checksum is there"
+                if version > last
+                else "is missing, and later commits are there"
+            )
+            what = None if (folder / f"{version:020d}.json").exists() else what
         if what:
             yield LogDamage(f"{version:020d}.json", version, what)
-    for version in _find_checksums_without_commit(folder, max(commits, default=of_checkpoint)):
-        yield LogDamage(f"{version:020d}.json", version, "is missing, and its checksum is there")
     for file in checkpoints.get(of_checkpoint, []):
         if not _ends_as_parquet(file):
             yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
 
 
-def _find_checksums_without_commit(folder: Path, last: int) -> list[int]:
-    """Versions after the last commit that have a checksum file, which is written after its commit: they were there."""
-    found = (file for file in folder.glob("*.crc") if file.stem.isdecimal() and int(file.stem) > last)
-    return sorted(int(file.stem) for file in found if not file.with_suffix(".json").exists())
+def _find_last_checksum(folder: Path, after: int) -> int:
+    """The last version after `after` that has a checksum file and no commit, which is written first: it was there. -1 for none."""
+    found = (file for file in folder.glob("*.crc") if file.stem.isdecimal() and int(file.stem) > after)
+    return max((int(file.stem) for file in found if not file.with_suffix(".json").exists()), default=-1)
 
 
 def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:

@@ -120,7 +120,13 @@ def test_a_last_commit_that_is_gone_is_found_by_its_checksum(table: Path) -> Non
     assert damages(table) == []
     last.unlink()
     assert damages(table) == [f"_delta_log/{int(last.stem)}.json is missing, and its checksum is there"]
-    last.with_suffix(".crc").unlink()
+    later = last.with_name(f"{int(last.stem) + 1:020d}.crc")
+    last.with_suffix(".crc").rename(later)
+    assert damages(table) == [
+        f"_delta_log/{int(last.stem)}.json is missing, and a later checksum is there",
+        f"_delta_log/{int(last.stem) + 1}.json is missing, and its checksum is there",
+    ], "a repair goes back to the first"
+    later.unlink()
     assert damages(table) == []
 
 

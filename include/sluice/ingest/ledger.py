@@ -122,7 +122,7 @@ def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]],
     with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
         table = pa.Table.from_pylist(written, schema=schema)
         write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
-    write_version_checksum(path)
+        write_version_checksum(path)  # before another flow commits: each makes sure that its own commit is on the disk
 
 
 def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:

@@ -93,6 +93,7 @@ def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> b
     is NULL is not met.
     """
     types = {field.name: field.dataType.typeName() for field in schema}
+    compared: set[str] = set()
     for term in _AND.split(condition.strip()):
         found = _COMPARISON.fullmatch(term)
         if found is None:
@@ -100,11 +101,14 @@ def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> b
         left, right = (types.get(name) for name in found.group("left", "right"))
         if left not in _COMPARED or (right != left and not (left in _COUNTED and _NUMBER.fullmatch(found["right"]))):
             return False
-    try:  # a column may be called as a word of its SQL
-        QueryBuilder().register("t", table).execute(f"SELECT 1 FROM t WHERE {condition} LIMIT 0").read_all()
+        compared |= {name for name in found.group("left", "right") if name in types}
+    # A column may be called as a word of its SQL: `interval` it does not understand, and `current_date` is today to it.
+    names = sorted(compared)
+    try:
+        read = QueryBuilder().register("t", table).execute(f"SELECT {', '.join(names)} FROM t WHERE {condition} LIMIT 0")
+        return list(read.schema.names) == names
     except DeltaError:
         return False
-    return True
 
 
 def _is_kept_equally(kind: DataType, inside_struct: bool = False) -> bool:

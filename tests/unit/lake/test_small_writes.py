@@ -203,6 +203,11 @@ LARGE = {"path": "a.parquet", "partitionValues": {}, "size": 2**30, "modificatio
             )
             for version, judging in ((2, False), (3, True), (4, True))
         ),
+        (
+            {"schema": "k BIGINT, current_date DATE, d DATE", "properties": {f"{CONSTRAINT}some": "d <= current_date"}},
+            False,
+        ),
+        ({"schema": "k BIGINT, user STRING, `end` STRING", "properties": {f"{CONSTRAINT}some": "user <= end"}}, True),
         ({"schema": "k BIGINT, `interval` BIGINT", "properties": {f"{CONSTRAINT}some": "k > interval"}}, False),
         *(
             ({"schema": "k BIGINT, v STRING, x DOUBLE, n INT, K2 BIGINT", "properties": {f"{CONSTRAINT}some": condition}}, False)

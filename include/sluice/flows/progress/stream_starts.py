@@ -6,15 +6,20 @@ stream goes on after its first batch. With one, the source reads the commits fro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 
+from sluice.delta_log import LOG
 from sluice.flows.progress import positions
 from sluice.flows.progress.positions import StreamChangesLost, StreamPosition
 from sluice.lake import log
 
 _MOST_COMMITS = 200
 """Of more commits, reading each costs more than the table as it is."""
+_MOST_AGE = timedelta(days=10)
+"""An older commit may be gone, with the log's retention, before the stream has finished its second batch: until then Spark asks for it."""
 _CHANGES_THE_TABLE = ("metaData", "protocol")
 
 
@@ -39,7 +44,7 @@ def _find_start_with_all_rows(path: str) -> int | None:
         kinds = {kind for version in range(latest + 1) for kind, _ in positions.read_commit_actions(path, version)}
     except StreamChangesLost:
         return None
-    return None if "remove" in kinds else 0
+    return None if "remove" in kinds or _is_old(path, 0) else 0
 
 
 def _find_latest_change(path: str, feed: bool) -> int | None:
@@ -50,13 +55,19 @@ def _find_latest_change(path: str, feed: bool) -> int | None:
         for version in range(latest, max(latest - _MOST_COMMITS, -1), -1):
             change = positions.read_version_change(path, version, StreamPosition(version), feed)
             if change is not None:
-                return version if all((Path(path) / file).exists() for file in change.files) else None
+                there = all((Path(path) / file).exists() for file in change.files)
+                return version if there and not _is_old(path, version) else None
             # The source compares the columns at its start with those of now.
             if any(kind in _CHANGES_THE_TABLE for kind, _ in positions.read_commit_actions(path, version)):
                 return None
     except StreamChangesLost:
         return None
     return None
+
+
+def _is_old(path: str, version: int) -> bool:
+    commit = Path(path) / LOG / f"{version:020d}.json"
+    return time.time() - commit.stat().st_mtime > _MOST_AGE.total_seconds()
 
 
 def _leave_out_unknown(found: Iterable[tuple[str, int | None]]) -> dict[str, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,6 +77,21 @@ def test_of_a_table_whose_properties_changed_since_or_whose_file_is_gone_there_i
     assert stream_starts.find_starts_at_latest_change({"a": path}, feed=True) == {}
 
 
+def make_older(file: Path, days: int) -> None:
+    at = time.time() - days * 86_400
+    os.utime(file, (at, at))
+
+
+def test_a_commit_that_may_soon_be_gone_is_no_start(tmp_path: Path) -> None:
+    path = append(tmp_path / "a", "x")
+    make_older(tmp_path / "a/_delta_log" / f"{0:020d}.json", days=9)
+    assert stream_starts.find_starts_with_all_rows({"a": path}) == {"a": 0}
+    assert stream_starts.find_starts_at_latest_change({"a": path}, feed=True) == {"a": 0}
+    make_older(tmp_path / "a/_delta_log" / f"{0:020d}.json", days=11)
+    assert stream_starts.find_starts_with_all_rows({"a": path}) == {}
+    assert stream_starts.find_starts_at_latest_change({"a": path}, feed=True) == {}
+
+
 def write_offset(checkpoint: Path, path: str, version: int, batch: int = 0, index: int = -1, done: bool = True) -> str:
     """As Spark does, for a batch that ends before a version, or within it."""
     line = f'{{"sourceVersion":1,"reservoirId":"{log.read_table_id(path)}","reservoirVersion":{version},"index":{index}}}'
@@ -115,6 +132,17 @@ def test_a_view_is_quiet_until_its_input_has_other_rows_or_is_another(tmp_path: 
     assert not has_changes(taken, path), "the rows are the same"
     change(path)  # type: ignore[operator]
     assert has_changes(taken, path)
+
+
+def test_a_stream_that_is_behind_moves_on_before_commits_are_gone(tmp_path: Path) -> None:
+    path = append(tmp_path / "a", "x")
+    taken = write_offset(tmp_path / "flow", path, 1)
+    make_older(tmp_path / "flow/commits/0", days=11)
+    assert not has_rows(taken, path, "y") and not has_changes(taken, path), "nothing was committed since"
+    append(tmp_path / "a", "x")
+    assert has_rows(taken, path, "y") and has_changes(taken, path)
+    make_older(tmp_path / "flow/commits/0", days=9)
+    assert not has_rows(taken, path, "y")
 
 
 def test_what_cannot_be_known_is_for_spark_to_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
