@@ -65,18 +65,18 @@ class FlowReport(FlowCounts):
         self.version_after = log.latest_table_version(path)
         self.written_by = log.find_version_writers(path, self.version_before)
 
-    def merged(self, changes: MergeCounts) -> None:
+    def count_merge(self, changes: MergeCounts) -> None:
         """Count what a merge did."""
-        self.changed(changes.inserted, changes.updated, changes.deleted)
+        self.count_changes(changes.inserted, changes.updated, changes.deleted)
 
-    def changed(self, inserted: int, updated: int, deleted: int) -> None:
+    def count_changes(self, inserted: int, updated: int, deleted: int) -> None:
         """Count rows that were written or taken out."""
         self.inserted += inserted
         self.updated += updated
         self.deleted += deleted
         self.rows_out += inserted + updated + deleted
 
-    def replaced(self, rows: int) -> None:
+    def count_replacement(self, rows: int) -> None:
         """Count a table that was replaced as a whole."""
         self.inserted += rows
         self.rows_out += rows

@@ -72,7 +72,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
     with persist_frame(frame) as final:
         _check_distinct_stand_ins(rows, final, made.stand_ins)
         final.write.format("delta").mode("append").save(asked.target)
-        report.changed(final.count(), 0, 0)
+        report.count_changes(final.count(), 0, 0)
     if made.left_out or made.stand_ins:
         report.notes.append(_describe_cloned_columns(made))
     return made

@@ -46,7 +46,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
         changes = apply_merge_operations(
             session, path, differing, dataset.keys, targets.choose_bounding_columns(dataset, now.schema)
         )
-    report.merged(changes)
+    report.count_merge(changes)
     report.notes.append(f"restored to version {version}")
 
 

@@ -112,19 +112,19 @@ def _stream_view_changes(
         report.notes.append(f"recomputed in full: {why}")
 
     pins = PinnedVersions(checkpoint.path, paths, identities)
-    told = RecomputeReport(report)
+    recomputed = RecomputeReport(report)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
         evaluation.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
-        part = ViewBatch(inside, view, reach, pins.of(number), known, told)
+        part = ViewBatch(inside, view, reach, pins.of(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:
-            part.replace(shape) if shape else part.recompute()
-            told.full(why)
+            part.replace_table(shape) if shape else part.recompute_whole_view()
+            recomputed.note_full(why)
             targets.record_transform_fingerprint(inside, view)
         else:
-            part.follow(rows, choice.count_changed_rows(inside, pins.followed(number)))
+            part.follow_changes(rows, choice.count_changed_rows(inside, pins.followed(number)))
         report.batches += 1
 
     at_once = streams.ALL_FILES if checkpoint.rebased else streams.USUAL_FILES
@@ -147,11 +147,11 @@ class RecomputeReport:
     report: FlowReport
     keys: int = 0
 
-    def full(self, why: str) -> None:
+    def note_full(self, why: str) -> None:
         """The whole view was recomputed."""
         self.report.recomputed = f"full: {why}"
 
-    def some(self, rows: int, of: int | None) -> None:
+    def note_rows(self, rows: int, of: int | None) -> None:
         """So many rows were recomputed, in addition to those of earlier batches."""
         self.keys += rows
         if not (self.report.recomputed or "").startswith("full"):
@@ -167,27 +167,27 @@ class ViewBatch:
     reach: Mapping[str, InputReach]
     versions: Versions
     known: choice.States
-    told: RecomputeReport
+    recomputed: RecomputeReport
 
-    def follow(self, rows: DataFrame, changed: int | None) -> None:
+    def follow_changes(self, rows: DataFrame, changed: int | None) -> None:
         """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many rows at most."""
         why = choice.reason_for_full_recompute(self.view, self.known)
         if why is not None:
             if changed or not rows.isEmpty():
-                self._full(why)
+                self._recompute_in_full(why)
             return
         with ExitStack() as stack:
-            scopes, why = self._scopes(stack, rows, changed)
+            scopes, why = self._open_scopes(stack, rows, changed)
             if why is not None:
-                self._full(why)
+                self._recompute_in_full(why)
             for scope in scopes:
-                made, changes = self._merged(scope)
-                self.told.some(made, self.known[self.view.name].rows)
+                made, changes = self._merge_difference(scope)
+                self.recomputed.note_rows(made, self.known[self.view.name].rows)
                 if changes.unplaced:
-                    self._full(_ELSEWHERE)
+                    self._recompute_in_full(_ELSEWHERE)
                     break
 
-    def _scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
+    def _open_scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
         """What a batch of changed names touches, or the reason to recompute the whole view."""
         session = self.workspace.session
         evaluation.choose_evaluation_settings(session, (), rows=changed)
@@ -201,22 +201,24 @@ class ViewBatch:
             return (), "most rows touched"
         return scopes, None
 
-    def recompute(self) -> None:
+    def recompute_whole_view(self) -> None:
         """Recompute the whole view and merge what differs."""
-        made, changes = self._merged(None)
+        made, changes = self._merge_difference(None)
         if changes.unplaced or self._holds_more_than(made):
-            self._anew()
+            self._write_anew()
 
-    def replace(self, shape: TableShape) -> None:
+    def replace_table(self, shape: TableShape) -> None:
         """Make the view anew with other columns."""
-        with persist_frame(self._stored(self.view(*self._inputs().values()))) as judged:
-            self._judged(judged)
-            self.told.report.replaced(targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape))
+        with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values()))) as judged:
+            self._count_verdicts(judged)
+            self.recomputed.report.count_replacement(
+                targets.replace_target_table(judged.drop(*verdicts.VERDICT), self._path, shape)
+            )
 
-    def _merged(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
+    def _merge_difference(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
         """Recompute the view, or the part in scope, and merge the difference. Returns the number of rows computed, and what was merged."""
         view, session = self.view, self.workspace.session
-        inputs, old = self._inputs(), table_frames.read_table(session, self._path)
+        inputs, old = self._read_inputs(), table_frames.read_table(session, self._path)
         if scope is not None:
             inputs = {name: scope.of_input(name, frame) for name, frame in inputs.items()}
         new = view(*(inputs[name] for name in view.reads))
@@ -224,8 +226,8 @@ class ViewBatch:
         if scope is not None:
             new, old = scope.of_view(new, made=True), scope.of_view(old)
         evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
-        with persist_frame(self._stored(new)) as judged:
-            made = self._judged(judged)
+        with persist_frame(self._judge_and_treat(new)) as judged:
+            made = self._count_verdicts(judged)
             there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
             evaluation.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
             rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
@@ -235,7 +237,7 @@ class ViewBatch:
                 changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
             except RepeatedPrimaryKeys:
                 return made, MergeCounts(unplaced=1)  # or more: none of them was placed
-        self.told.report.merged(changes)
+        self.recomputed.report.count_merge(changes)
         return made, changes
 
     def _holds_more_than(self, made: int) -> bool:
@@ -245,40 +247,40 @@ class ViewBatch:
             return False
         return table_frames.read_table(self.workspace.session, self._path).count() != made
 
-    def _anew(self) -> None:
+    def _write_anew(self) -> None:
         """Write all rows of the table anew."""
         columns = table_frames.read_table(self.workspace.session, self._path).schema
-        with persist_frame(self._stored(self.view(*self._inputs().values())).drop(*verdicts.VERDICT)) as rows:
+        with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values())).drop(*verdicts.VERDICT)) as rows:
             given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
             named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
             rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
-            self.told.report.changed(rows.count(), 0, 0)
-        self.told.report.notes.append("its table had a key twice, and was written anew")
+            self.recomputed.report.count_changes(rows.count(), 0, 0)
+        self.recomputed.report.notes.append("its table had a key twice, and was written anew")
 
-    def _judged(self, rows: DataFrame) -> int:
+    def _count_verdicts(self, rows: DataFrame) -> int:
         """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.
 
         All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
         """
-        _, found = count_verdicts_with_aggregates(self.view, rows, self.told.report, [distinct_key_count(self.view.keys)])
+        _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, [distinct_key_count(self.view.keys)])
         refuse_repeated_keys(found["rows"], found[DISTINCT], self.view.keys)
         return int(found["rows"])
 
-    def _full(self, why: str) -> None:
-        self.recompute()
+    def _recompute_in_full(self, why: str) -> None:
+        self.recompute_whole_view()
         # By today's transform all of it, and by its inputs: what was restored is so no more.
         targets.record_transform_fingerprint(self.workspace, self.view)
-        self.told.full(why)
+        self.recomputed.note_full(why)
 
     @property
     def _path(self) -> str:
         return self.workspace.path(self.view.name)
 
-    def _inputs(self) -> dict[str, DataFrame]:
+    def _read_inputs(self) -> dict[str, DataFrame]:
         """The inputs at their versions, in order."""
         return {name: read_view_input(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
 
-    def _stored(self, rows: DataFrame) -> DataFrame:
+    def _judge_and_treat(self, rows: DataFrame) -> DataFrame:
         """The transform's rows with verdicts, personal columns treated."""
         return treat_view_rows(self.workspace.settings, self.view, judge_view_rows(self.view, rows))
 

@@ -127,7 +127,7 @@ def fold_scope(
         check_key_in_one_file(table, good)
         quarantine_scope_rows(workspace, table, source, rows, scope, quarantined)
         if shape is not None:
-            report.replaced(targets.replace_target_table(select_winning_rows(table, good), path, shape))
+            report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
         operations = _plan_scope_operations(workspace, table, source, scope, good, target, bounding.limits(found))
@@ -136,7 +136,7 @@ def fold_scope(
         )
     report.batches += 1
     report.deliveries += len(scope.fresh)
-    report.merged(changes)
+    report.count_merge(changes)
 
 
 def _plan_scope_operations(

@@ -99,7 +99,7 @@ def _refold_keys(
         changes = apply_merge_operations(
             workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True
         )
-    report.merged(changes)
+    report.count_merge(changes)
 
 
 def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval) -> DataFrame:

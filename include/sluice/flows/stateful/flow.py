@@ -87,7 +87,7 @@ def _append_stream_rows(workspace: Workspace, this: StreamRun, batch: StreamBatc
     elif batch.size.rows:
         once = Transaction(this.checkpoint.flow, this.checkpoint.identity, this.stream.name, batch.number)
         commits.append_rows(batch.rows, path, once, batch.size)
-    this.report.changed(batch.size.rows, 0, 0)
+    this.report.count_changes(batch.size.rows, 0, 0)
 
 
 def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:
@@ -99,7 +99,7 @@ def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame,
     changes = apply_merge_operations(
         workspace.session, path, differing, stream.keys, targets.choose_bounding_columns(stream, target.schema)
     )
-    report.merged(changes)
+    report.count_merge(changes)
 
 
 def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
@@ -202,7 +202,7 @@ def _take_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> No
     late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, batch.number, this.report)
     if batch.over and this.shape:
         tables.replace_table(batch.rows, workspace.path(this.stream.name), this.shape)
-        this.report.replaced(batch.size.rows)
+        this.report.count_replacement(batch.size.rows)
     else:
         write_stream_batch(workspace, this, batch)
     if batch.over:

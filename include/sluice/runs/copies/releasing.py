@@ -78,7 +78,7 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
             told = released.release_table(workspace, dataset, into)
             into.tables[dataset.name] = {**told, "of_people": bool(whose.columns or whose.unknown)}
             releases.write_release_manifest(into)
-            report.changed(told["rows"], 0, 0)
+            report.count_changes(told["rows"], 0, 0)
             report.seconds = round(time.monotonic() - report.started, 2)
             reports.append(report)
     return reports
