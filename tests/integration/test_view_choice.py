@@ -233,7 +233,7 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
         return versions
 
     with monkeypatch.context() as patch:
-        patch.setattr(PinnedVersions, "of", meanwhile)
+        patch.setattr(PinnedVersions, "pin_for_batch", meanwhile)
         lake.run()
     path = lake.workspace.path("by_region")
     commit = log.read_commit_history(path, 1)[0]
@@ -256,7 +256,7 @@ def test_a_pin_is_not_used_by_a_batch_that_tells_of_later_versions(
     def ends(batch: int, version: int, index: int) -> int:
         offset = {"reservoirId": identity, "reservoirVersion": version, "index": index}
         (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(offset)}")
-        return pins.of(batch)["days"]
+        return pins.pin_for_batch(batch)["days"]
 
     assert ends(0, 2, -1) == 4
     lake.put([(1, FIRST, 5)])

@@ -81,7 +81,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
             raise AirflowSkipException("Nothing of that kind is due.")
         return super().execute(context)
 
-    def _asked(self, context: Context) -> RunRequest:
+    def _build_request(self, context: Context) -> RunRequest:
         return RunRequest(ERASE)
 
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:

@@ -73,7 +73,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
         """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
-        asked = self._asked(context)
+        asked = self._build_request(context)
         run, settings = run_identity(context), Settings.current()
         self._leave_to_kept_running(settings, asked, certain=True)
         stop_request = settings.stop_request(self.pipeline, run)
@@ -165,7 +165,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
         return spark_job_arguments(self.pipeline, asked, context, report)
 
-    def _asked(self, context: Context) -> RunRequest:
+    def _build_request(self, context: Context) -> RunRequest:
         try:
             postponed = reason_to_postpone_upkeep(context) if describe_stage(self.stage).once_in_backfill else None
             asked = RunRequest.of(context)

@@ -37,7 +37,7 @@ class Recomputation:
     def expected(self, name: str) -> DataFrame | None:
         """The rows that a table should have. None where there is nothing yet that it could be made of."""
         if name not in self.made:
-            found = self._made(self.workspace.graph[name])
+            found = self._recompute_declared(self.workspace.graph[name])
             self.made[name] = found.persist() if found is not None and name in self.shared else found
         return self.made[name]
 
@@ -59,7 +59,7 @@ class Recomputation:
             if frame is not None:
                 frame.unpersist()
 
-    def _made(self, declared: Any) -> DataFrame | None:
+    def _recompute_declared(self, declared: Any) -> DataFrame | None:
         if isinstance(declared, Table):
             return recompute_silver_rows(self.workspace, declared)
         if not isinstance(declared, MaterializedView):

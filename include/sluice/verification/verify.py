@@ -136,7 +136,7 @@ class _VerificationRun:
         found = VerificationFinding(name, None, rows=state.rows if state else None, version=state.version if state else None)
         if isinstance(declared, Windowed):
             return replace(found, note=f"not verified: a stream{self._late(declared)}")
-        self._suit(declared)
+        self._suit_settings_to_reads(declared)
         expected = again.expected(name)
         if expected is None and found.rows:
             return replace(found, equal=False, surplus=found.rows, note="its inputs have no table")
@@ -188,7 +188,7 @@ class _VerificationRun:
         state = log.read_table_state(self.workspace.late(stream.name))
         return "" if state is None or state.rows is None else f"; {state.rows:,} rows late"
 
-    def _suit(self, declared: Dataset[Any]) -> None:
+    def _suit_settings_to_reads(self, declared: Dataset[Any]) -> None:
         graph, read = self.workspace.graph, {declared.name, *declared.reads}
         for above in graph:
             if declared.name in graph.below(above.name):

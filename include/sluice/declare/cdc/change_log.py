@@ -42,7 +42,7 @@ class TargetColumns:
     left_out: tuple[str, ...] = ()
     of_several: bool = False
 
-    def of(self, given: Sequence[str]) -> list[str]:
+    def select_columns(self, given: Sequence[str]) -> list[str]:
         """The target's columns of a frame with these columns. Raises DeclarationError for a column that is not among them."""
         if not self.of_several:
             check_columns_exist(self.owner, "column_list", self.listed, given)
@@ -108,7 +108,7 @@ class ChangeShaper:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The rows of the log, with what the flow carries beside them."""
-        names = self.columns.of([name for name in frame.columns if name not in (*OWN, *_CARRIED)])
+        names = self.columns.select_columns([name for name in frame.columns if name not in (*OWN, *_CARRIED)])
         check_columns_exist(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
         stays = {*self.columns.keys, self.subject}
         upsert = F.col(CHANGE) == UPSERT

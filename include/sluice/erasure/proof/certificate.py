@@ -64,7 +64,7 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issue_certificate(settings, graph, request, found.of(request), last)
+                last = made[request.request] = _issue_certificate(settings, graph, request, found.about_request(request), last)
             except SluiceError as error:  # of one request: it keeps nobody else from a certificate
                 errors[request.request] = error
                 last = read_latest_certificate(settings, pipeline)  # a certificate may have been written before the error
@@ -208,7 +208,7 @@ class ErasureEvidence:
     policy: str
     hidden: Callable[[str], str]
 
-    def of(self, request: ErasureRequest) -> ErasureEvidence:
+    def about_request(self, request: ErasureRequest) -> ErasureEvidence:
         """What of it is about one request, and its canary."""
         rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
         return replace(self, rows=rows, result=result)

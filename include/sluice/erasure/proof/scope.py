@@ -62,7 +62,7 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
         known.read_known_files(settings.bookkeeping(graph.pipeline.name, "deliveries")),
     )
     sources = [one for one in graph.sources.values() if one.kind.in_files]
-    return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.of(one.name))})
+    return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 
 
 def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> ScanRoot:

@@ -117,7 +117,7 @@ def rewrite_source_files(
     """Rewrite a source's files. only: those that the ledger calls so."""
     append.create_bronze_tables(workspace, source)
     if only is None and is_landing_folder_absent(
-        source, workspace.landing, known.read_known_files(workspace.deliveries).of(source.name)
+        source, workspace.landing, known.read_known_files(workspace.deliveries).files_of_source(source.name)
     ):
         folder = workspace.landing / source.path
         raise SluiceError(
@@ -155,7 +155,7 @@ class _RewritePass:
 def _rewrite_files_once(
     workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None
 ) -> _RewritePass:
-    state = UnfinishedFiles(workspace, source, known.read_known_files(workspace.deliveries).of(source.name))
+    state = UnfinishedFiles(workspace, source, known.read_known_files(workspace.deliveries).files_of_source(source.name))
     done = _RewritePass()
     for some in landed_files.batch_deliveries_by_size(landed_files.list_landed_files(workspace, source, only)):
         looked, gone, emptied = _examine_landed_files(workspace, source, names, some)

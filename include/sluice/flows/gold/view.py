@@ -117,7 +117,7 @@ def _stream_view_changes(
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
         evaluation.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
-        part = ViewBatch(inside, view, reach, pins.of(number), known, recomputed)
+        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:
             part.replace_table(shape) if shape else part.recompute_whole_view()

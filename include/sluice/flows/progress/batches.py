@@ -171,7 +171,7 @@ class PinnedVersions:
         self._checkpoint, self._paths, self._identities = checkpoint, paths, identities
         self._versions: dict[str, int] = {}
 
-    def of(self, batch: int) -> Versions:
+    def pin_for_batch(self, batch: int) -> Versions:
         """The versions to read at in a batch: those of the run's first, unless the batch tells of later ones.
 
         To be called inside foreachBatch: what is pinned before could be older than the end of the batch.

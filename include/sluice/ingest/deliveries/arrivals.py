@@ -76,7 +76,7 @@ def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within:
     within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
     is not there or has none of its files; that of a source which never had one is only waited for.
     """
-    seen = known.of(source.name)
+    seen = known.files_of_source(source.name)
     folder = landing / source.path
     if not seen and landing.is_dir() and not folder.exists():
         return SourceChanges()
@@ -159,7 +159,7 @@ def _list_existing_files(source: Source, landing: Path) -> list[Arrival]:
 
 def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, moved: bool) -> LandedFile | None:
     """What there is to note of a file that is there; None: nothing. moved: its folder is on another device than before."""
-    last = known.of(source.name).get(file.file)
+    last = known.files_of_source(source.name).get(file.file)
     if last is None:
         return file
     unread = known.is_unread(last)

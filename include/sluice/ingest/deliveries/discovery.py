@@ -95,7 +95,7 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
         row = {"source": source.name, "device": looked.device, **delivery_row(one)}
     except FileNotFoundError:
         return None
-    is_told = row["event"] == UNOPENED and known.is_unread(known.of(source.name).get(one.file))
+    is_told = row["event"] == UNOPENED and known.is_unread(known.files_of_source(source.name).get(one.file))
     return None if is_told else row
 
 

@@ -56,13 +56,13 @@ class KnownFiles:
     deliveries: str = ""
     devices: dict[str, int] = field(default_factory=dict)
 
-    def of(self, source: str) -> dict[str, LastSeenFile]:
+    def files_of_source(self, source: str) -> dict[str, LastSeenFile]:
         """What is known of a source's files, by their names."""
         return self.by_source.get(source, {})
 
     def was_read(self, source: str, file: str) -> bool:
         """Whether any delivery of the file came to an outcome but that it was missed."""
-        return (source, file) in self._read
+        return (source, file) in self._read_files
 
     def is_missed(self, delivery: int) -> bool:
         """Whether the last that became of a delivery is that it was missed."""
@@ -74,10 +74,10 @@ class KnownFiles:
 
     def unread_files(self, source: str) -> list[str]:
         """The files of a source that are missed: of each, the next run tries again."""
-        return sorted(file for file, last in self.of(source).items() if self.is_unread(last))
+        return sorted(file for file, last in self.files_of_source(source).items() if self.is_unread(last))
 
     @cached_property
-    def _read(self) -> set[tuple[str, str]]:
+    def _read_files(self) -> set[tuple[str, str]]:
         found = ledger.read_delivery_ledger_columns(self.outcomes, ["source", "file", "state"])
         rows = zip(*(found[name].to_pylist() for name in ("source", "file", "state")), strict=True)
         return {(source, file) for source, file, state in rows if state not in _NOT_READ}

@@ -100,12 +100,14 @@ class ExactJsonReader:
         try:
             if json_values.count_deep_levels(text):
                 with json_values.recursion_room():
-                    return self._read(text, delivered, news)
-            return self._read(text, delivered, news)
+                    return self._read_record(text, delivered, news)
+            return self._read_record(text, delivered, news)
         except json_values.TooDeep:
             return {}, None, TOO_DEEP, delivered
 
-    def _read(self, text: str, delivered: str, news: NewFields) -> tuple[dict[str, Any], str | None, str | None, str | None]:
+    def _read_record(
+        self, text: str, delivered: str, news: NewFields
+    ) -> tuple[dict[str, Any], str | None, str | None, str | None]:
         try:
             value = json_values.parse_json_text(text)
         except ValueError:
@@ -118,7 +120,7 @@ class ExactJsonReader:
             if member is None:
                 continue
             if name not in fits or isinstance(member, (dict, list)):
-                self._take(row, name, member, news)
+                self._take_member(row, name, member, news)
                 continue
             row.kept[name], left = fits[name](member)
             if left is not NOTHING:
@@ -137,7 +139,7 @@ class ExactJsonReader:
             None,
         )
 
-    def _take(self, row: _Row, name: str, member: Any, news: NewFields) -> None:
+    def _take_member(self, row: _Row, name: str, member: Any, news: NewFields) -> None:
         """The first member of that name, an unknown one, or one with parts."""
         fit = self._fits.get(name)
         if fit is None and self._left_out(name):

@@ -51,12 +51,12 @@ class JsonBlockReader:
             parts.append(_select_good_rows(waiting, whole))
             waiting = _select_marked_places(waiting, whole[1])
         if self._fast.possible:
-            waiting = self._look(records, waiting, parts)
+            waiting = self._read_fitting_records(records, waiting, parts)
         if waiting or not parts:
             parts.append((waiting, self._exact.rows((records[at] for at in waiting), news)))
         return ParsedBlock(_join_parts_in_order(parts), news.fields())
 
-    def _look(self, records: list[str], waiting: Sequence[int], parts: list[_Part]) -> Sequence[int]:
+    def _read_fitting_records(self, records: list[str], waiting: Sequence[int], parts: list[_Part]) -> Sequence[int]:
         """Reads the records that fit; returns the places of the others."""
         texts = [records[at].strip(" \t\r") for at in waiting]
         fitting = np.fromiter(map(self._verified.fits, texts), dtype=np.bool_, count=len(texts))

@@ -57,7 +57,7 @@ def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcome
     fresh = [
         {"source": source.name, "file": file.file, "event": CLEANED, "size": file.size, "modified_at": file.modified_at}
         for file, _ in due
-        if known.of(source.name)[file.file].event == DELIVERED
+        if known.files_of_source(source.name)[file.file].event == DELIVERED
     ]
     ledger.append_numbered_deliveries(deliveries, [fresh], known.last, run)
     remove = _build_file_archiver(source, landing) if source.clean_source == "archive" else _delete_landed_file
@@ -74,7 +74,7 @@ def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcome
 
 def _list_unchanged_files(source: Source, landing: Path, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
     """Files that are as the ledger knows them, each with the number of its delivery; of one that should be gone already, 0."""
-    seen = known.of(source.name)
+    seen = known.files_of_source(source.name)
     for file in list_ready_files(source, landing):
         last = seen.get(file.file)
         if last is not None and (last.size, last.modified) == (file.size, file.modified):

@@ -128,7 +128,7 @@ class PipelineKeeper:
         self._number += 1
         self._reports, self._errors, self._differing = [], {}, {}
         with suppress(StopRequested):  # what was done before counts, and the caller sees the request
-            self._take()
+            self._take_what_is_new()
         if not self._reports and not self._errors:
             return None
         failing = [self._failing[name] for name in self._errors]
@@ -144,7 +144,7 @@ class PipelineKeeper:
                     f"'{name}' failed {one.times} times in a row, so nothing is kept running any more; the last time: {one.why}"
                 )
 
-    def _take(self) -> None:
+    def _take_what_is_new(self) -> None:
         whole = self._asked.stage == ""
         upkeep = whole and time.monotonic() >= self._next_upkeep
         if upkeep:

@@ -409,7 +409,7 @@ def test_a_cleaned_file_that_comes_back_as_it_was_is_not_new(folder: Folder) -> 
     assert folder.discover(A) == []
     folder.land("a/x")
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == [], "at another time"
-    assert known.read_known_files(folder.deliveries).of("a")["x"].event == CLEANED, "and is cleaned again"
+    assert known.read_known_files(folder.deliveries).files_of_source("a")["x"].event == CLEANED, "and is cleaned again"
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(A) == [(DELIVERED, "x")]
 

@@ -98,8 +98,8 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
     (row,) = known.read_current_deliveries(deliveries)
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
-    assert listing.LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).of("s")
-    assert known.read_known_files(deliveries).of("s")["f.jsonl"].delivery == 1
+    assert listing.LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).files_of_source("s")
+    assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == 1
     # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
     for number in (3, 5):
         path.write_bytes(_json_lines())
@@ -111,14 +111,14 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
             "r",
         )
         assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
-        assert known.read_known_files(deliveries).of("s")["f.jsonl"].delivery == number
+        assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == number
     # As rewritten it may go and come.
     path.rename(tmp_path / "away")
     (path.parent / absence.MAY_BE_EMPTY).touch()
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
     (tmp_path / "away").rename(path)
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
-    seen = known.read_known_files(deliveries).of("s")["f.jsonl"]
+    seen = known.read_known_files(deliveries).files_of_source("s")["f.jsonl"]
     assert (seen.delivery, seen.event) == (5, "delivered")
 
 
