@@ -224,7 +224,7 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
     lake.run()
     lake.put([(1, FIRST, 5)])
     pinned = log.latest_table_version(lake.path)
-    of = PinnedVersions.of
+    of = PinnedVersions.pin_for_batch
 
     def meanwhile(pins: PinnedVersions, batch: int) -> Any:
         """Somebody writes after the pin."""
