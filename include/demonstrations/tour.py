@@ -34,7 +34,7 @@ from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError, UsageError
-from sluice.pipeline_stages import VERIFY, VERIFY_ALL, list_stage_names
+from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -61,7 +61,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     maker = loading.load_delivery_maker(pipeline)
     by_day = "days" in inspect.signature(maker.land).parameters
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
-    tasks = len(list_stage_names(pipeline))
+    tasks = len(tasks_of_pipeline(pipeline))
     minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
     console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
     console.print(f"On two cores this takes about {minutes} minutes.")
@@ -148,7 +148,7 @@ def _unpause_dag(client: Client, dag: str) -> None:
 
 def _follow_dag_run(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> TourRun:
     """Print each task as it ends; return when the run has. Raises SluiceError at the first failure."""
-    result, dag, stages = TourRun(title), pipeline.name, list_stage_names(pipeline)
+    result, dag, stages = TourRun(title), pipeline.name, [task.name for task in tasks_of_pipeline(pipeline)]
     with console.status("  waiting for Airflow ...") as status:
         while True:
             state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have

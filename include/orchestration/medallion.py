@@ -17,7 +17,7 @@ from orchestration.published import PublishOperator
 from orchestration.server.home import airflow_pool_name
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from sluice.declare import Pipeline
-from sluice.pipeline_stages import PUBLISHED_AFTER, Stage, StageGroup, all_stages_of_pipeline, name_backfill_upkeep
+from sluice.pipeline_stages import PUBLISHED_AFTER, Stage, StageGroup, name_backfill_upkeep, tasks_of_pipeline
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 """Backfills may go back to here."""
@@ -50,7 +50,7 @@ def medallion_dag(pipeline: Pipeline) -> DAG:
         **deadline_alert_options(pipeline),
     ) as dag:
         before: list[SluiceSparkSubmitOperator] = []
-        for group, stages in groupby(all_stages_of_pipeline(pipeline), key=lambda stage: stage.group):
+        for group, stages in groupby(tasks_of_pipeline(pipeline), key=lambda stage: stage.group):
             with _task_group(group):
                 for stage in stages:
                     before.append(_stage_task(pipeline, stage))
@@ -93,7 +93,7 @@ def _publish_task(pipeline: Pipeline, table: str) -> PublishOperator:
 
 
 def _dag_documentation(pipeline: Pipeline) -> str:
-    stages = "\n".join(f"1. **{stage.name}**: {stage.documentation}" for stage in all_stages_of_pipeline(pipeline))
+    stages = "\n".join(f"1. **{stage.name}**: {stage.documentation}" for stage in tasks_of_pipeline(pipeline))
     published = ", ".join(f"`sluice://{pipeline.name}/{table}`" for table in pipeline.publishes) or "nothing"
     return f"""{pipeline.description}
 

@@ -6,7 +6,7 @@ A new stage is an entry of `_AFTER_LAYERS`, a job script called like it, and the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sluice.errors import UsageError, nearest_name_hint
@@ -75,6 +75,12 @@ GOLD = _layer_stage(
 )
 KNOWN_LAYERS = (BRONZE, SILVER, GOLD)
 """Layers that are described here. A pipeline may have others, which are described by their names."""
+
+LAYERS = replace(
+    _layer_stage("layers", "Layers: bronze to gold", "Brings all layers up to date, lowest first, in one Spark session."),
+    group=None,  # it would hold this task alone
+)
+"""The task of a pipeline that wants its stages together. It is no stage itself: its job runs the stages of the layers."""
 
 DELETIONS = Stage(
     name="propagate_deletions",
@@ -148,6 +154,16 @@ def list_stage_names(pipeline: Pipeline) -> list[str]:
     return [stage.name for stage in all_stages_of_pipeline(pipeline)]
 
 
+def tasks_of_pipeline(pipeline: Pipeline) -> list[Stage]:
+    """What a run submits, in order: a job a stage, or one for all layers where the pipeline wants its stages together."""
+    return [LAYERS, *stages_after_layers()] if pipeline.stages == "together" else all_stages_of_pipeline(pipeline)
+
+
+def list_stages_of_task(pipeline: Pipeline, task: str) -> list[str]:
+    """The names of the stages that the job of a task runs, in order."""
+    return list(pipeline.layer_names) if task == LAYERS.name and pipeline.stages == "together" else [task]
+
+
 def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
     """The stage by its name. Raises UsageError where the pipeline has none of that name, with the nearest."""
     for stage in all_stages_of_pipeline(pipeline):
@@ -158,7 +174,7 @@ def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
 
 def describe_stage(name: str) -> Stage:
     """The record of a stage by its name. A name that is none of those here is a layer's."""
-    known = {stage.name: stage for stage in (*KNOWN_LAYERS, *stages_after_layers())}
+    known = {stage.name: stage for stage in (*KNOWN_LAYERS, LAYERS, *stages_after_layers())}
     own = _layer_stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
     return known.get(name, own)
 

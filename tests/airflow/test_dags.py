@@ -69,6 +69,18 @@ def test_tasks_are_grouped_and_keep_their_names(dags: dict[str, DAG]) -> None:
     }
 
 
+def test_stages_together_are_one_task_with_all_that_follows(checkout: Checkout) -> None:
+    from orchestration.medallion import medallion_dag
+    from pipelines.gym.pipeline import PIPELINE
+
+    dag = medallion_dag(replace(PIPELINE, stages="together"))
+    edges = {(task.task_id, down) for task in dag.tasks for down in task.downstream_task_ids}
+    above = {edge for edge in EDGES if "silver" not in edge}
+    expected = {("layers", down) if upper == "gold" else (upper, down) for upper, down in above}
+    assert edges == expected | {("propagate_deletions", task) for task in published(dag)}
+    assert {group for group in dag.task_group.get_task_group_dict() if group} == {"publish", "upkeep"}
+
+
 def test_a_run_at_a_time_and_no_catching_up(dags: dict[str, DAG]) -> None:
     for dag in dags.values():
         assert not dag.catchup

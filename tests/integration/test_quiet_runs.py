@@ -89,7 +89,8 @@ def take_turn(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, **asked: Any) ->
     """What a task of Airflow asks before it submits. The declarations are those of this test."""
     monkeypatch.setattr(quiet_run, "load_declaration_graph", lambda settings, pipeline: lake.graph)
     given = {"stage": "silver", "run": "q1", "airflow_run": "a1", **asked}
-    return quiet_run.take_quiet_turn(lake.settings, JobRequest("shop", **given))
+    reports = quiet_run.take_quiet_turns(lake.settings, JobRequest("shop", **given), [given["stage"]])
+    return reports[0] if reports else None
 
 
 def is_quiet(lake: Lakehouse, later: timedelta = timedelta()) -> bool:

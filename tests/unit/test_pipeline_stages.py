@@ -14,7 +14,7 @@ import pytest
 from sluice import pipeline_stages
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.errors import UsageError
+from sluice.errors import DeclarationError, UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, Stage
@@ -158,3 +158,28 @@ def test_a_layer_that_is_not_described_is_described_by_its_name() -> None:
     found = pipeline_stages.describe_stage("raw_copies")
     assert (found.title, found.documentation) == ("Raw copies", "Brings the tables of raw_copies up to date.")
     assert (found.function, found.group, found.in_clone) == (KNOWN_LAYERS[0].function, KNOWN_LAYERS[0].group, "views")
+
+
+def test_stages_together_are_one_task_of_the_layers_and_the_stages_stay_as_they_are(gym: tuple[Settings, Graph]) -> None:
+    apart = gym[1].pipeline
+    together = replace(apart, stages="together")
+    after = [stage.name for stage in pipeline_stages.stages_after_layers()]
+    assert [task.name for task in pipeline_stages.tasks_of_pipeline(apart)] == pipeline_stages.list_stage_names(apart)
+    assert [task.name for task in pipeline_stages.tasks_of_pipeline(together)] == ["layers", *after]
+    assert pipeline_stages.list_stage_names(together) == pipeline_stages.list_stage_names(apart)
+    assert pipeline_stages.list_stages_of_task(together, "layers") == list(apart.layer_names)
+    assert pipeline_stages.list_stages_of_task(together, "vacuum") == ["vacuum"]
+    for task in pipeline_stages.tasks_of_pipeline(together):
+        assert "run_stage_script(__file__)" in (ROOT / "spark_jobs" / f"{task.name}.py").read_text()
+        assert pipeline_stages.describe_stage(task.name) is task
+
+
+def test_a_layer_may_be_called_like_the_task_of_all(gym: tuple[Settings, Graph]) -> None:
+    pipeline = replace(gym[1].pipeline, layers=("shop.raw", "shop.layers"))
+    assert pipeline_stages.list_stages_of_task(pipeline, "layers") == ["layers"]
+    assert pipeline_stages.list_stages_of_task(replace(pipeline, stages="together"), "layers") == ["raw", "layers"]
+
+
+def test_stages_are_apart_or_together(gym: tuple[Settings, Graph]) -> None:
+    with pytest.raises(DeclarationError, match=r"Pipeline 'gym': stages is 'apart' or 'together', not 'one'\."):
+        replace(gym[1].pipeline, stages=cast(Any, "one"))

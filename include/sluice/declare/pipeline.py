@@ -6,9 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal, get_args
 
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
+
+Stages = Literal["apart", "together"]
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
 _INTERVALS = {"retain": "7 days", "erase_within": "30 days", "deadline": "6 hours", "freshness": "6 hours"}
@@ -22,8 +25,10 @@ class Pipeline:
     """A pipeline by name. It names its layer modules; they are loaded on the Spark side only.
 
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
-    part of a module's name is its layer. maker: the module behind `sluice land`. retain: how long removed data files are kept
-    (an interval such as "7 days"): time travel reaches so far back, and an erased person's bytes are gone after it.
+    part of a module's name is its layer. stages: "apart": each layer is a task of the DAG, with a Spark of its own. "together": one task
+    brings all layers up to date in one Spark, which is cheaper; the run ledger has them apart all the same. maker: the module behind
+    `sluice land`. retain: how long removed data files are kept (an interval such as "7 days"): time travel reaches so far back, and an
+    erased person's bytes are gone after it.
     erase_within: by when a request to erase people is to be proved, from its receipt on. also_here: what lies below the pipeline's
     folders without a declaration, as "lake/by_hand", "restricted/old_keys", "landing/notes.txt" or "released/readme": certificates
     name it as an exception, and with anything else that nobody has declared they prove nothing.
@@ -43,6 +48,7 @@ class Pipeline:
     description: str
     owner: str
     layers: tuple[str, ...]
+    stages: Stages = "apart"
     schedule: str = "0 2 * * *"
     publishes: tuple[str, ...] = ()
     maker: str | None = None
@@ -61,6 +67,8 @@ class Pipeline:
             check_declared_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
+        if self.stages not in get_args(Stages):
+            raise DeclarationError(f"Pipeline '{self.name}': stages is 'apart' or 'together', not {self.stages!r}.")
         for name, example in _INTERVALS.items():
             if (value := getattr(self, name)) is not None and not is_interval(value):
                 raise DeclarationError(f"Pipeline '{self.name}': {name} is an interval such as '{example}', not '{value}'.")

@@ -32,7 +32,7 @@ def run_erase_script() -> NoReturn:
     parser = script.build_job_parser(ERASE, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
-    script.run_job_script(ERASE, parser, _run_erase_from_arguments)
+    script.run_job_script(ERASE, parser, lambda arguments: [_run_erase_from_arguments(arguments)])
 
 
 def run_erase_stage(

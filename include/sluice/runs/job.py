@@ -7,9 +7,9 @@ import os
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_stages import VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
@@ -69,6 +69,18 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
         towards_quiet=request.takes_what_is_new,
     )
     return add_request_standings(settings, request, report)
+
+
+def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Run stages in this process, one after the other, under one run id. Gives the report of each when it is done.
+
+    Raises StopRequested before a stage where the run is asked to stop, and what `run_recorded_stage` raises.
+    """
+    request = replace(request, run=request.run or uuid.uuid4().hex[:12])
+    for stage in stages:
+        if settings.stop_request(request.pipeline, request.run).exists():
+            raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
+        yield run_recorded_stage(settings, replace(request, stage=stage))
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:

@@ -1,23 +1,23 @@
-"""A stage of a pipeline that is quiet: recorded and reported as any other, without Spark.
+"""Stages of a pipeline that is quiet: recorded and reported as any other, without Spark.
 
-Airflow's tasks call it as `python -m sluice.runs.quiet_run STAGE` and the arguments of the stage's job script, before they submit that
+Airflow's tasks call it as `python -m sluice.runs.quiet_run TASK` and the arguments of the task's job script, before they submit that
 script. The exit code `SPARK_IS_NEEDED` says that a run may find something to do.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.fingerprint import digest_declarations
-from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.durable_files import write_text_durably
+from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
 from sluice.errors import SluiceError
 from sluice.lake import durability
 from sluice.lake.report import FlowReport
+from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import library_texts_withheld
 from sluice.runs import job, quiet, script, summary
 from sluice.runs.job import JobRequest
@@ -29,7 +29,7 @@ SPARK_IS_NEEDED = 4
 """The exit code where the stage is to be submitted. Nothing was written then."""
 
 
-def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
+def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
     """Record and report a stage for which there is nothing to do. None, and nothing is written, where Spark is needed to say so."""
     at = datetime.now(UTC)
     if not request.takes_what_is_new or quiet.find_quiet_mark(settings, request.pipeline, at) is None:
@@ -43,6 +43,17 @@ def take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] |
             return _record_quiet_stage(settings, request, mark, at)
     except (SluiceError, OSError):
         return None  # the job waits for the lease, and says what is the matter
+
+
+def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Record and report stages for which there is nothing to do. None where Spark is needed for one of them, which then runs them all."""
+    reports: list[dict[str, Any]] = []
+    for stage in stages:
+        report = _take_quiet_turn(settings, replace(request, stage=stage))
+        if report is None:
+            return None
+        reports.append(report)
+    return reports
 
 
 def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark, at: datetime) -> dict[str, Any]:
@@ -68,19 +79,21 @@ def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark
 
 def run_quiet_script() -> None:
     """The body of `python -m sluice.runs.quiet_run`: exits 0 with the report written and printed, or `SPARK_IS_NEEDED`."""
-    stage = sys.argv.pop(1)
-    arguments = script.build_stage_parser(stage).parse_args()
+    task = sys.argv.pop(1)
+    arguments = script.build_stage_parser(task).parse_args()
     try:
         with library_texts_withheld():
-            report = take_quiet_turn(Settings.current(), script.read_job_request(stage, arguments))
-            if report is not None and arguments.report:
-                write_text_durably(Path(arguments.report), json.dumps(report))
+            settings = Settings.current()
+            stages = list_stages_of_task(load_pipeline_declaration(settings, arguments.pipeline), task)
+            reports = take_quiet_turns(settings, script.read_job_request(arguments), stages)
     except Exception as error:
-        print(f"sluice {stage}: {type(error).__name__}; a job finds out", file=sys.stderr, flush=True)
-        report = None
-    if report is None:
+        print(f"sluice {task}: {type(error).__name__}; a job finds out", file=sys.stderr, flush=True)
+        reports = None
+    if reports is None:
         sys.exit(SPARK_IS_NEEDED)
-    print(summary.format_run_summary(report), flush=True)
+    script.write_task_report(arguments.report, task, reports)
+    for report in reports:
+        print(summary.format_run_summary(report), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,38 +6,50 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.runs import summary
-from sluice.runs.job import JobRequest, describe_error_without_values, run_recorded_stage
+from sluice.runs.job import JobRequest, describe_error_without_values, run_stages_in_turn
 from sluice.settings import Settings
 
 
 def run_stage_script(script: str) -> NoReturn:
-    """Run the stage that a job script is called like, as the arguments say; print its summary and its JSON, and exit.
+    """Run the stages of the task that a job script is called like, as the arguments say; print summaries and JSON, and exit.
 
     Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held.
     """
-    stage = Path(script).stem
-    run_job_script(
-        stage,
-        build_stage_parser(stage),
-        lambda arguments: run_recorded_stage(Settings.current(), read_job_request(stage, arguments)),
-    )
+    task = Path(script).stem
+    run_job_script(task, build_stage_parser(task), lambda arguments: _run_stages_of_task(task, arguments))
 
 
-def run_job_script(name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], dict[str, Any]]) -> NoReturn:
-    """Do what the arguments of a job script say; print, write and exit as `run_stage_script` does. work: gives a run's report."""
+def _run_stages_of_task(task: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    settings, request = Settings.current(), read_job_request(arguments)
+    pipeline = load_pipeline_declaration(settings, request.pipeline)
+    return run_stages_in_turn(settings, request, list_stages_of_task(pipeline, task))
+
+
+def run_job_script(
+    name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], Iterable[dict[str, Any]]]
+) -> NoReturn:
+    """Do what the arguments of a job script say; print, write and exit as `run_stage_script` does.
+
+    work: gives the reports of stages, each when it is done.
+    """
+    reports: list[dict[str, Any]] = []
     try:
         arguments = parser.parse_args()
         with library_texts_withheld():
-            report = work(arguments)
+            for report in work(arguments):
+                print(summary.format_run_summary(report), flush=True)
+                reports.append(report)
     except KeyboardInterrupt:
         print(f"sluice {name}: interrupted", file=sys.stderr, flush=True)
         sys.exit(130)
@@ -45,11 +57,17 @@ def run_job_script(name: str, parser: argparse.ArgumentParser, work: Callable[[a
         sys.stdout.flush()
         print(escape_keeping_lines(f"sluice {name}: {describe_error_without_values(error)}"), file=sys.stderr, flush=True)
         sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
-    if arguments.report:
-        _write_report_file(Path(arguments.report), json.dumps(report))
-    print(summary.format_run_summary(report))
-    print(json.dumps(report), flush=True)
+    print(write_task_report(arguments.report, name, reports), flush=True)
     sys.exit(0)
+
+
+def write_task_report(place: str, task: str, reports: Sequence[dict[str, Any]]) -> str:
+    """The reports of a task's stages as one JSON object, which is written where the caller of the job wants it, if anywhere."""
+    text = json.dumps(summary.join_stage_reports(task, reports))
+    if place:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        write_text_durably(Path(place), text)
+    return text
 
 
 def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
@@ -74,14 +92,14 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
     return made
 
 
-def read_job_request(stage: str, arguments: argparse.Namespace) -> JobRequest:
-    """What the arguments of a stage's job script ask for. Raises UsageError."""
+def read_job_request(arguments: argparse.Namespace) -> JobRequest:
+    """What the arguments of a stage's job script ask for, of whatever stage. Raises UsageError."""
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")
     return JobRequest(
         pipeline=arguments.pipeline,
-        stage=stage,
+        stage="",
         mode=arguments.mode,
         tables=tuple(name.strip() for name in arguments.tables.split(",") if name.strip()),
         run=arguments.run_id,
@@ -96,8 +114,3 @@ def _check_run_identifier(text: str) -> str:
     if text and not re.fullmatch(r"[A-Za-z0-9._-]{1,80}", text):
         raise UsageError("A run id has letters, digits, dots, dashes and underscores only.")
     return text
-
-
-def _write_report_file(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_durably(path, text)

@@ -51,6 +51,18 @@ def summarize_run(
     return {**head, "flows": flows}
 
 
+def join_stage_reports(task: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The reports of the stages that a task has run, as one of a stage that is called like the task."""
+    joined = {name: value for report in reports for name, value in report.items()}
+    return {
+        **joined,
+        "stage": task,
+        "seconds": round(sum(report["seconds"] for report in reports), 1),
+        "committed": any(report["committed"] for report in reports),
+        "flows": [flow for report in reports for flow in report["flows"]],
+    }
+
+
 def format_run_summary(report: dict[str, Any]) -> str:
     """The summary table of a run."""
     header = ("table", "deliveries", "rows in", "rows out", "quarantined", "version", "seconds", "note")

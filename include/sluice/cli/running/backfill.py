@@ -15,7 +15,7 @@ from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_js
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
-from sluice.pipeline_stages import all_stages_of_pipeline
+from sluice.pipeline_stages import tasks_of_pipeline
 from sluice.settings import Settings, require_known_pipeline
 
 INTERRUPTED = 130
@@ -169,12 +169,12 @@ def _follow_airflow_runs(started: backfills.StartedBackfill) -> list[BackfillRun
 
 
 def _run_by_spark_submit(settings: Settings, asked: BackfillRequest) -> list[BackfillRun]:
-    stages = all_stages_of_pipeline(load_declaration_graph(settings, asked.pipeline).pipeline)
+    tasks = tasks_of_pipeline(load_declaration_graph(settings, asked.pipeline).pipeline)
     found: list[BackfillRun] = []
     for one in asked.runs:
         last = one == asked.runs[-1]
         # As in Airflow: file layout once, at the end.
-        wanted = [stage.name for stage in stages if last or not stage.once_in_backfill]
+        wanted = [stage.name for stage in tasks if last or not stage.once_in_backfill]
         run = _submit_interval(settings, asked, wanted, backfills.whole_days_replayed(one))
         escaping_console().print(_describe_run(run), soft_wrap=True)
         found.append(run)

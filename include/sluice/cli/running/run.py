@@ -24,7 +24,7 @@ import typer
 from orchestration.stopping import end_process_and_jvm, is_process_alive
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_stages import list_stage_names
 from sluice.runs.keep_running.triggers import parse_trigger
 from sluice.runs.lease import holder
@@ -87,16 +87,11 @@ def run(
 
 def report_quiet_run(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> bool:
     """Record and report a run of all stages for which there is nothing to do, without Spark. Whether that is so."""
-    from sluice.runs import quiet, quiet_run, summary
+    from sluice.runs import quiet_run, summary
 
-    if quiet.find_quiet_mark(settings, asked.pipeline, datetime.now(UTC)) is None:
+    reports = quiet_run.take_quiet_turns(settings, asked, wanted)
+    if reports is None:
         return False
-    reports = []
-    for name in wanted:
-        report = quiet_run.take_quiet_turn(settings, replace(asked, stage=name))
-        if report is None:
-            return False
-        reports.append(report)
     for report in reports:
         print(summary.format_run_summary(report) + "\n", flush=True)
     if as_json:
@@ -114,14 +109,12 @@ def _run_once(settings: Settings, wanted: list[str], asked: job.JobRequest, as_j
 
 
 def _run_stages(settings: Settings, wanted: list[str], asked: job.JobRequest, reports: list[dict[str, Any]]) -> None:
-    """Run the stages under one run id, so that one request stops them all; add each report as it comes."""
+    """Run the stages; print each report as it comes, and add it."""
     from sluice.runs import job, summary
 
-    for stage in wanted:
-        if settings.stop_request(asked.pipeline, asked.run).exists():
-            raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
-        reports.append(job.run_recorded_stage(settings, replace(asked, stage=stage)))
-        print(summary.format_run_summary(reports[-1]) + "\n", flush=True)
+    for report in job.run_stages_in_turn(settings, asked, wanted):
+        reports.append(report)
+        print(summary.format_run_summary(report) + "\n", flush=True)
 
 
 def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Interval | None:
