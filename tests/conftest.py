@@ -149,6 +149,10 @@ class Lakehouse:
     def name(self) -> str:
         return self.graph.pipeline.name
 
+    @property
+    def records(self) -> PipelineRecords:
+        return self.graph.records(self.settings)
+
     def land(self, file: str, content: str | bytes, at: float | None = None) -> Path:
         """Write a file below the landing folder. at: its modification time in seconds; later than any before unless given."""
         self.landed += 1
@@ -191,7 +195,7 @@ class Lakehouse:
 
     def outcomes(self) -> list[Mapping[str, Any]]:
         """The delivery ledger."""
-        return ledger.read_delivery_ledger(self.settings, self.name)
+        return ledger.read_delivery_ledger(self.records)
 
     def versions(self) -> dict[str, int | None]:
         """The version of every table."""

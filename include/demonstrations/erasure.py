@@ -23,6 +23,7 @@ from sluice.cli.printing import format_size, print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
@@ -131,11 +132,12 @@ def _run_demo_stage(settings: Settings, console: Console, name: str, stage: str)
 
 def _choose_member(settings: Settings, name: str) -> str:
     """Who is known by most: of those that the tables of workouts know, the one with most of them."""
-    known = ledger.read_table_rows(settings, name, "completed_workouts")
+    records = PipelineRecords(settings, name)
+    known = ledger.read_table_rows(records, "completed_workouts")
     counts: dict[str, int] = {}
     for row in known:
         counts[str(row[KIND])] = counts.get(str(row[KIND]), 0) + 1
-    owners = {str(row[KIND]) for row in ledger.read_table_rows(settings, name, "memberships")}
+    owners = {str(row[KIND]) for row in ledger.read_table_rows(records, "memberships")}
     able = [member for member in counts if member in owners]
     if not able:
         raise SluiceError("The made-up gym has no member with a device and a workout in so few days.")
@@ -144,13 +146,14 @@ def _choose_member(settings: Settings, name: str) -> str:
 
 def count_member_rows(settings: Settings, name: str, member: str) -> dict[str, int]:
     """How many rows each table has of a member, by the member's number and devices. What a query would return."""
-    devices = {str(row["device_id"]) for row in ledger.read_table_rows(settings, name, "memberships") if str(row[KIND]) == member}
+    records = PipelineRecords(settings, name)
+    devices = {str(row["device_id"]) for row in ledger.read_table_rows(records, "memberships") if str(row[KIND]) == member}
     wanted = {KIND: {member}, "device_id": devices}
     found = {}
-    for entry in ledger.list_pipeline_tables(settings, name):
+    for entry in ledger.list_pipeline_tables(records):
         if entry["layer"] == "quarantine":
             continue
-        rows = ledger.read_table_rows(settings, name, entry["table"])
+        rows = ledger.read_table_rows(records, entry["table"])
         found[entry["table"]] = sum(any(str(row.get(column)) in values for column, values in wanted.items()) for row in rows)
     return found
 
@@ -170,7 +173,7 @@ def _request_erasure(settings: Settings, console: Console, name: str, member: st
     if done.returncode:
         raise SluiceError(f"The request was refused: {done.stderr.strip()}")
     console.print(done.stdout.rstrip(), highlight=False)
-    return due.read_request_standings(settings, name)[-1].request
+    return due.read_request_standings(PipelineRecords(settings, name))[-1].request
 
 
 def _demo_environment(settings: Settings) -> dict[str, str]:
@@ -200,7 +203,7 @@ def _wait_for_retention(console: Console, report: Mapping[str, Any]) -> None:
 def _print_final_certificate(settings: Settings, console: Console, name: str, request: str) -> None:
     from sluice.erasure.proof import checking
 
-    latest = checking.read_verified_certificate(settings, name, request)
+    latest = checking.read_verified_certificate(PipelineRecords(settings, name), request)
     if latest is None:
         raise SluiceError("No certificate was issued. What was done: sluice erase status")
     page = Path(latest.path).with_suffix(".html")
@@ -226,7 +229,7 @@ def print_erasure_steps(settings: Settings, name: str, request: str) -> None:
     from sluice.erasure import ledger
 
     steps: dict[str, dict[str, Any]] = {}
-    for done in ledger.read_erasure_ledger(settings, name):
+    for done in ledger.read_erasure_ledger(PipelineRecords(settings, name)):
         if done.request == request:
             step = steps.setdefault(done.step, {"step": done.step, "places": 0, "rows": 0, "files": 0})
             step["places"] += 1
@@ -254,7 +257,7 @@ def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) 
     from sluice.erasure import requests
     from sluice.erasure.proof import sought
 
-    asked = requests.read_erasure_request(settings, graph.pipeline.name, request)
+    asked = requests.read_erasure_request(graph.records(settings), request)
     found = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, [asked]))
     person, control = _count_hits(found.of_person()), _count_hits(found.of_control())
     return ScanSummary(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))

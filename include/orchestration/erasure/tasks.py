@@ -13,6 +13,7 @@ from orchestration.dag_run.request import RunRequest
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
 from orchestration.ui.links import SparkLog
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due
 from sluice.settings import Settings, list_pipeline_names
@@ -42,8 +43,9 @@ class DueOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, list[str] | bool]:
         """Look at the requests' files."""
         settings, now = Settings.current(), datetime.now(UTC)
+        records = PipelineRecords(settings, self.pipeline)
         asked = frozenset(context["params"].get("requests") or ())
-        standings = due.read_request_standings(settings, self.pipeline)
+        standings = due.read_request_standings(records)
         if asked:
             _refuse_unknown_request_ids(settings, asked)
         for one in standings:
@@ -52,7 +54,7 @@ class DueOperator(BaseOperator):
         found = due.find_due_requests(standings, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
-        by_data = not asked and due.may_hold_unseen_requests(settings, self.pipeline)
+        by_data = not asked and due.may_hold_unseen_requests(records)
         if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
         return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
@@ -100,7 +102,12 @@ def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> No
     """Every pipeline's task looks for the ids in all pipelines: none of them would miss one that is nobody's."""
     try:
         due.check_requests_exist(
-            [one for name in list_pipeline_names(settings) for one in due.read_request_standings(settings, name)], asked
+            [
+                one
+                for name in list_pipeline_names(settings)
+                for one in due.read_request_standings(PipelineRecords(settings, name))
+            ],
+            asked,
         )
     except UsageError as error:
         raise AirflowFailException(str(error)) from None

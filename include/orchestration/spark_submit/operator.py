@@ -26,6 +26,7 @@ from orchestration.spark_submit.hook import SluiceSparkSubmitHook, job_environme
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
 from sluice.runs.lease import holder
@@ -75,13 +76,14 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
         asked = self._build_request(context)
         run, settings = run_identity(context), Settings.current()
+        records = PipelineRecords(settings, self.pipeline)
         self._leave_to_kept_running(settings, asked, certain=True)
-        stop_request = settings.stop_request(self.pipeline, run)
+        stop_request = records.stop_request(run)
         code = job_code_to_ship(settings)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
         with (
             tempfile.TemporaryDirectory(prefix="sluice-") as folder,
-            given_secrets.secrets_given_to_job(settings, self.pipeline) as given,
+            given_secrets.secrets_given_to_job(records) as given,
         ):
             report = Path(folder) / "report.json"
             self.application_args = arguments = self._arguments(asked, context, report)
@@ -118,7 +120,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
         That is done in a process of its own, which loads what Airflow does not. Whatever keeps it from doing so is a reason to submit.
         """
-        if quiet.find_quiet_mark(settings, self.pipeline, datetime.now(UTC)) is None:
+        if quiet.find_quiet_mark(PipelineRecords(settings, self.pipeline), datetime.now(UTC)) is None:
             return False
         done = subprocess.run(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
@@ -138,7 +140,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
 
         certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
         """
-        found = holder.find_lease_holder(settings, self.pipeline)
+        found = holder.find_lease_holder(PipelineRecords(settings, self.pipeline))
         if found is None or not found.kept_running or (certain and not found.here):
             return
         told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)

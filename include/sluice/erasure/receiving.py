@@ -13,6 +13,7 @@ from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 
@@ -32,6 +33,7 @@ def receive_erasure_request(
     """
     asked = _validate_identifiers(graph, identifiers, domain)
     pipeline = graph.pipeline
+    records = PipelineRecords(settings, pipeline.name)
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + parse_duration(pipeline.erase_within)
     hashed = requests.pseudonymise_subjects(settings, graph, asked)
@@ -47,8 +49,8 @@ def receive_erasure_request(
     )
     # The vault first: a request whose identifiers are nowhere could not be carried out.
     expires = max(due, received + parse_duration(pipeline.retain)) + requests.RESCANNED
-    vault.store_vault_entry(settings, pipeline.name, request.request, asked, requests.format_request_time(expires))
-    return requests.write_erasure_request(settings, pipeline.name, request)
+    vault.store_vault_entry(records, request.request, asked, requests.format_request_time(expires))
+    return requests.write_erasure_request(records, request)
 
 
 def resolve_identifier_domain(graph: Graph, domain: str | None) -> str:

@@ -10,6 +10,7 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import lock
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
@@ -47,14 +48,15 @@ def certificate(
 
     settings = Settings.current()
     pipeline = _find_request_pipeline(settings, request)
+    records = PipelineRecords(settings, pipeline)
     if new:
         graph = load_declaration_graph(settings, pipeline)
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
-        with lock.hold_lease_without_spark(settings, pipeline, "certificate", "Ask again when it has ended."):
-            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(settings, pipeline, request)])
-    found = checking.read_verified_certificate(settings, pipeline, request)
+        with lock.hold_lease_without_spark(records, "certificate", "Ask again when it has ended."):
+            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(records, request)])
+    found = checking.read_verified_certificate(records, request)
     if found is None:
-        state = requests.read_erasure_request(settings, pipeline, request).state
+        state = requests.read_erasure_request(records, request).state
         raise SluiceError(
             f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {pipeline}"
         )
@@ -134,10 +136,11 @@ def scan(
     from sluice.erasure.proof import sought, undeclared
 
     settings = Settings.current()
+    records = PipelineRecords(settings, pipeline)
     graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
-    known = requests.list_erasure_requests(settings, pipeline)
-    asked = [requests.read_erasure_request(settings, pipeline, one) for one in request] if request else known
-    there = [one for one in asked if vault.has_vault_entry(settings, pipeline, one.request)]
+    known = requests.list_erasure_requests(records)
+    asked = [requests.read_erasure_request(records, one) for one in request] if request else known
+    there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
@@ -216,7 +219,7 @@ def _find_request_pipeline(settings: Settings, request: str) -> str:
     by_id = {
         one.request: pipeline
         for pipeline in list_pipeline_names(settings)
-        for one in requests.list_erasure_requests(settings, pipeline)
+        for one in requests.list_erasure_requests(PipelineRecords(settings, pipeline))
     }
     if request not in by_id:
         raise UsageError(f"There is no erasure request '{request}'.{nearest_name_hint(request, by_id)}")

@@ -18,6 +18,7 @@ from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.runs.lease import lock
 from sluice.settings import Settings, require_known_pipeline
@@ -106,7 +107,9 @@ def import_requests(
 def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's requests, oldest first."""
     settings = Settings.current()
-    rows = [_request_as_row(found) for found in _read_requests(settings, require_known_pipeline(settings, pipeline))]
+    rows = [
+        _request_as_row(found) for found in _read_requests(PipelineRecords(settings, require_known_pipeline(settings, pipeline)))
+    ]
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
         return
@@ -134,12 +137,15 @@ def status_of_requests(
     settings = Settings.current()
     pipelines = select_pipelines(settings, None)
     if which in pipelines:
-        _print_pipeline_requests(settings, str(which), as_json)
+        _print_pipeline_requests(PipelineRecords(settings, str(which)), as_json)
         return
     if which:
         _print_request(*_find_request(settings, which, pipelines, "pipeline, and no erasure request,"), as_json)
         return
-    rows = [{"pipeline": pipeline, **_count_requests_by_state(_read_requests(settings, pipeline))} for pipeline in pipelines]
+    rows = [
+        {"pipeline": pipeline, **_count_requests_by_state(_read_requests(PipelineRecords(settings, pipeline)))}
+        for pipeline in pipelines
+    ]
     if as_json:
         print_json({"pipelines": rows})
     else:
@@ -156,7 +162,7 @@ def lift(
 
     settings = Settings.current()
     pipeline, _ = _find_request(settings, request)
-    lifted = withdrawal.lift_suppression(settings, pipeline, request)
+    lifted = withdrawal.lift_suppression(PipelineRecords(settings, pipeline), request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
     else:
@@ -173,24 +179,25 @@ def withdraw(
 
     settings = Settings.current()
     pipeline, _ = _find_request(settings, request)
+    records = PipelineRecords(settings, pipeline)
     # A propagation that begins meanwhile would have it in hand.
-    with lock.hold_lease_without_spark(settings, pipeline, "withdrawal", "Try again when it has ended."):
-        found = withdrawal.withdraw_erasure_request(settings, pipeline, request)
+    with lock.hold_lease_without_spark(records, "withdrawal", "Try again when it has ended."):
+        found = withdrawal.withdraw_erasure_request(records, request)
     if as_json:
         print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
     else:
         escaping_console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
 
 
-def count_waiting_requests(settings: Settings, pipeline: str) -> int:
+def count_waiting_requests(records: PipelineRecords) -> int:
     """How many requests are not carried out yet."""
-    return int(_count_requests_by_state(_read_requests(settings, pipeline))["waiting"])
+    return int(_count_requests_by_state(_read_requests(records))["waiting"])
 
 
-def _read_requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+def _read_requests(records: PipelineRecords) -> list[ErasureRequest]:
     from sluice.erasure import requests
 
-    return requests.list_erasure_requests(settings, pipeline)
+    return requests.list_erasure_requests(records)
 
 
 def _find_request(
@@ -202,7 +209,7 @@ def _find_request(
     every = {
         one.request: (pipeline, one)
         for pipeline in select_pipelines(settings, None)
-        for one in _read_requests(settings, pipeline)
+        for one in _read_requests(PipelineRecords(settings, pipeline))
     }
     if request not in every:
         raise UsageError(f"There is no {called} '{request}'.{nearest_name_hint(request, [*every, *others])}")
@@ -243,14 +250,14 @@ def _count_requests_by_state(found: list[ErasureRequest]) -> dict[str, Any]:
     }
 
 
-def _print_pipeline_requests(settings: Settings, pipeline: str, as_json: bool) -> None:
-    found = _read_requests(settings, pipeline)
-    standing, rows = {"pipeline": pipeline, **_count_requests_by_state(found)}, [_request_as_row(one) for one in found]
+def _print_pipeline_requests(records: PipelineRecords, as_json: bool) -> None:
+    found = _read_requests(records)
+    standing, rows = {"pipeline": records.pipeline, **_count_requests_by_state(found)}, [_request_as_row(one) for one in found]
     if as_json:
         print_json({"pipelines": [standing], "requests": rows})
         return
     print_rows([standing], _STANDING)
-    _print_requests(pipeline, rows)
+    _print_requests(records.pipeline, rows)
 
 
 def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
@@ -316,7 +323,7 @@ def approve(
     require_known_pipeline(settings, pipeline)
     from sluice.runs import erasing
 
-    withdrawn = erasing.approve_requests(settings, pipeline, request)
+    withdrawn = erasing.approve_requests(PipelineRecords(settings, pipeline), request)
     for one in withdrawn:
         escaping_console().print(
             f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False

@@ -20,6 +20,7 @@ from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import lock
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
@@ -73,7 +74,7 @@ def reset(
     if not as_json:
         escaping_console().print(consequence, soft_wrap=True)
     _confirm_reset(flow, yes)
-    with lock.hold_lease_without_spark(settings, pipeline, "reset", "Reset when it has ended."):
+    with lock.hold_lease_without_spark(PipelineRecords(settings, pipeline), "reset", "Reset when it has ended."):
         checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
     _print_reset_outcome(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)

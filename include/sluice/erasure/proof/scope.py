@@ -59,7 +59,7 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     """Landing folders of which nothing is there although files should be."""
     landing, found = (
         settings.landing / graph.pipeline.name,
-        known.read_known_files(settings.bookkeeping(graph.pipeline.name, "deliveries")),
+        known.read_known_files(graph.records(settings).bookkeeping("deliveries")),
     )
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
@@ -79,7 +79,7 @@ def list_source_encodings(graph: Graph) -> list[str]:
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
     found = list_record_tables(graph, PipelinePlaces(settings, graph), settings)
-    found |= {f"_sluice/{name}": settings.bookkeeping(graph.pipeline.name, name) for name in RECORD_TABLES}
+    found |= {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
     return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 

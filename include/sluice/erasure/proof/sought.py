@@ -29,6 +29,7 @@ from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_key, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
@@ -51,11 +52,12 @@ class SoughtNeedles:
 
 def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
+    records = graph.records(settings)
     columns, known = (
         domain_columns.columns_by_domain(settings, graph),
-        releases.read_pipeline_releases(settings, graph.pipeline.name),
+        releases.read_pipeline_releases(records),
     )
-    listed = _lazy_suppression_list(settings, graph.pipeline.name)
+    listed = _lazy_suppression_list(records)
     person: list[Needle] = []
     shared: dict[str, int] = {}
     for request in asked:
@@ -65,7 +67,7 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
     control = [
         replace(needle, of=name)
         for name, request in by_canary.items()
-        for needle in canary.build_canary_needles(settings, graph.pipeline.name, request)
+        for needle in canary.build_canary_needles(records, request)
     ]
     return SoughtNeedles(person, control, shared)
 
@@ -101,7 +103,9 @@ def _collect_request_needles(
     """What is looked for of the people of one request, and how many of their identifiers were others', too."""
     pipeline, encodings = graph.pipeline.name, scope.list_source_encodings(graph)
     of_people = (
-        one for one in vault.read_vault_identifiers(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX)
+        one
+        for one in vault.read_vault_identifiers(PipelineRecords(settings, pipeline), request)
+        if not one.domain.startswith(canary.PREFIX)
     )
     found = _end_reassigned_identifiers(settings, graph, request, list(of_people), listed)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
@@ -121,9 +125,7 @@ def _build_release_needles(
     A release may have been made when a domain was called otherwise, and say so.
     """
     found = []
-    key = (
-        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
-    )
+    key = suppression_key.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         # A release of before a form was declared is of the text.
@@ -143,13 +145,13 @@ def _group_shared_identifiers(found: Sequence[Identifier]) -> dict[tuple[str, st
     return shared
 
 
-def _lazy_suppression_list(settings: Settings, pipeline: str) -> Callable[[], Times]:
+def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
     """The suppression list, read when somebody asks for it first."""
 
     @functools.cache
     def listed() -> Times:
 
-        return suppression_list.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
+        return suppression_list.read_suppression_times(records.bookkeeping("suppression"))
 
     return listed
 
@@ -161,7 +163,7 @@ def _end_reassigned_identifiers(
     if not any(_may_have_ended(one) for one in found):
         return list(found)
     key, known = (
-        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")),
+        suppression_key.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression")),
         listed(),
     )
     made = []
@@ -201,12 +203,13 @@ def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
 def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
     """A sentence or two to append to a message. No value of anybody."""
     pipeline = graph.pipeline.name
+    records = PipelineRecords(settings, pipeline)
     told = f" Where: sluice erase scan {pipeline} --request {request}"
-    if not vault.has_vault_entry(settings, pipeline, request):
+    if not vault.has_vault_entry(records, request):
         return told
     kinds = sorted({
         one.domain
-        for one in vault.read_vault_identifiers(settings, pipeline, request)
+        for one in vault.read_vault_identifiers(records, request)
         if one.domain != PSEUDONYM
         and not one.domain.startswith(PREFIX)
         and graph.canonical(one.domain) == AS_TEXT

@@ -11,6 +11,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.lake import releases
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 _HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
@@ -50,7 +51,7 @@ def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPa
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in unclaimed]
     for name, root, depth in (
         (LANDING, settings.landing / pipeline, None),
-        (RELEASED, releases.releases_folder(settings, pipeline), 2),
+        (RELEASED, releases.releases_folder(PipelineRecords(settings, pipeline)), 2),
     ):
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in _walk_unclaimed(name, root, claims, depth)]
     return found

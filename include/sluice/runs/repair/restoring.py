@@ -12,6 +12,7 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
 from sluice.settings import Settings, name_quarantined_table
@@ -117,7 +118,9 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
     from sluice.flows.copies import erased
 
     pipeline = workspace.pipeline
-    known = {request.request: request for request in requests.list_erasure_requests(workspace.settings, pipeline)}
+    known = {
+        request.request: request for request in requests.list_erasure_requests(PipelineRecords(workspace.settings, pipeline))
+    }
     if any(request.state == requests.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
