@@ -21,6 +21,7 @@ from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
 from sluice.settings import Settings

@@ -76,8 +76,8 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     print_rule_failures(console, runs)
     print_quarantine_reasons(console, count_quarantined_by_reason(records))
     print_table_versions(console, ledger.list_pipeline_tables(records))
-    _print_maker_rows(settings, console, name, maker)
-    differs = _print_truth_comparison(settings, console, name, maker)
+    _print_maker_rows(records, console, maker)
+    differs = _print_truth_comparison(records, console, maker)
     print_recompute_verdicts(console, runs[-1].compared())
     _print_next_commands(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
@@ -180,13 +180,12 @@ def _task_failure(client: Client, dag: str, run: str, name: str, task: dict[str,
     return SluiceError(f"Task '{name}' of '{dag}' failed. The end of its log:\n{tail}")
 
 
-def _print_truth_comparison(settings: Settings, console: Console, name: str, maker: ModuleType) -> list[str]:
+def _print_truth_comparison(records: PipelineRecords, console: Console, maker: ModuleType) -> list[str]:
     """Print the comparison with what the maker knows, and return the tables that differ."""
-    records = PipelineRecords(settings, name)
     if not hasattr(maker, "expected"):
         console.print("\nThe maker of these deliveries does not know what the tables must hold.")
         return []
-    truth = maker.expected(settings.truth / name)
+    truth = maker.expected(records.settings.truth / records.pipeline)
     present = {found["table"] for found in ledger.list_pipeline_tables(records)}
     verdicts = [
         compare_with_truth(table, rows, ledger.read_table_rows(records, table) if table in present else [])
@@ -196,9 +195,8 @@ def _print_truth_comparison(settings: Settings, console: Console, name: str, mak
     return [verdict.table for verdict in verdicts if not verdict.equal]
 
 
-def _print_maker_rows(settings: Settings, console: Console, name: str, maker: ModuleType) -> None:
+def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleType) -> None:
     """Print the rows that the maker wants to be seen. TO_SHOW: a title, a table, and a query over it, in which it is called t."""
-    records = PipelineRecords(settings, name)
     if hasattr(maker, "TO_SHOW"):
         title, table, text = maker.TO_SHOW
         present = {found["table"] for found in ledger.list_pipeline_tables(records)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sluice.settings import QUARANTINE, Settings
+from sluice.settings import QUARANTINE, Settings, list_pipeline_names, require_known_pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,11 @@ class PipelineRecords:
 
     settings: Settings
     pipeline: str
+
+    @classmethod
+    def of_known(cls, settings: Settings, pipeline: str) -> PipelineRecords:
+        """Those of a pipeline of this checkout. Raises UsageError, with the nearest name, for one that is not there."""
+        return cls(settings, require_known_pipeline(settings, pipeline))
 
     @property
     def landing(self) -> Path:
@@ -42,3 +47,8 @@ class PipelineRecords:
 
     def _root(self, restricted: bool) -> str:
         return f"{self.settings.restricted if restricted else self.settings.lake}/{self.pipeline}"
+
+
+def list_pipeline_records(settings: Settings) -> list[PipelineRecords]:
+    """Those of each pipeline of this checkout."""
+    return [PipelineRecords(settings, name) for name in list_pipeline_names(settings)]

@@ -32,16 +32,8 @@ def replay_by_spark_submit(
 
     Raises UsageError, LeaseHeld or SluiceError, as the exit code of the job says, with the reason it gave.
     """
-    given = [
-        "--pipeline",
-        records.pipeline,
-        "--mode",
-        "replay",
-        "--from",
-        interval.start.isoformat(),
-        "--to",
-        interval.end.isoformat(),
-    ]
+    given = ["--pipeline", records.pipeline, "--mode", "replay"]
+    given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
     if tables:
         given += ["--tables", ",".join(tables)]
     given += ["--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]

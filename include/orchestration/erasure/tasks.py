@@ -13,10 +13,10 @@ from orchestration.dag_run.request import RunRequest
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
 from orchestration.ui.links import SparkLog
 from sluice.errors import UsageError
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -42,12 +42,11 @@ class DueOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, list[str] | bool]:
         """Look at the requests' files."""
-        settings, now = Settings.current(), datetime.now(UTC)
-        records = PipelineRecords(settings, self.pipeline)
+        records, now = PipelineRecords(Settings.current(), self.pipeline), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
         standings = due.read_request_standings(records)
         if asked:
-            _refuse_unknown_request_ids(settings, asked)
+            _refuse_unknown_request_ids(records.settings, asked)
         for one in standings:
             if one.open and one.due_at is not None and one.due_at - now <= due.ALERTED_BEFORE:
                 alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.due_at, now)
@@ -102,12 +101,7 @@ def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> No
     """Every pipeline's task looks for the ids in all pipelines: none of them would miss one that is nobody's."""
     try:
         due.check_requests_exist(
-            [
-                one
-                for name in list_pipeline_names(settings)
-                for one in due.read_request_standings(PipelineRecords(settings, name))
-            ],
-            asked,
+            [one for records in list_pipeline_records(settings) for one in due.read_request_standings(records)], asked
         )
     except UsageError as error:
         raise AirflowFailException(str(error)) from None

@@ -21,11 +21,11 @@ _STYLE = (
 
 def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
     """The page as HTML; None where there is no such pipeline. stage: a layer; any other stage shows all tables."""
-    records = PipelineRecords(settings, pipeline)
     from sluice.runs import ledger
 
     if pipeline not in list_pipeline_names(settings):
         return None
+    records = PipelineRecords(settings, pipeline)
     tables = [entry for entry in ledger.list_pipeline_tables(records) if entry["layer"] != QUARANTINE]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
     runs = ledger.read_run_ledger(records)[::-1]

@@ -6,7 +6,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names, name_quarantine, require_known_pipeline
 
@@ -16,21 +16,20 @@ def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:
     return [require_known_pipeline(settings, pipeline)] if pipeline else list_pipeline_names(settings)
 
 
-def resolve_table_name(settings: Settings, name: str) -> tuple[str, str, str]:
-    """Pipeline, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
+def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, str, str]:
+    """The pipeline's records, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
     pipeline, dot, wanted = name.partition(".")
-    records = PipelineRecords(settings, pipeline)
     if not dot or not wanted:
         raise UsageError(
             f"'{name}' is no table's name: write it as <pipeline>.<table>.{nearest_name_hint(name, _list_all_tables(settings))}"
         )
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(settings, pipeline)
     present = _list_tables_in_lake(records)
     if wanted in present:
-        return pipeline, wanted, ledger.find_table_path(records, wanted)
+        return records, wanted, ledger.find_table_path(records, wanted)
     kept = _locate_change_logs(records)
     if wanted in kept and log.is_delta_table(kept[wanted]):
-        return pipeline, wanted, kept[wanted]
+        return records, wanted, kept[wanted]
     if find_computed_view_graph(settings, name) is not None:
         raise UsageError(
             f"'{name}' is a @view: computed when it is read, it has no table, no versions and no changes. Read it: sluice show {name}"
@@ -93,8 +92,4 @@ def _list_declared_tables(records: PipelineRecords) -> set[str]:
 
 
 def _list_all_tables(settings: Settings) -> list[str]:
-    return [
-        f"{pipeline}.{name}"
-        for pipeline in list_pipeline_names(settings)
-        for name in _list_tables_in_lake(PipelineRecords(settings, pipeline))
-    ]
+    return [f"{records.pipeline}.{name}" for records in list_pipeline_records(settings) for name in _list_tables_in_lake(records)]

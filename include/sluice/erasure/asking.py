@@ -27,7 +27,6 @@ from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
 from sluice.settings import Settings
@@ -41,13 +40,12 @@ _UP_TO = ", up to delivery "
 
 def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
-    settings, graph = workspace.settings, workspace.graph
-    records = PipelineRecords(settings, workspace.pipeline)
+    records, graph = workspace.records, workspace.graph
     people: dict[Identifier, str] = {}
     seen = looked_at.read_request_table_states(records)
     kept = {name: state for name, state in seen.items() if name in map(_request_declaration_key, graph.asking)}
     for asking in graph.asking:
-        now = _compute_request_table_state(settings, graph, asking)
+        now = _compute_request_table_state(records.settings, graph, asking)
         if now is not None and kept.get(_request_declaration_key(asking)) != now:
             people = dict.fromkeys(_find_new_requesters(workspace, asking), asking.reads) | people
             kept[_request_declaration_key(asking)] = now

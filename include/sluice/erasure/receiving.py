@@ -13,7 +13,6 @@ from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 
@@ -32,8 +31,7 @@ def receive_erasure_request(
     identifier, or a domain is unknown.
     """
     asked = _validate_identifiers(graph, identifiers, domain)
-    pipeline = graph.pipeline
-    records = PipelineRecords(settings, pipeline.name)
+    pipeline, records = graph.pipeline, graph.records(settings)
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + parse_duration(pipeline.erase_within)
     hashed = requests.pseudonymise_subjects(settings, graph, asked)

@@ -13,8 +13,8 @@ from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings, list_pipeline_names
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
+from sluice.settings import Settings
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
     "received",
@@ -180,7 +180,7 @@ def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids is a request's, of any pipeline."""
-    folders = [Path(PipelineRecords(settings, name).bookkeeping("erasure_requests")) for name in list_pipeline_names(settings)]
+    folders = [Path(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 

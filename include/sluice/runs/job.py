@@ -144,11 +144,11 @@ def open_leased_workspace(
 
     If the request is for one stage alone, they are told that, too.
     """
-    records = PipelineRecords(settings, request.pipeline)
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
     from sluice.runs.lease import lake_format, lock
 
+    records = PipelineRecords(settings, request.pipeline)
     lake_format.check_lake_format(records)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())

@@ -16,7 +16,7 @@ from sluice.lake.delivery_origins import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
-from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
+from sluice.settings import Settings, list_pipeline_names
 
 _STATES = (
     "waiting",
@@ -45,8 +45,8 @@ def history(
     """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
     settings = Settings.current()
     rows = []
-    for pipeline, shown, path in _find_history_tables(settings, name):
-        found = find_version_origins(path, partial(_find_input_path, settings, pipeline))
+    for records, shown, path in _find_history_tables(settings, name):
+        found = find_version_origins(path, partial(_find_input_path, records))
         rows += [
             _commit_as_row(shown, commit, found.get(commit["version"], DeliveryOrigin()))
             for commit in log.read_commit_history(path, limit)
@@ -70,9 +70,7 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """List deliveries, newest first. Which file came when, and what became of it."""
-    settings = Settings.current()
-    records = PipelineRecords(settings, pipeline)
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
     if state is not None and state not in _STATES:
         raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, _STATES)}")
     found = ledgers.read_delivery_ledger(records, replacing=find_replacing_sources(records))
@@ -111,8 +109,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List what each run did, newest first. Tables of a stage that had nothing new share a row; --json has them all."""
-    settings = Settings.current()
-    rows = ledgers.read_run_ledger(PipelineRecords(settings, require_known_pipeline(settings, pipeline)))[::-1]
+    rows = ledgers.read_run_ledger(PipelineRecords.of_known(Settings.current(), pipeline))[::-1]
     if rules:
         of_rules = ("started_at", "run", "flow", "state", "rule", "rows", "null", "met", "text", "rules_version")
         none = f"No expectation of '{pipeline}' has found anything yet."
@@ -175,15 +172,13 @@ def _print_newest_rows(
         escaping_console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
 
 
-def _find_history_tables(settings: Settings, name: str) -> list[tuple[str, str, str]]:
-    """Of each table: its pipeline, what it is called here, and where it lies."""
+def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRecords, str, str]]:
+    """Of each table: its pipeline's records, what it is called here, and where it lies."""
     if name in list_pipeline_names(settings):
-        return [
-            (name, f"{row['layer']}.{row['table']}", row["path"])
-            for row in ledgers.list_pipeline_tables(PipelineRecords(settings, name))
-        ]
-    pipeline, wanted, path = resolve_table_name(settings, name)
-    return [(pipeline, f"{pipeline}.{wanted}", path)]
+        every = PipelineRecords(settings, name)
+        return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(every)]
+    records, wanted, path = resolve_table_name(settings, name)
+    return [(records, f"{records.pipeline}.{wanted}", path)]
 
 
 def _find_input_path(records: PipelineRecords, name: str) -> str | None:

@@ -225,7 +225,7 @@ def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
             **asdict(gap.interval),
             "scheduled": str(gap.interval),
             "its runs": gap.why,
-            "command": gap.command(books.pipeline),
+            "command": gap.command(books.records.pipeline),
         }
         for gap in gaps.find_schedule_gaps(books.settings, books.graph)
     ]

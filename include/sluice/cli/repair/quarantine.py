@@ -43,9 +43,7 @@ def list_reasons(
     as_json: AsJson = False,
 ) -> None:
     """Show how many rows were set aside, by table and reason. A row with several reasons counts for each."""
-    settings = Settings.current()
-    records = PipelineRecords(settings, pipeline)
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
     rows = _query_each_quarantine(records, _BY_DELIVERY) if ids else count_quarantined_by_reason(records)
     if ids:
         rows = [

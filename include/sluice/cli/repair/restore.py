@@ -10,7 +10,6 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
-from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
 from sluice.runs.repair.lost_commits import LogRepair
@@ -41,7 +40,7 @@ def repair(
     able = [one for one in found if not one.refused]
     if able:
         _confirm_log_repair(pipeline, yes)
-        with lock.hold_lease_without_spark(PipelineRecords(settings, pipeline), "repair", "Repair when it has ended."):
+        with lock.hold_lease_without_spark(graph.records(settings), "repair", "Repair when it has ended."):
             for one in able:
                 lost_commits.repair_table_log(settings, graph, one)
     if as_json:

@@ -17,7 +17,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import all_stages_of_pipeline
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 INTERRUPTED = 130
 SHOWN = 31
@@ -46,7 +46,7 @@ def backfill(
 ) -> None:
     """Replay days: what they touch becomes what today's code makes of them. Exit code 1 where a run failed."""
     settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(settings, pipeline)
     if cancel:
         ended = backfills.cancel_backfills(settings, backfills.find_airflow_with_dag(settings, pipeline), pipeline)
         escaping_console().print(
@@ -54,7 +54,7 @@ def backfill(
         )
         return
     how = _BackfillOptions(per_interval, local, wait)
-    asked = _plan_backfill(PipelineRecords(settings, pipeline), start, end, tuple(table or ()), how)
+    asked = _plan_backfill(records, start, end, tuple(table or ()), how)
     _announce_backfill(settings, asked, how, listing=dry_run)
     found = [] if dry_run else _run_backfill(settings, asked, how)
     if as_json:

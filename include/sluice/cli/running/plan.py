@@ -12,7 +12,6 @@ from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_s
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
-from sluice.pipeline_records import PipelineRecords
 from sluice.runs.planning import plan as plans
 from sluice.runs.planning.plan import RunPlan, Staleness
 from sluice.runs.planning.steps import PlannedStep
@@ -40,7 +39,7 @@ def plan(
         raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
     found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
     open_ones = gaps.find_schedule_gaps(settings, graph)
-    requests = people.count_waiting_requests(PipelineRecords(settings, pipeline))
+    requests = people.count_waiting_requests(graph.records(settings))
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return

@@ -118,8 +118,9 @@ def _run_stages(settings: Settings, wanted: list[str], asked: job.JobRequest, re
     """Run the stages under one run id, so that one request stops them all; add each report as it comes."""
     from sluice.runs import job, summary
 
+    stop_request = PipelineRecords(settings, asked.pipeline).stop_request(asked.run)
     for stage in wanted:
-        if PipelineRecords(settings, asked.pipeline).stop_request(asked.run).exists():
+        if stop_request.exists():
             raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
         reports.append(job.run_recorded_stage(settings, replace(asked, stage=stage)))
         print(summary.format_run_summary(reports[-1]) + "\n", flush=True)
@@ -139,10 +140,10 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
 
     A request is taken away when the run has ended.
     """
-    records = PipelineRecords(settings, asked.pipeline)
     from sluice import session
     from sluice.runs.lease import lake_format
 
+    records = PipelineRecords(settings, asked.pipeline)
     request = records.stop_request(asked.run)
 
     def heard(number: int, frame: Any) -> None:
@@ -234,9 +235,7 @@ def stop(
     ] = False,
 ) -> None:
     """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
-    settings = Settings.current()
-    records = PipelineRecords(settings, pipeline)
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
     found = holder.find_lease_holder(records)
     if found is None:  # between two stages of a run nobody holds the lease for a moment
         time.sleep(_BETWEEN_STAGES)

@@ -43,12 +43,9 @@ def changes(
     as_json: AsJson = False,
 ) -> None:
     """List the rows that each version inserted, updated or deleted, oldest version first. An update is two rows: before and after."""
-    settings = Settings.current()
-    pipeline, wanted, path = resolve_table_name(settings, name)
+    records, wanted, path = resolve_table_name(Settings.current(), name)
     last = _resolve_last_version(name, path, from_version, to_version)
-    found = _read_changes(
-        name, path, range(from_version, last + 1), _find_declared_keys(PipelineRecords(settings, pipeline), wanted), limit + 1
-    )
+    found = _read_changes(name, path, range(from_version, last + 1), _find_declared_keys(records, wanted), limit + 1)
     columns = _list_change_columns(path, wanted)
     # A version has the columns that the table had then.
     rows = [{column: row.get(column) for column in columns} | {AT: format_instant(row[AT])} for row in found[:limit]]

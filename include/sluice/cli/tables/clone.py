@@ -88,9 +88,8 @@ def diff(
 ) -> None:
     """Compare a table with what it was, or with another lake. Exit code 1 where they differ. Values are not printed."""
     settings = Settings.current()
-    pipeline, wanted, path = resolve_table_name(settings, name)
-    records = PipelineRecords(settings, pipeline)
-    graph = load_declaration_graph(settings, pipeline)
+    records, wanted, path = resolve_table_name(settings, name)
+    graph = load_declaration_graph(settings, records.pipeline)
     there = _find_other_side(records, name, path, against)
     keys, private = _find_comparison_columns(graph, wanted)
     from sluice.lake import evaluation
@@ -142,7 +141,7 @@ def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, ke
     notes = []
     for lake in (records.settings.lake, against):
         clone = (
-            clones.read_clone_description(PipelineRecords(replace(settings, lake=str(Path(lake).absolute())), pipeline))
+            clones.read_clone_description(replace(records, settings=replace(records.settings, lake=str(Path(lake).absolute()))))
             if Path(lake).is_dir()
             else None
         )

@@ -58,15 +58,15 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
     Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
     made, where the vault does not have the identifiers of one any more.
     """
-    pipeline, found = graph.pipeline.name, _gather_evidence(settings, graph, asked)
-    records = PipelineRecords(settings, pipeline)
+    records = graph.records(settings)
+    found = _gather_evidence(records, graph, asked)
     made: dict[str, Certificate] = {}
     errors: dict[str, SluiceError] = {}
     last = read_latest_certificate(records)
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issue_certificate(settings, graph, request, found.about_request(request), last)
+                last = made[request.request] = _issue_certificate(records, graph, request, found.about_request(request), last)
             except SluiceError as error:  # of one request: it keeps nobody else from a certificate
                 errors[request.request] = error
                 last = read_latest_certificate(records)  # a certificate may have been written before the error
@@ -78,12 +78,10 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
 
 
 def _issue_certificate(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> Certificate:
     """last: the end of the chain."""
-    pipeline = graph.pipeline.name
-    records = PipelineRecords(settings, pipeline)
-    made = write_certificate(records, request.request, _build_certificate_record(settings, graph, request, found, last), last)
+    made = write_certificate(records, request.request, _build_certificate_record(records, graph, request, found, last), last)
     _advance_certified_request(records, request, made)
     return made
 
@@ -119,10 +117,9 @@ def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict
 
 
 def _build_certificate_record(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> dict[str, Any]:
-    pipeline, result = graph.pipeline.name, found.result
-    records = PipelineRecords(settings, pipeline)
+    result = found.result
     control = _judge_control(records, request, found)
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
@@ -133,7 +130,7 @@ def _build_certificate_record(
         "format": FORMAT,
         "number": last.record["number"] + 1 if last else 1,
         "previous": last.record["hash"] if last else None,
-        "pipeline": pipeline,
+        "pipeline": records.pipeline,
         "request": request.request,
         "received_at": request.received_at,
         "due_at": request.due_at,
@@ -152,7 +149,7 @@ def _build_certificate_record(
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
         "undeclared": [{"root": one.root, "path": found.hidden(one.path)} for one in found.undeclared],
-        "exceptions": _list_certificate_exceptions(settings, graph, request, found),
+        "exceptions": _list_certificate_exceptions(records, graph, request, found),
         "sluice": __version__,
         "scanner": checking.hash_scanner_source(),
         "policy": found.policy,
@@ -161,9 +158,9 @@ def _build_certificate_record(
 
 
 def _list_certificate_exceptions(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence
 ) -> list[dict[str, Any]]:
-    expires, shared = vault.read_vault_expiry(graph.records(settings), request.request), found.shared[request.request]
+    expires, shared = vault.read_vault_expiry(records, request.request), found.shared[request.request]
     told: list[dict[str, Any]] = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if shared:
         told.append({
@@ -172,7 +169,7 @@ def _list_certificate_exceptions(
         })
     for path in found.acknowledged:
         told.append({"what": f"'{path}', which is no table of the pipeline's and said to be there", "until": None})
-    return [*told, *scope.list_unreachable_places(settings, graph)]
+    return [*told, *scope.list_unreachable_places(records.settings, graph)]
 
 
 def _advance_certified_request(records: PipelineRecords, request: ErasureRequest, made: Certificate) -> None:
@@ -212,13 +209,13 @@ class ErasureEvidence:
         return replace(self, rows=rows, result=result)
 
 
-def _gather_evidence(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
+def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
     """Scan, and ask the tables, for the people of these requests at once.
 
     Raises UsageError where the vault does not have the identifiers of one any more, and SluiceError where the lake is not on this machine.
     """
-    pipeline, wanted = graph.pipeline.name, sought.collect_sought_needles(settings, graph, asked)
-    records = PipelineRecords(settings, pipeline)
+    settings = records.settings
+    wanted = sought.collect_sought_needles(settings, graph, asked)
     return ErasureEvidence(
         rows=sought.query_sought_rows(settings, graph, wanted),
         result=sought.scan_all_roots(settings, graph, wanted),

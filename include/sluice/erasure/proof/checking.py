@@ -61,7 +61,7 @@ def verify_certificate(
     if is_as_issued(report):
         report["issued"] = record["verdict"]
         if graph is not None:
-            _compare_with_rescan(settings, graph, record, report)
+            _compare_with_rescan(records, graph, record, report)
     return report
 
 
@@ -85,9 +85,9 @@ def read_verified_certificate(records: PipelineRecords, request: str) -> Certifi
     return found[-1]
 
 
-def _compare_with_rescan(settings: Settings, graph: Graph, record: dict[str, Any], report: Report) -> None:
+def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[str, Any], report: Report) -> None:
     """Scan again, and say in the report what is otherwise."""
-    records = PipelineRecords(settings, record["pipeline"])
+    settings = records.settings
     request = requests.read_erasure_request(records, record["request"])
     wanted = sought.collect_sought_needles(settings, graph, [request])
     rows = sought.query_sought_rows(settings, graph, wanted)

@@ -11,7 +11,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.lake import releases
-from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 _HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
@@ -43,16 +42,13 @@ def _find_acknowledging_path(graph: Graph, one: UndeclaredPath) -> str | None:
 
 
 def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
-    pipeline = graph.pipeline.name
+    records = graph.records(settings)
     claims = [place.claims(settings, graph) for place in PERSONAL_PLACES if place.claims]
     found = []
-    for name, root in ((LAKE, Path(settings.lake) / pipeline), (RESTRICTED, settings.restricted / pipeline)):
+    for name, root in ((LAKE, Path(settings.lake) / records.pipeline), (RESTRICTED, settings.restricted / records.pipeline)):
         unclaimed = (path for path in _list_pipeline_entries(root) if not any(claim(name, path) for claim in claims))
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in unclaimed]
-    for name, root, depth in (
-        (LANDING, settings.landing / pipeline, None),
-        (RELEASED, releases.releases_folder(PipelineRecords(settings, pipeline)), 2),
-    ):
+    for name, root, depth in ((LANDING, records.landing, None), (RELEASED, releases.releases_folder(records), 2)):
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in _walk_unclaimed(name, root, claims, depth)]
     return found
 

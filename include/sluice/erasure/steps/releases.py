@@ -9,7 +9,6 @@ from sluice.erasure.steps.erasing import Erasing
 from sluice.flows.copies import released
 from sluice.lake import releases
 from sluice.lake.releases import Release
-from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import compute_pseudonym
 
@@ -31,11 +30,10 @@ def erase_from_releases(erasing: Erasing) -> None:
 def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
     """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
     workspace = erasing.workspace
-    settings, pipeline, forms = workspace.settings, workspace.pipeline, workspace.graph.forms
-    records = PipelineRecords(settings, pipeline)
+    records, forms = workspace.records, workspace.graph.forms
     if not forms:
         return set()
-    key = suppression_key.read_suppression_key(settings, workspace.suppression)
+    key = suppression_key.read_suppression_key(records.settings, workspace.suppression)
     known = [
         one
         for request in erasing.waiting

@@ -10,7 +10,6 @@ from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 
 
@@ -66,8 +65,7 @@ def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: C
 
 def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[ErasureRequest]) -> None:
     """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
-    settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
-    records = PipelineRecords(settings, pipeline)
+    records, links = workspace.records, workspace.graph.links
     open_ = [one.request for one in waiting if not _is_request_settled(workspace, one, rows.listed)]
     asked = (vault.read_asked_identifiers(records, one) for one in open_ if vault.has_vault_entry(records, one))
     people = fresh = {(one.domain, one.value) for of in asked for one in canonicalise_identifiers(workspace.graph, of)}

@@ -40,8 +40,7 @@ def clone_tables(
 
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
-    pipeline = graph.pipeline.name
-    records = PipelineRecords(settings, pipeline)
+    records, pipeline = graph.records(settings), graph.pipeline.name
     target = replace(settings, lake=str(Path(to).absolute()))
     check_clone_target(records, target)
     if requests.list_waiting_requests(records):
@@ -68,8 +67,8 @@ def check_clone_target(records: PipelineRecords, target: Settings) -> None:
         )
     if there.exists() and not there.is_dir():
         raise UsageError(f"{target.lake} is no folder.")
-    present = ledger.list_pipeline_tables(PipelineRecords(replace(target, restricted=Path(target.lake)), pipeline))
-    if present or clones.read_clone_description(PipelineRecords(target, pipeline)):
+    present = ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=Path(target.lake))))
+    if present or clones.read_clone_description(replace(records, settings=target)):
         raise UsageError(
             f"{target.lake} has tables of '{records.pipeline}' already, and a clone is made as a whole. "
             f"Name another folder, or remove {target.lake}/{records.pipeline}."
@@ -90,7 +89,7 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
     }
     _write_clone_file(clones.clone_description_path(workspace.records), said)
     if plan.kind == SHALLOW:
-        shallow.register_shallow_clone(PipelineRecords(settings, workspace.pipeline), workspace.run, workspace.settings.lake)
+        shallow.register_shallow_clone(workspace.graph.records(settings), workspace.run, workspace.settings.lake)
     return said
 
 

@@ -38,15 +38,14 @@ def clone_description_path(records: PipelineRecords) -> Path:
 
 def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises UsageError for a stage that a clone has nothing for: it has no deliveries, and bronze and silver stay as they were cloned."""
-    pipeline = graph.pipeline.name
-    clone = read_clone_description(PipelineRecords(settings, pipeline))
+    clone = read_clone_description(graph.records(settings))
     if clone is None:
         return
     able = [one.name for one in all_stages_of_pipeline(graph.pipeline) if _is_run_in_clones(graph, one)]
     if stage not in able:
         raise UsageError(
             f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
-            f"cloned; only views are brought up to date. Run: sluice run {pipeline} --stage {able[0]}"
+            f"cloned; only views are brought up to date. Run: sluice run {graph.pipeline.name} --stage {able[0]}"
         )
     hidden = [view.name for view in graph.views.values() if view.restricted and graph.layer(view) == stage]
     if hidden and str(settings.restricted) == clone["restricted"]:

@@ -20,7 +20,6 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
 from sluice.lake import log
-from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import quiet
 from sluice.runs.execution import clones
@@ -74,8 +73,7 @@ def _tell_without_mark(pipeline: str, error: Exception) -> None:
 
 
 def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> QuietMark:
-    settings, pipeline, graph = workspace.settings, workspace.pipeline, workspace.graph
-    records = PipelineRecords(settings, pipeline)
+    records, graph = workspace.records, workspace.graph
     tables = dict(mark.tables)
     if stage in graph.pipeline.layer_names:
         tables[stage] = [

@@ -82,7 +82,7 @@ def run_until_stopped(
     with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
         begun()
         keeper = PipelineKeeper(workspace, asked, every, upkeep)
-        span = gaps.KeptRunningSpan(settings, asked.pipeline)
+        span = gaps.KeptRunningSpan(workspace.records)
         did = 0
         while not keeper.is_to_stop():
             started = time.monotonic()

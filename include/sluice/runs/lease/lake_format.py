@@ -21,7 +21,8 @@ def check_lake_format(records: PipelineRecords) -> None:
         return
     if found > LAKE_FORMAT:
         raise LakeTooNew(
-            f"The lake {records.settings.lake} has format {found} for pipeline '{records.pipeline}'; this Sluice knows up to {LAKE_FORMAT}. Use the newer Sluice."
+            f"The lake {records.settings.lake} has format {found} for pipeline '{records.pipeline}'; "
+            f"this Sluice knows up to {LAKE_FORMAT}. Use the newer Sluice."
         )
 
 

@@ -12,7 +12,6 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
-from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
 from sluice.settings import Settings, name_quarantined_table
@@ -118,9 +117,7 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
     from sluice.flows.copies import erased
 
     pipeline = workspace.pipeline
-    known = {
-        request.request: request for request in requests.list_erasure_requests(PipelineRecords(workspace.settings, pipeline))
-    }
+    known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
     if any(request.state == requests.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "

@@ -111,8 +111,8 @@ def _row_interval(row: Row) -> Interval:
 class KeptRunningSpan:
     """The time for which one process has kept a pipeline running, so far. To be used under the pipeline's lease."""
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
-        self._file = _kept_running_file(PipelineRecords(settings, pipeline))
+    def __init__(self, records: PipelineRecords) -> None:
+        self._file = _kept_running_file(records)
         self._before = _read_kept_running_spans(self._file)
         self._start = datetime.now(UTC)
         self._last = self._written = self._start

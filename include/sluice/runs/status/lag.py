@@ -183,7 +183,7 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     try:
         mine = [row for row in _read_outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
     except positions.StreamChangesLost as lost:
-        remedy = f"Run: sluice checkpoint reset {books.pipeline}.{table.name}"
+        remedy = f"Run: sluice checkpoint reset {books.records.pipeline}.{table.name}"
         return replace(flow, stuck=f"its stream cannot go on: {lost} of the outcomes is gone. {remedy}")
     taken = {row["delivery"] for row in mine}
     return replace(
@@ -210,7 +210,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
         return replace(
             _read_stream_standing(books, stream),
             anew=None,
-            stuck=str(continuity.broken_stream_error(books.pipeline, stream.name, why)),
+            stuck=str(continuity.broken_stream_error(books.records.pipeline, stream.name, why)),
         )
     return _add_waiting_changes(books, stream, _read_stream_standing(books, stream))
 

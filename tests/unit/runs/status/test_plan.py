@@ -205,7 +205,7 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     record(settings, "shop", scheduled(1))
     looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
     monkeypatch.setattr(gaps, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
-    span = gaps.KeptRunningSpan(settings, "shop")
+    span = gaps.KeptRunningSpan(PipelineRecords(settings, "shop"))
     span.write()
     assert not (Path(PipelineRecords(settings, "shop").bookkeeping()) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):
