@@ -246,7 +246,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda settings, pipeline: pipeline == "gym")
+    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda of: of.pipeline == "gym")
     found = dag.get_task(GYM).execute(context())
     assert (found["now"], found["asked_by_data"]) == ([], True)
     keep(A, due.LOGICALLY, 30, 1)

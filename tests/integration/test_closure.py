@@ -220,10 +220,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     club.run("bronze")
     assert asking.has_unseen_request_rows(asked.settings, asked.graph)
     made, other = asking.create_requests_from_rows(asked.workspace())
-    assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.records, of.request)] == [
-        "fay",
-        "gus",
-    ]
+    assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.records, of.request)] == ["fay", "gus"]
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
     # Nothing new; then killed before it was noted what was seen.
     assert asking.create_requests_from_rows(asked.workspace()) == []

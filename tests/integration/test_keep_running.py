@@ -148,7 +148,7 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     keeper.look()
     assert wards.rows("stay", "patient") == [("q",), ("r",)] and "p-erased" in again.read_text()
     forgotten: list[str] = []
-    monkeypatch.setattr(job, "forget_expired_identifiers", lambda settings, pipeline: forgotten.append(pipeline))
+    monkeypatch.setattr(job, "forget_expired_identifiers", lambda of: forgotten.append(of.pipeline))
     keeper._next_upkeep = 0.0
     round_ = keeper.look()
     assert round_ is not None and not round_.errors

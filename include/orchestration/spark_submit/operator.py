@@ -81,10 +81,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         stop_request = records.stop_request(run)
         code = job_code_to_ship(settings)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
-        with (
-            tempfile.TemporaryDirectory(prefix="sluice-") as folder,
-            given_secrets.secrets_given_to_job(records) as given,
-        ):
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
             self.application_args = arguments = self._arguments(asked, context, report)
             # Secrets of Airflow's are in no file that could be compared.

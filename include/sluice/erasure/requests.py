@@ -152,12 +152,7 @@ def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) 
 
 
 def advance_request_state(
-    records: PipelineRecords,
-    request: str | ErasureRequest,
-    state: State,
-    note: str = "",
-    *,
-    physical_due_at: str | None = None,
+    records: PipelineRecords, request: str | ErasureRequest, state: State, note: str = "", *, physical_due_at: str | None = None
 ) -> ErasureRequest:
     """Put a request into a state and say so in its history; nothing where the history ends with the same. note: no value of anybody."""
     if state not in get_args(State):

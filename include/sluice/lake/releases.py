@@ -78,11 +78,7 @@ def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
     number = (
-        max([
-            int(last.read_text()) if last.exists() else 0,
-            *(release.number for release in read_pipeline_releases(records)),
-        ])
-        + 1
+        max([int(last.read_text()) if last.exists() else 0, *(release.number for release in read_pipeline_releases(records))]) + 1
     )
     write_text_durably(last, str(number))
     made = Release(records.pipeline, number, root / str(number), {**said, "release": number, "tables": {}})

@@ -163,7 +163,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
 
 def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, club: Graph) -> None:
     records = PipelineRecords(settings, "club")
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club")
     refused, scanned, lifted = (_receive(settings, club, Identifier("user_id", name)) for name in ("ada", "bo", "cem"))
     assert len(asking._compute_request_watermarks(workspace)) == 3
     requests.advance_request_state(records, refused, requests.FAILED, "several people's")
@@ -175,7 +175,7 @@ def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, 
 
 def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(settings: Settings, club: Graph) -> None:
     records = PipelineRecords(settings, "club")
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club")
     by_hand = _receive(settings, club, Identifier("user_id", "ada"))
     said = {"bo": "asked by rows of 'people', up to delivery 2", "cem": "asked by rows of 'people'"}
     by_rows, before = (
@@ -200,7 +200,7 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     records = PipelineRecords(settings, "club")
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
     asking_graph = build_declaration_graph(CLUB, [PEOPLE, known], [LINK], said)
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club", graph=asking_graph)
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)

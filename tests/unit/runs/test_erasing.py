@@ -224,7 +224,7 @@ def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(setti
 
     _certified_ago(settings, asked[0], 50)
     vault.remove_vault_entry(records, asked[0])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="gym")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
     assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
     found = requests.read_erasure_request(records, asked[0])
     assert [one.state for one in found.history] == [requests.LOGICALLY, requests.CERTIFIED, requests.NOT_SCANNED]

@@ -34,10 +34,7 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
         records, request.request, requests.pseudonymise_subjects(records.settings, workspace.graph, found)
     )
     return requests.add_request_event(
-        records,
-        request.request,
-        "closed",
-        f"{len(found)} identifiers of {len(kinds)} kinds: {', '.join(sorted(kinds))}",
+        records, request.request, "closed", f"{len(found)} identifiers of {len(kinds)} kinds: {', '.join(sorted(kinds))}"
     )
 
 

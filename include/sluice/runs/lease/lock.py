@@ -34,12 +34,7 @@ _LOCKED_TO_THE_END: list[IO[bytes]] = []
 
 @contextmanager
 def hold_writer_lease(
-    records: PipelineRecords,
-    session: SparkSession,
-    run: str,
-    wait: float,
-    kept_running: bool = False,
-    stage: str | None = None,
+    records: PipelineRecords, session: SparkSession, run: str, wait: float, kept_running: bool = False, stage: str | None = None
 ) -> Iterator[None]:
     """Hold a pipeline's lease. wait: how many seconds to wait for it. kept_running: told to others, who need not wait for such a holder.
 

@@ -69,11 +69,7 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
     bronze = _compare_counted_rows(books, feeding, source.name, books.path(source.name), _select_counts(counted, feeding, "rows"))
     asides = [
         _compare_counted_rows(
-            books,
-            [name],
-            name_quarantine(name),
-            books.records.quarantine(name),
-            _select_counts(counted, [name], "quarantined"),
+            books, [name], name_quarantine(name), books.records.quarantine(name), _select_counts(counted, [name], "quarantined")
         )
         for name in feeding
     ]

@@ -76,7 +76,9 @@ NO_SPARK = SimpleNamespace(sql=lambda text: None)
 def request_of_her(settings: Settings, house: Graph) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
     made = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    workspace: Any = SimpleNamespace(
+        records=PipelineRecords(settings, "house"), settings=settings, pipeline="house", graph=house, session=NO_SPARK
+    )
     canary.plant_canary(workspace, [made])
     requests.advance_request_state(PipelineRecords(settings, "house"), made, requests.PHYSICALLY)
     return made.request
@@ -483,7 +485,7 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
     note = requests.add_request_event
 
     def broken(*of: Any) -> None:
-        if of[2] == others[0].request:
+        if of[1] == others[0].request:
             raise SluiceError("its file is broken")
         note(*of)
 
@@ -605,7 +607,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 ) -> None:
     records = PipelineRecords(settings, "house")
     bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     both = [requests.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
     assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
@@ -627,7 +629,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 
 def test_requests_that_are_carried_out_together_have_one_canary(settings: Settings, house: Graph) -> None:
     records = PipelineRecords(settings, "house")
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     asked = [receiving.receive_erasure_request(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant_canary(workspace, asked)
     assert len({one.control for one in planted}) == 1 and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
