@@ -10,7 +10,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings
 
 
 class Places(Protocol):
@@ -44,15 +43,10 @@ def locate_streamed_tables(places: Places, declared: Source | Dataset[Any]) -> d
 
 @dataclass(frozen=True)
 class PipelinePlaces:
-    """A pipeline's places: below the lake and the landing folder of the settings."""
+    """A pipeline's places: those of its tables by their declarations, all others as its records say."""
 
-    settings: Settings
+    records: PipelineRecords
     graph: Graph
-
-    @property
-    def records(self) -> PipelineRecords:
-        """What says where all lies that no declaration does."""
-        return self.graph.records(self.settings)
 
     @property
     def landing(self) -> Path:
@@ -61,7 +55,7 @@ class PipelinePlaces:
 
     def table(self, name: str) -> str:
         """As the declaration says."""
-        return self.graph.location(self.settings, name)
+        return self.graph.location(self.records.settings, name)
 
     def quarantine(self, name: str) -> str:
         """As the records say; of a restricted table below the restricted root, too."""

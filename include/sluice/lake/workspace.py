@@ -42,7 +42,7 @@ class Workspace:
     @property
     def places(self) -> Places:
         """Where everything lies."""
-        return self.elsewhere or PipelinePlaces(self.settings, self.graph)
+        return self.elsewhere or PipelinePlaces(self.records, self.graph)
 
     @cached_property
     def records(self) -> PipelineRecords:

@@ -129,7 +129,7 @@ def _describe_progress(books: PipelineBooks, table: str, progress: FlowProgress 
 
 def _locate_input(books: PipelineBooks, name: str) -> str:
     """Where an input lies: a declared table, or one of the pipeline's own."""
-    return books.path(name) if name in {declared.name for declared in books.graph} else books.bookkeeping(name)
+    return books.path(name) if name in {declared.name for declared in books.graph} else books.records.bookkeeping(name)
 
 
 def _checkpoint_as_row(found: dict[str, Any]) -> dict[str, Any]:

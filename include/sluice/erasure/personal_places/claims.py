@@ -31,7 +31,7 @@ _RECORDS = frozenset({
 
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Declared tables, quarantines, and what came late, as far as they are there."""
-    paths = list_record_tables(graph, PipelinePlaces(settings, graph), settings).values()
+    paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
     known = {os.path.normpath(path) for path in paths if log.is_delta_table(path)}
     return lambda root, path: root in (LAKE, RESTRICTED) and os.path.normpath(path) in known
 

@@ -76,8 +76,8 @@ def list_source_encodings(graph: Graph) -> list[str]:
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
-    found = list_record_tables(graph, PipelinePlaces(settings, graph), settings)
     records = graph.records(settings)
+    found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
     found |= {f"_sluice/{name}": records.bookkeeping(name) for name in RECORD_TABLES}
     return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
@@ -122,7 +122,7 @@ def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]
 
     Views are not among them: they are made anew of these tables. Nor is what has its subject inside of a column.
     """
-    changing, places, found = graph.changing_hands(), PipelinePlaces(settings, graph), {}
+    changing, places, found = graph.changing_hands(), PipelinePlaces(graph.records(settings), graph), {}
     for declared in graph:
         domain = graph.domain(declared)
         inside = isinstance(declared, Source) and declared.subject_in

@@ -177,7 +177,7 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
     """Every table that is there: declared ones and quarantines."""
     from sluice.lake.workspace import has_quarantine
 
-    places, found = PipelinePlaces(settings, graph), []
+    places, found = PipelinePlaces(graph.records(settings), graph), []
     for one in graph:
         private = one.private if isinstance(one, Dataset) else _find_personal_columns(graph, one)
         dataset = one if isinstance(one, Dataset) else None

@@ -111,7 +111,11 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
             for source in books.graph.sources
             for file in (*books.of_source(source, "waiting"), *books.known.unread_files(source))
         ),
-        *(one.path for one in books.graph.sources.values() if one.kind.in_files and not (books.landing / one.path).is_dir()),
+        *(
+            one.path
+            for one in books.graph.sources.values()
+            if one.kind.in_files and not (books.records.landing / one.path).is_dir()
+        ),
         *_list_failed_verifications(books),
     ]
 

@@ -22,8 +22,8 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
     """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
     reads = [name for item in graph if item.name in of_layer for name in item.reads]
-    places = PipelinePlaces(settings, graph)
-    found = locate_bookkeeping_tables(graph.records(settings))
+    places = PipelinePlaces(graph.records(settings), graph)
+    found = locate_bookkeeping_tables(places.records)
     for item in graph:
         if of_layer and item.name not in (*of_layer, *reads):
             continue

@@ -53,24 +53,15 @@ class PipelineBooks:
     @cached_property
     def known(self) -> KnownFiles:
         """What is known of each file of the landing folders."""
-        return read_known_files(self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
-
-    @property
-    def landing(self) -> Path:
-        """The pipeline's landing folder."""
-        return self.records.landing
+        return read_known_files(self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
     def path(self, name: str) -> str:
         """Where a declared table lies."""
         return self.graph.location(self.settings, name)
 
-    def bookkeeping(self, name: str) -> str:
-        """Where one of the pipeline's own tables lies."""
-        return self.records.bookkeeping(name)
-
     def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
         """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
-        return locate_streamed_tables(PipelinePlaces(self.settings, self.graph), declared)
+        return locate_streamed_tables(PipelinePlaces(self.records, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """A table's flow as its checkpoint and its commits call it, and the folder of its checkpoints."""
@@ -97,13 +88,13 @@ class PipelineBooks:
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
         """Of a source's deliveries those that can be read as they were discovered. Raises Unreachable."""
         find: Callable[[Source, Path, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
-        unchanged = find(source, self.landing, rows)
+        unchanged = find(source, self.records.landing, rows)
         return [row for row in rows if row["delivery"] in unchanged]
 
     def warnings(self, source: Source) -> list[str]:
         """What is to be seen to before records of a source are lost. Raises Unreachable."""
         find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
-        return find(source, self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
+        return find(source, self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:

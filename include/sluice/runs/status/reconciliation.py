@@ -75,7 +75,7 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
     ]
     there = [aside.there for aside in asides]
     marked = anonymised.count_marked_rows(books.path(source.name))
-    listed = log.read_table_state(books.bookkeeping("suppression"))
+    listed = log.read_table_state(books.records.bookkeeping("suppression"))
     return DeliveryAccount(
         source=source.name,
         rows=bronze.counted,
