@@ -30,5 +30,5 @@ def test_records_are_a_value(settings: Settings) -> None:
 def test_records_of_known_pipelines() -> None:
     settings = Settings.current()
     assert PipelineRecords.of_known(settings, "gym") in list_pipeline_records(settings)
-    with pytest.raises(UsageError, match="There is no pipeline 'gim'.*'gym'"):
+    with pytest.raises(UsageError, match=r"There is no pipeline 'gim'.*'gym'"):
         PipelineRecords.of_known(settings, "gim")
