@@ -18,6 +18,7 @@ from pathlib import Path
 from pipelines.gym import maker
 from pipelines.gym.trackers import FIRST_DAY
 from sluice.declare.interval import Interval
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.settings import Settings
 
@@ -38,7 +39,9 @@ def worsened(settings: Settings) -> None:
     from pyspark.sql import SparkSession
 
     session = SparkSession.active()
-    DeltaTable.forPath(session, settings.table_path("gym", "silver", "heart_rate")).update(set={"heartrate": "heartrate + 1"})
+    DeltaTable.forPath(session, PipelineRecords(settings, "gym").table_path("silver", "heart_rate")).update(
+        set={"heartrate": "heartrate + 1"}
+    )
 
 
 def main() -> None:

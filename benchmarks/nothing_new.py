@@ -19,6 +19,7 @@ from pathlib import Path
 from _cpu_seconds import adopt_orphans, measure_command
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger, quiet
 from sluice.settings import PLACES, Settings
 
@@ -35,7 +36,7 @@ def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | Non
     """The version of every table, and what the run ledger says of the layers' flows in the latest run."""
     graph = load_declaration_graph(settings, pipeline)
     versions = {one.name: log.latest_table_version(graph.location(settings, one.name)) for one in graph}
-    rows = ledger.read_run_ledger(settings, pipeline)
+    rows = ledger.read_run_ledger(PipelineRecords(settings, pipeline))
     latest = [row for row in rows if row["run"] == rows[-1]["run"] and row["stage"] in graph.pipeline.layer_names]
     return versions, {(row["stage"], row["flow"], row["state"]) for row in latest}
 
@@ -57,7 +58,7 @@ def main() -> int:
         for _ in range(asked.rounds):
             for kind, seconds in took.items():
                 if kind == "looks":
-                    quiet.remove_quiet_mark(settings, asked.pipeline)
+                    quiet.remove_quiet_mark(PipelineRecords(settings, asked.pipeline))
                 seconds.append(run_sluice("run", asked.pipeline))
                 outcomes.append(read_outcome(settings, asked.pipeline))
                 print(f"{kind}: {seconds[-1]:.1f} CPU s", flush=True)

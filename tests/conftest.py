@@ -21,6 +21,7 @@ from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -149,6 +150,10 @@ class Lakehouse:
     def name(self) -> str:
         return self.graph.pipeline.name
 
+    @property
+    def records(self) -> PipelineRecords:
+        return self.graph.records(self.settings)
+
     def land(self, file: str, content: str | bytes, at: float | None = None) -> Path:
         """Write a file below the landing folder. at: its modification time in seconds; later than any before unless given."""
         self.landed += 1
@@ -191,7 +196,7 @@ class Lakehouse:
 
     def outcomes(self) -> list[Mapping[str, Any]]:
         """The delivery ledger."""
-        return ledger.read_delivery_ledger(self.settings, self.name)
+        return ledger.read_delivery_ledger(self.records)
 
     def versions(self) -> dict[str, int | None]:
         """The version of every table."""

@@ -23,6 +23,7 @@ from sluice.cli.printing import format_size, print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
@@ -58,26 +59,27 @@ def _run_demonstration(settings: Settings, console: Console, name: str, days: in
         f"Removed files are kept for {RETAIN} here; in production that is `retain` in pipeline.py, 7 days unless said otherwise."
     )
     _land_and_run(settings, console, name, days, scale)
-    member = _choose_member(settings, name)
-    tables = count_member_rows(settings, name, member)
+    records = PipelineRecords(settings, name)
+    member = _choose_member(records)
+    tables = count_member_rows(records, member)
     _print_title(console, "The request")
-    request = _request_erasure(settings, console, name, member)
+    request = _request_erasure(records, console, member)
     graph = loading.load_declaration_graph(settings, name)
     looked = [scan_for_request(settings, graph, request, "before the erasure, by the number alone")]
     _print_title(console, "The rows leave every table, view, quarantine, file and state")
     console.print(f"$ sluice erase run {name}")
-    first = _run_erasure(settings, console, name, request)
-    print_erasure_steps(settings, name, request)
-    print_member_rows(tables, count_member_rows(settings, name, member))
+    first = _run_erasure(records, console, request)
+    print_erasure_steps(records, request)
+    print_member_rows(tables, count_member_rows(records, member))
     looked.append(scan_for_request(settings, graph, request, "logically erased, by all identifiers"))
     print_scan_summaries(looked)
     _wait_for_retention(console, first)
     _print_title(console, "The bytes go, and a scan of every byte says whether they did")
     console.print(f"$ sluice erase run {name}")
-    _run_erasure(settings, console, name, request)
+    _run_erasure(records, console, request)
     looked.append(scan_for_request(settings, graph, request, "physically erased"))
     print_scan_summaries(looked)
-    _print_final_certificate(settings, console, name, request)
+    _print_final_certificate(records, console, request)
 
 
 @contextmanager
@@ -129,40 +131,40 @@ def _run_demo_stage(settings: Settings, console: Console, name: str, stage: str)
     console.print(f"  {stage:<20} {moved:>7,} rows {time.monotonic() - started:>6.0f} s")
 
 
-def _choose_member(settings: Settings, name: str) -> str:
+def _choose_member(records: PipelineRecords) -> str:
     """Who is known by most: of those that the tables of workouts know, the one with most of them."""
-    known = ledger.read_table_rows(settings, name, "completed_workouts")
+    known = ledger.read_table_rows(records, "completed_workouts")
     counts: dict[str, int] = {}
     for row in known:
         counts[str(row[KIND])] = counts.get(str(row[KIND]), 0) + 1
-    owners = {str(row[KIND]) for row in ledger.read_table_rows(settings, name, "memberships")}
+    owners = {str(row[KIND]) for row in ledger.read_table_rows(records, "memberships")}
     able = [member for member in counts if member in owners]
     if not able:
         raise SluiceError("The made-up gym has no member with a device and a workout in so few days.")
     return max(able, key=lambda member: (counts[member], member))
 
 
-def count_member_rows(settings: Settings, name: str, member: str) -> dict[str, int]:
+def count_member_rows(records: PipelineRecords, member: str) -> dict[str, int]:
     """How many rows each table has of a member, by the member's number and devices. What a query would return."""
-    devices = {str(row["device_id"]) for row in ledger.read_table_rows(settings, name, "memberships") if str(row[KIND]) == member}
+    devices = {str(row["device_id"]) for row in ledger.read_table_rows(records, "memberships") if str(row[KIND]) == member}
     wanted = {KIND: {member}, "device_id": devices}
     found = {}
-    for entry in ledger.list_pipeline_tables(settings, name):
+    for entry in ledger.list_pipeline_tables(records):
         if entry["layer"] == "quarantine":
             continue
-        rows = ledger.read_table_rows(settings, name, entry["table"])
+        rows = ledger.read_table_rows(records, entry["table"])
         found[entry["table"]] = sum(any(str(row.get(column)) in values for column, values in wanted.items()) for row in rows)
     return found
 
 
-def _request_erasure(settings: Settings, console: Console, name: str, member: str) -> str:
+def _request_erasure(records: PipelineRecords, console: Console, member: str) -> str:
     """As anybody would: the identifier by standard input, and by nothing else."""
-    words = ["erase", "request", name, "--identifier", KIND]
+    words = ["erase", "request", records.pipeline, "--identifier", KIND]
     console.print(f"$ sluice {' '.join(words)} < identifiers.txt")
     done = subprocess.run(
         [sys.executable, "-m", "sluice.cli", *words],
         input=f"{member}\n",
-        env=_demo_environment(settings),
+        env=_demo_environment(records.settings),
         capture_output=True,
         text=True,
         check=False,
@@ -170,7 +172,7 @@ def _request_erasure(settings: Settings, console: Console, name: str, member: st
     if done.returncode:
         raise SluiceError(f"The request was refused: {done.stderr.strip()}")
     console.print(done.stdout.rstrip(), highlight=False)
-    return due.read_request_standings(settings, name)[-1].request
+    return due.read_request_standings(records)[-1].request
 
 
 def _demo_environment(settings: Settings) -> dict[str, str]:
@@ -178,11 +180,11 @@ def _demo_environment(settings: Settings) -> dict[str, str]:
     return {**inherited, **settings.spark_environment()}
 
 
-def _run_erasure(settings: Settings, console: Console, name: str, request: str) -> Mapping[str, Any]:
+def _run_erasure(records: PipelineRecords, console: Console, request: str) -> Mapping[str, Any]:
     from sluice.runs import erasing, summary
 
     started = time.monotonic()
-    report = erasing.run_erase_stage(settings, job.JobRequest(name, ERASE), [request])
+    report = erasing.run_erase_stage(records.settings, job.JobRequest(records.pipeline, ERASE), [request])
     for row in report["requests"]:
         console.print(f"{summary.describe_request_standing(row)} ({time.monotonic() - started:.0f} s)", highlight=False)
     return report
@@ -197,10 +199,10 @@ def _wait_for_retention(console: Console, report: Mapping[str, Any]) -> None:
         time.sleep(seconds)
 
 
-def _print_final_certificate(settings: Settings, console: Console, name: str, request: str) -> None:
+def _print_final_certificate(records: PipelineRecords, console: Console, request: str) -> None:
     from sluice.erasure.proof import checking
 
-    latest = checking.read_verified_certificate(settings, name, request)
+    latest = checking.read_verified_certificate(records, request)
     if latest is None:
         raise SluiceError("No certificate was issued. What was done: sluice erase status")
     page = Path(latest.path).with_suffix(".html")
@@ -221,12 +223,12 @@ def print_member_rows(before: Mapping[str, int], after: Mapping[str, int]) -> No
     print_rows(rows, ("table", "before", "after"), "Rows of the member, as a query sees them")
 
 
-def print_erasure_steps(settings: Settings, name: str, request: str) -> None:
+def print_erasure_steps(records: PipelineRecords, request: str) -> None:
     """What the erasure ledger says of a request, a line a step."""
     from sluice.erasure import ledger
 
     steps: dict[str, dict[str, Any]] = {}
-    for done in ledger.read_erasure_ledger(settings, name):
+    for done in ledger.read_erasure_ledger(records):
         if done.request == request:
             step = steps.setdefault(done.step, {"step": done.step, "places": 0, "rows": 0, "files": 0})
             step["places"] += 1
@@ -254,7 +256,7 @@ def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) 
     from sluice.erasure import requests
     from sluice.erasure.proof import sought
 
-    asked = requests.read_erasure_request(settings, graph.pipeline.name, request)
+    asked = requests.read_erasure_request(graph.records(settings), request)
     found = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, [asked]))
     person, control = _count_hits(found.of_person()), _count_hits(found.of_control())
     return ScanSummary(when, *person, *control, found.files, found.bytes, round(found.seconds, 1))

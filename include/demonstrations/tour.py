@@ -34,6 +34,7 @@ from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.runs import ledger
 from sluice.settings import Settings
@@ -57,6 +58,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     from_path: where a maker takes real deliveries from. Raises SluiceError where a run fails or the tables
     are not what the maker says. Airflow is stopped either way.
     """
+    records = PipelineRecords(settings, name)
     pipeline = loading.load_pipeline_declaration(settings, name)
     maker = loading.load_delivery_maker(pipeline)
     by_day = "days" in inspect.signature(maker.land).parameters
@@ -72,10 +74,10 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
         write_tour_marker(settings, name, own=own)
     print_tour_runs(console, runs)
     print_rule_failures(console, runs)
-    print_quarantine_reasons(console, count_quarantined_by_reason(settings, name))
-    print_table_versions(console, ledger.list_pipeline_tables(settings, name))
-    _print_maker_rows(settings, console, name, maker)
-    differs = _print_truth_comparison(settings, console, name, maker)
+    print_quarantine_reasons(console, count_quarantined_by_reason(records))
+    print_table_versions(console, ledger.list_pipeline_tables(records))
+    _print_maker_rows(records, console, maker)
+    differs = _print_truth_comparison(records, console, maker)
     print_recompute_verdicts(console, runs[-1].compared())
     _print_next_commands(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
@@ -178,28 +180,28 @@ def _task_failure(client: Client, dag: str, run: str, name: str, task: dict[str,
     return SluiceError(f"Task '{name}' of '{dag}' failed. The end of its log:\n{tail}")
 
 
-def _print_truth_comparison(settings: Settings, console: Console, name: str, maker: ModuleType) -> list[str]:
+def _print_truth_comparison(records: PipelineRecords, console: Console, maker: ModuleType) -> list[str]:
     """Print the comparison with what the maker knows, and return the tables that differ."""
     if not hasattr(maker, "expected"):
         console.print("\nThe maker of these deliveries does not know what the tables must hold.")
         return []
-    truth = maker.expected(settings.truth / name)
-    present = {found["table"] for found in ledger.list_pipeline_tables(settings, name)}
+    truth = maker.expected(records.settings.truth / records.pipeline)
+    present = {found["table"] for found in ledger.list_pipeline_tables(records)}
     verdicts = [
-        compare_with_truth(table, rows, ledger.read_table_rows(settings, name, table) if table in present else [])
+        compare_with_truth(table, rows, ledger.read_table_rows(records, table) if table in present else [])
         for table, rows in truth.items()
     ]
     print_truth_verdicts(console, verdicts)
     return [verdict.table for verdict in verdicts if not verdict.equal]
 
 
-def _print_maker_rows(settings: Settings, console: Console, name: str, maker: ModuleType) -> None:
+def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleType) -> None:
     """Print the rows that the maker wants to be seen. TO_SHOW: a title, a table, and a query over it, in which it is called t."""
     if hasattr(maker, "TO_SHOW"):
         title, table, text = maker.TO_SHOW
-        present = {found["table"] for found in ledger.list_pipeline_tables(settings, name)}
+        present = {found["table"] for found in ledger.list_pipeline_tables(records)}
         print_sample_rows(
-            console, title, query_delta_table(ledger.find_table_path(settings, name, table), text) if table in present else []
+            console, title, query_delta_table(ledger.find_table_path(records, table), text) if table in present else []
         )
 
 

@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, Bas
 
 from orchestration import alerts
 from sluice.declare.pipeline import parse_duration
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import QUARANTINE, Settings
 
 if TYPE_CHECKING:
@@ -45,17 +46,13 @@ class DataVersion:
     rows: int | None
 
 
-def find_latest_data_version(settings: Settings, pipeline: str, table: str) -> DataVersion | None:
+def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
     """What the table's log says, read without a JVM; None where there is no table."""
     from deltalake import DeltaTable  # not at the top: Airflow parses this module
 
     from sluice.runs import ledger
 
-    found = [
-        entry
-        for entry in ledger.list_pipeline_tables(settings, pipeline)
-        if entry["table"] == table and entry["layer"] != QUARANTINE
-    ]
+    found = [entry for entry in ledger.list_pipeline_tables(records) if entry["table"] == table and entry["layer"] != QUARANTINE]
     if not found:
         return None
     delta = DeltaTable(found[0]["path"])
@@ -86,7 +83,7 @@ class PublishOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Look at the table and set the event. Raises AirflowSkipException where there is nothing to announce."""
-        found = find_latest_data_version(Settings.current(), self.pipeline, self.table)
+        found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
             raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
         age = datetime.now(UTC) - found.at

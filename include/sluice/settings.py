@@ -147,26 +147,10 @@ class Settings:
         parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
         return _write_if_changed(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
 
-    def table_path(self, pipeline: str, layer: str, table: str, *, restricted: bool = False) -> str:
-        """Where a table lies: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
-        return f"{self.restricted if restricted else self.lake}/{pipeline}/{layer}/{table}"
-
-    def bookkeeping(self, pipeline: str, name: str = "", *, restricted: bool = False) -> str:
-        """Where a pipeline's own records lie: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
-        return f"{self.restricted if restricted else self.lake}/{pipeline}/_sluice/{name}".rstrip("/")
-
-    def checkpoints(self, pipeline: str, flow: str) -> str:
-        """The folder of one flow's checkpoints, one sub-folder a generation. The only place that says where they are."""
-        return self.bookkeeping(pipeline, f"checkpoints/{flow}")
-
     def secret(self, name: str) -> Path:
         """Where a secret's file is: among those that were given to this process, else below SLUICE_SECRETS, be it there or not."""
         given = self.secrets_given / name if self.secrets_given else None
         return given if given and given.is_file() else self.secrets / name
-
-    def stop_request(self, pipeline: str, run: str) -> Path:
-        """The file whose presence asks a run to stop before its next batch."""
-        return Path(self.bookkeeping(pipeline, "stop_requests")) / run
 
     def spark_environment(self) -> dict[str, str]:
         """What a process that starts Spark needs, so that no job resolves a dependency and all share one configuration."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def asks_first(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> DAG:
 @pytest.fixture
 def keep(checkout: Checkout) -> Iterator[Any]:
     """Writes requests as `sluice erase request` keeps them; the last of them, the person's pseudonym, is never to be seen."""
-    folder = Path(checkout.settings.bookkeeping("gym", "erasure_requests"))
+    folder = Path(PipelineRecords(checkout.settings, "gym").bookkeeping("erasure_requests"))
     folder.mkdir(parents=True, exist_ok=True)
 
     def one(request: str, state: str, days: float = 30, physical: float | None = None, *history: tuple[float, str, str]) -> None:
@@ -245,7 +246,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda settings, pipeline: pipeline == "gym")
+    monkeypatch.setattr(due, "may_hold_unseen_requests", lambda of: of.pipeline == "gym")
     found = dag.get_task(GYM).execute(context())
     assert (found["now"], found["asked_by_data"]) == ([], True)
     keep(A, due.LOGICALLY, 30, 1)
@@ -265,6 +266,6 @@ def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: An
     for answer in ("no", "yes"):
         monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", answer)
         settings = Settings.current()
-        waiting = [one.request for one in requests.list_waiting_requests(settings, "gym")]
-        assert tuple(waiting) == due.find_due_requests(due.read_request_standings(settings, "gym"), NOW).erase
+        waiting = [one.request for one in requests.list_waiting_requests(PipelineRecords(settings, "gym"))]
+        assert tuple(waiting) == due.find_due_requests(due.read_request_standings(PipelineRecords(settings, "gym")), NOW).erase
         assert waiting == ([B] if answer == "yes" else [A, B])

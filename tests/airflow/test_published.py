@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -25,7 +26,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def table(checkout: Checkout) -> Iterator[str]:
-    path = Path(checkout.settings.table_path("gym", "gold", "device_day"))
+    path = Path(PipelineRecords(checkout.settings, "gym").table_path("gold", "device_day"))
     write_deltalake(path, pa.table({"device_id": [1, 2]}))
     yield str(path)
     import shutil
@@ -36,7 +37,7 @@ def table(checkout: Checkout) -> Iterator[str]:
 def version(settings: Settings) -> Any:
     from orchestration.published import find_latest_data_version
 
-    found = find_latest_data_version(settings, "gym", "device_day")
+    found = find_latest_data_version(PipelineRecords(settings, "gym"), "device_day")
     return found and (found.version, found.rows)
 
 
@@ -96,7 +97,7 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
 
     row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
     note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
-    ledger.append_run_rows(checkout.settings, "gym", [row | note])
+    ledger.append_run_rows(PipelineRecords(checkout.settings, "gym"), [row | note])
     for stage in ("gold", "optimize"):
         page = render_history_page(checkout.settings, "gym", stage) or ""
         assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 files" in page

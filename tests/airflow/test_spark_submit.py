@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from sluice.pipeline_records import PipelineRecords
+
 if TYPE_CHECKING:
     from tests.checkout import Checkout
 
@@ -160,7 +162,7 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
 
     from sluice.runs.lease import holder
 
-    folder = Path(checkout.settings.bookkeeping("gym"))
+    folder = Path(PipelineRecords(checkout.settings, "gym").bookkeeping())
     folder.mkdir(parents=True, exist_ok=True)
     mine = holder.write_lease_description(folder, "kept", kept_running=True)
     try:
@@ -194,13 +196,13 @@ def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Chec
 
     settings, flows = checkout.settings, [{"flow": "workouts", "version": 7, "fingerprint": "f", "table_rules": {}}]
     settings.landing.joinpath("gym").mkdir(parents=True, exist_ok=True)
-    books = Path(settings.bookkeeping("gym"))
+    books = Path(PipelineRecords(settings, "gym").bookkeeping())
     make_private_folder(books)
     now = datetime.now(UTC)
-    seen = quiet.digest_run_inputs(settings, "gym"), quiet.digest_lake(settings, "gym")
+    seen = quiet.digest_run_inputs(PipelineRecords(settings, "gym")), quiet.digest_lake(PipelineRecords(settings, "gym"))
     declared = digest_declarations(load_declaration_graph(settings, "gym"))
     mark = quiet.QuietMark("r1", now, (), *seen, now + timedelta(hours=1), {"silver": flows}, declared)
-    quiet.write_quiet_mark(settings, "gym", mark)
+    quiet.write_quiet_mark(PipelineRecords(settings, "gym"), mark)
     try:
         report = operator.execute(context())
         assert [(flow["flow"], flow["version_after"], flow["note"]) for flow in report["flows"]] == [
@@ -227,7 +229,7 @@ def test_nothing_is_left_to_a_process_that_keeps_one_stage_running(
 
     from sluice.runs.lease import holder
 
-    folder = Path(checkout.settings.bookkeeping("gym"))
+    folder = Path(PipelineRecords(checkout.settings, "gym").bookkeeping())
     folder.mkdir(parents=True, exist_ok=True)
     mine = holder.write_lease_description(folder, "kept", kept_running=True, stage=stage)
     try:
@@ -342,7 +344,7 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
 ) -> None:
     from orchestration.dag_run.request import run_identity
 
-    request = checkout.settings.stop_request("gym", run_identity(context()))
+    request = PipelineRecords(checkout.settings, "gym").stop_request(run_identity(context()))
     request.parent.mkdir(parents=True, exist_ok=True)
     request.touch()
     monkeypatch.setenv("STAND_IN_SECONDS", "0.3")
@@ -366,7 +368,7 @@ def test_a_job_is_asked_then_terminated_then_killed(
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
     monkeypatch.setenv("STAND_IN_STUBBORN", stubborn)
     hook = SluiceSparkSubmitHook(
-        stop_request=checkout.settings.stop_request("gym", "af-1"),
+        stop_request=PipelineRecords(checkout.settings, "gym").stop_request("af-1"),
         conn_id="spark_default",
         ask_seconds=4,
         terminate_seconds=2,

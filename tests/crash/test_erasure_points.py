@@ -9,6 +9,7 @@ from tests.crash.test_commit_points import Crash, crash_at
 from tests.integration import test_erasure_histories as histories
 
 from sluice.erasure import requests
+from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,9 @@ def test_a_killed_erasure_ends_as_one_that_was_not(
     lake.run("propagate_deletions")  # what came after she was erased is taken out of the landing folder by the next one
     assert crashed
     assert histories.residue(lake) == []
-    assert [request.state for request in requests.list_erasure_requests(settings, "house")] == [requests.PHYSICALLY]
+    assert [request.state for request in requests.list_erasure_requests(PipelineRecords(settings, "house"))] == [
+        requests.PHYSICALLY
+    ]
     assert lake.rows("note", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 7)]
     assert lake.rows("by_person") == [(histories.OTHER, 2)]
     # Once each: what was rewritten was not taken for a new delivery.

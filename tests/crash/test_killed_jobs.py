@@ -19,6 +19,7 @@ from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import lock
 from sluice.settings import Settings
@@ -78,7 +79,7 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
 def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(settings: Settings, spark: SparkSession) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
     killed = submit(settings, "bronze", "--tables", "readings")
-    wait_for(Path(settings.checkpoints("gym", FLOWS["bronze"])), "*/offsets/0", killed)
+    wait_for(Path(PipelineRecords(settings, "gym").checkpoints(FLOWS["bronze"])), "*/offsets/0", killed)
     killed.send_signal(signal.SIGKILL)
     finish(killed)
     gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
@@ -107,7 +108,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     until = time.monotonic() + 120
     while True:
         try:
-            with lock.hold_lease_without_spark(settings, "gym", "other", "Later."):
+            with lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "other", "Later."):
                 assert not is_alive(python), "as long as it lives, it may commit"
                 break
         except LeaseHeld:
@@ -115,7 +116,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
             assert time.monotonic() < until
     finish(jvm)
     assert gym.versions() == before, "nothing was merged"
-    with lock.hold_writer_lease(settings, spark, "gym", "other", 0):
+    with lock.hold_writer_lease(PipelineRecords(settings, "gym"), spark, "other", 0):
         report = gym.run("silver", tables=["heart_rate"])["heart_rate"]
     assert report.inserted > 0 and report.written_by == "delta-rs"
 
@@ -125,14 +126,16 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
     for stage, flow in FLOWS.items():
         killed = submit(settings, stage)
-        wait_for(Path(settings.checkpoints("gym", flow)), "*/offsets/0", killed)
+        wait_for(Path(PipelineRecords(settings, "gym").checkpoints(flow)), "*/offsets/0", killed)
         time.sleep(0.7)
         killed.send_signal(signal.SIGKILL)
         finish(killed)
         code, out, err = finish(submit(settings, stage, "--wait", "60"))
         assert code == 0, out + err
     for table, rows in maker.expected(settings.truth / "gym").items():
-        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(settings, "gym", table)).equal, table
+        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(PipelineRecords(settings, "gym"), table)).equal, (
+            table
+        )
 
 
 @pytest.mark.slow
@@ -141,7 +144,7 @@ def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settin
     from sluice.runs.lease import lock
 
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
-    with lock.hold_writer_lease(settings, session.start_spark_session(settings, "tests"), "gym", "the-first", 0):
+    with lock.hold_writer_lease(PipelineRecords(settings, "gym"), session.start_spark_session(settings, "tests"), "the-first", 0):
         code, out, err = finish(submit(settings, "bronze"))
         assert code == 3
         (reason,) = out.splitlines()  # spark-submit puts what Python writes on standard error there too

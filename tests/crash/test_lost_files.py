@@ -44,7 +44,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
 def begin_tables(lake: Lakehouse) -> None:
     """Leave of each table what a kill leaves that comes before its first commit, of all that the first run makes."""
     workspace = lake.workspace()
-    books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.settings.bookkeeping(lake.name, "runs")]
+    books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.records.bookkeeping("runs")]
     for path in [*workspace.tables().values(), *books]:
         for name in BEFORE_THE_FIRST_COMMIT:
             left = Path(path, "_delta_log", name)
@@ -71,7 +71,7 @@ def spoil_checkpoints(lake: Lakehouse) -> None:
         (f"{LAYER}_visit", "*/offsets/0", b""),
         (f"{LAYER}_by_day", "*/commits/0", b"\x00" * 30),
     ):
-        (file,) = Path(lake.settings.checkpoints(lake.name, flow)).glob(pattern)
+        (file,) = Path(lake.records.checkpoints(flow)).glob(pattern)
         file.write_bytes(content)
 
 

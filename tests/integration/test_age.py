@@ -111,7 +111,7 @@ def test_a_run_that_was_killed_is_brought_to_its_end(
     shop.run("propagate_deletions")
     assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve")]
     assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
-    assert not list(Path(shop.settings.bookkeeping("shop", "aging")).glob("*"))
+    assert not list(Path(shop.records.bookkeeping("aging")).glob("*"))
 
 
 def _as_after_a_vacuum(table: Path) -> None:

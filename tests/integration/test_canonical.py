@@ -15,6 +15,7 @@ from sluice.erasure import canonical_entries, propagation, receiving, requests, 
 from sluice.erasure.proof import sought
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake import releases
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 from sluice.runs.execution import stages
 
@@ -63,6 +64,7 @@ def _erase(lake: Lakehouse, *asked: Identifier) -> None:
 
 
 def test_an_address_in_another_letter_case_is_the_same_persons(settings: Settings, spark: SparkSession) -> None:
+    records = PipelineRecords(settings, "house")
     plain = _lake(settings, spark, PIPELINE)
     plain.land("members/1.json", json.dumps({"user_id": "eve", "email": "EVE@Example.org"}) + "\n")
     _land(plain, "1.json", "Anna@Example.org", "anna@example.org", "bert@example.org", "eve@example.org")
@@ -72,7 +74,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert plain.rows("note", "email") == [("anna@example.org",), ("bert@example.org",), ("eve@example.org",)], (
         "as text, two people"
     )
-    (first,) = requests.list_erasure_requests(settings, "house")
+    (first,) = requests.list_erasure_requests(records)
 
     # The form is declared later: another spelling is kept out at once, and who is there by one leaves with the next run.
     lower = _lake(settings, spark, LOWER)
@@ -80,7 +82,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     _land(lower, "2.json", "ANNA@example.org", "cem@example.org")
     lower.run()
     assert ("ANNA@example.org",) not in lower.rows("notes", "email") and ("cem@example.org",) in lower.rows("notes", "email")
-    again = [one for one in requests.list_erasure_requests(settings, "house") if one.request != first.request]
+    again = [one for one in requests.list_erasure_requests(records) if one.request != first.request]
     assert len(again) == 1 and again[0].history[0].note.startswith(f"asked again for request {first.request}")
     assert canonical_entries.recompute_suppression_entries(lower.workspace()) == [], "once"
 
@@ -90,15 +92,15 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert lower.rows("notes", "email") == left == lower.rows("note", "email") and lower.rows("members") == []
     landed = "".join(path.read_text() for path in (settings.landing / "house").rglob("*.json")).lower()
     assert "anna" not in landed and "eve" not in landed and "bert" in landed
-    (eve,) = [one for one in requests.list_erasure_requests(settings, "house") if one.domain == "user_id"]
-    known = {one.value for one in vault.read_vault_identifiers(settings, "house", eve.request) if one.domain == "email"}
+    (eve,) = [one for one in requests.list_erasure_requests(records) if one.domain == "user_id"]
+    known = {one.value for one in vault.read_vault_identifiers(records, eve.request) if one.domain == "email"}
     assert known == {"EVE@Example.org", "eve@example.org"}, "as it is written, for the scan, and in its form"
     assert [one.domain for one in eve.subjects] == ["email", "user_id"], "on the list once, whatever the spelling"
-    (release,) = releases.read_pipeline_releases(settings, "house")
+    (release,) = releases.read_pipeline_releases(records)
     assert spark.read.format("delta").load(str(release.folder / "note")).count() == 1, (
         "a release of before there was a form is made of the text"
     )
-    found = sought.collect_sought_needles(settings, lower.graph, requests.list_erasure_requests(settings, "house"))
+    found = sought.collect_sought_needles(settings, lower.graph, requests.list_erasure_requests(records))
     assert not sought.query_sought_rows(settings, lower.graph, found).of_person()
 
     # Delivered again in any spelling: kept out, and taken out of the file.

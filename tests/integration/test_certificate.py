@@ -121,9 +121,9 @@ def _erased(lake: Lakehouse) -> str:
 
 
 def _issue(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(
-        lake.settings, lake.graph, [requests.read_erasure_request(lake.settings, "house", request)]
-    )[request]
+    return certificate.issue_certificates(lake.settings, lake.graph, [requests.read_erasure_request(lake.records, request)])[
+        request
+    ]
 
 
 def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> None:
@@ -139,16 +139,16 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert (lake.settings.landing / "house" / "notes" / "3.jsonl").read_bytes() == OTHERWISE.splitlines()[3]
     assert _places(lake) == set()
     made = _issue(lake, request)
-    left = canary.scan_request_canary(lake.settings, "house", requests.read_erasure_request(lake.settings, "house", request))
+    left = canary.scan_request_canary(lake.records, requests.read_erasure_request(lake.records, request))
     assert made.verdict == "PASS", (made.record["control"], made.record["stamps"], left)
     assert list(_by_other_means(lake)) == [] and list(_by_history(lake)) == []
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(lake.settings, "house", request).state == requests.CERTIFIED
+    assert requests.read_erasure_request(lake.records, request).state == requests.CERTIFIED
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request in page
     for text in (page, made.path.read_text()):
-        assert HER not in text and canary.read_canary_identifiers(lake.settings, "house", request)[0].value not in text
+        assert HER not in text and canary.read_canary_identifiers(lake.records, request)[0].value not in text
 
     # F13: what comes again brings her back into no table, and leaves the files that it came in.
     for name in ("1", "again"):
@@ -167,7 +167,7 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
     assert checking.verify_certificate(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
     failed = _issue(lake, request)
-    assert failed.verdict == "FAIL" and requests.read_erasure_request(lake.settings, "house", request).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(lake.records, request).state == requests.FAILED
     assert [hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]] == ["landing"]
 
     # Whoever changes a record, or takes one out of the chain, is found out.

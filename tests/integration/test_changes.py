@@ -14,6 +14,7 @@ from tests.conftest import PLACES
 from sluice.cli import main
 from sluice.lake import tables
 from sluice.lake.tables import TableShape
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 COLUMNS = "id BIGINT, day DATE, s STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, INT>, price DECIMAL(10, 2), t TIMESTAMP"
@@ -49,7 +50,7 @@ def test_changes_are_what_spark_reads_of_nested_and_partitioned_and_widened_tabl
 ) -> None:
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-    path = settings.table_path("gym", "silver", "heart_rate")
+    path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     shape = TableShape(schema=tables.parse_ddl_schema(COLUMNS), comment="", statistics=("id",), partition_by=("day",))
     tables.create_table(spark, path, shape)
     rows(spark, 0, 4, 1).write.format("delta").mode("append").save(path)

@@ -13,6 +13,7 @@ from tests.conftest import PLACES, gym_at
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -72,7 +73,11 @@ def test_sql_reads_every_table_by_its_name(call: Call, lake: Settings) -> None:
         "(SELECT count(*) FROM gym.heart_rate) AS rates, (SELECT count(*) FROM gym.heart_rate_quarantine) AS aside FROM days"
     )
     code, out, _ = call("sql", query, "--json")
-    rows = {row["table"]: row["rows"] for row in ledger.list_pipeline_tables(lake, "gym") if row["layer"] != "quarantine"}
+    rows = {
+        row["table"]: row["rows"]
+        for row in ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
+        if row["layer"] != "quarantine"
+    }
     assert code == 0
     (row,) = as_json(out)["rows"]
     assert row["readings"] == row["rates"] == rows["heart_rate"] > 0
@@ -107,11 +112,11 @@ def test_sql_as_of_a_version_and_an_instant(call: Call) -> None:
     ],
 )
 def test_sql_only_reads(call: Call, lake: Settings, statement: str) -> None:
-    before = ledger.list_pipeline_tables(lake, "gym")
+    before = ledger.list_pipeline_tables(PipelineRecords(lake, "gym"))
     code, _, err = call("sql", statement)
     assert code == 2
     assert "is no query" in err
-    assert ledger.list_pipeline_tables(lake, "gym") == before
+    assert ledger.list_pipeline_tables(PipelineRecords(lake, "gym")) == before
 
 
 @pytest.mark.parametrize(

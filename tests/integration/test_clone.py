@@ -19,6 +19,7 @@ from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import pseudonyms
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
@@ -122,7 +123,7 @@ def cloned(club: Lakehouse, folder: Path, kind: str = clones.COPY, *names: str) 
 
 def test_a_copy_names_nobody_and_joins_as_before(club: Lakehouse, tmp_path: Path) -> None:
     copy, made = cloned(club, tmp_path / "dev")
-    assert made["finished"] and clones.read_clone_description(copy.settings, "club") == made
+    assert made["finished"] and clones.read_clone_description(PipelineRecords(copy.settings, "club")) == made
     assert set(made["tables"]) == {"rooms", "rooms_quarantine", "room", "room_quarantine", "visit", "card", "seats", "initials"}
     assert set(made["not_cloned"]) == {
         "visits",

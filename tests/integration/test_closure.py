@@ -21,6 +21,7 @@ from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression, suppression_key, suppression_list
 from sluice.runs import due
 
@@ -171,28 +172,28 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
         ("device_id", "2026-03-01"),
         ("user_id", None),
     }
-    kept = vault.read_vault_identifiers(club.settings, "club", asked.request)
+    kept = vault.read_vault_identifiers(club.records, asked.request)
     assert {(one.domain, one.value) for one in kept} >= {("email", "ada@example.org"), ("user_id", "ada"), ("device_id", "1")}
     path = club.settings.vault / "club" / f"{asked.request}.json"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert json.loads(path.read_text())["identifiers"][0] == ["email", "ada@example.org"]
-    for text in Path(club.settings.bookkeeping("club", "erasure_requests")).iterdir():
+    for text in Path(club.records.bookkeeping("erasure_requests")).iterdir():
         assert "ada@" not in text.read_text() and '"ada"' not in text.read_text()
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
     assert settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
-    requests.write_request_subjects(club.settings, "club", asked.request, [])
-    again = settling.settle_erasure_request(club.workspace(), requests.read_erasure_request(club.settings, "club", asked.request))
-    assert again.subjects == made.subjects and vault.read_vault_identifiers(club.settings, "club", asked.request) == kept
+    requests.write_request_subjects(club.records, asked.request, [])
+    again = settling.settle_erasure_request(club.workspace(), requests.read_erasure_request(club.records, asked.request))
+    assert again.subjects == made.subjects and vault.read_vault_identifiers(club.records, asked.request) == kept
 
 
 def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) -> None:
     good = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "cem")])
     ambiguous = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("device_id", "1")])
     lost = receiving.receive_erasure_request(club.settings, club.graph, [Identifier("user_id", "bo")])
-    vault.remove_vault_entry(club.settings, "club", lost.request)
+    vault.remove_vault_entry(club.records, lost.request)
     settled = {one.request for one in settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
-    failed = {one.request: one for one in requests.list_erasure_requests(club.settings, "club") if one.state == requests.FAILED}
+    failed = {one.request: one for one in requests.list_erasure_requests(club.records) if one.state == requests.FAILED}
     assert set(failed) == {ambiguous.request, lost.request}
     assert "several people's" in failed[ambiguous.request].history[-1].note
     assert "not in the vault" in failed[lost.request].history[-1].note
@@ -219,23 +220,22 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     club.run("bronze")
     assert asking.has_unseen_request_rows(asked.settings, asked.graph)
     made, other = asking.create_requests_from_rows(asked.workspace())
-    assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.settings, "club", of.request)] == [
-        "fay",
-        "gus",
-    ]
+    assert [one.value for of in (made, other) for one in vault.read_vault_identifiers(club.records, of.request)] == ["fay", "gus"]
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
     # Nothing new; then killed before it was noted what was seen.
     assert asking.create_requests_from_rows(asked.workspace()) == []
-    (Path(club.settings.bookkeeping("club", "erasure_requests")) / ".asked").unlink()
+    (Path(club.records.bookkeeping("erasure_requests")) / ".asked").unlink()
     assert asking.create_requests_from_rows(asked.workspace()) == []
     _hand_out(club, ("gus", 8, "gone@example.org", "2026-02-01"), ("hal", 7, "gone@example.org", "2026-01-01"))
     club.run("bronze")
     (made,) = asking.create_requests_from_rows(asked.workspace())
-    assert [one.value for one in vault.read_vault_identifiers(club.settings, "club", made.request)] == ["hal"]
+    assert [one.value for one in vault.read_vault_identifiers(club.records, made.request)] == ["hal"]
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
-    withdrawal.withdraw_erasure_request(club.settings, "club", made.request)
-    assert asking.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(asked.settings, "club")
+    withdrawal.withdraw_erasure_request(club.records, made.request)
+    assert asking.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(
+        PipelineRecords(asked.settings, "club")
+    )
     assert asking.create_requests_from_rows(asked.workspace()) == [] and not asking.has_unseen_request_rows(
         asked.settings, asked.graph
     )
@@ -248,17 +248,17 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
         club.land("handed_out/ivy.json", json.dumps(ivy | {"email": email}))
         club.run("bronze")
     (again,) = asking.create_requests_from_rows(asked.workspace())
-    assert [one.value for one in vault.read_vault_identifiers(club.settings, "club", again.request)] == ["hal"]
-    withdrawal.withdraw_erasure_request(club.settings, "club", again.request)
+    assert [one.value for one in vault.read_vault_identifiers(club.records, again.request)] == ["hal"]
+    withdrawal.withdraw_erasure_request(club.records, again.request)
     assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
-    vault.store_vault_entry(club.settings, "club", again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
-    requests.advance_request_state(club.settings, "club", again.request, requests.FAILED, "several people's")
+    vault.store_vault_entry(club.records, again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
+    requests.advance_request_state(club.records, again.request, requests.FAILED, "several people's")
     _hand_out(club, ("hal", 6, "gone@example.org", "2026-05-01"))
     club.run("bronze")
     (last,) = asking.create_requests_from_rows(asked.workspace())
     assert last.request != again.request and last.withdrawn_at is None
-    withdrawal.withdraw_erasure_request(club.settings, "club", last.request)
+    withdrawal.withdraw_erasure_request(club.records, last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
@@ -291,8 +291,8 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
     assert [row.user_id for row in kept.collect()] == ["bo"]
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
-    requests.advance_request_state(club.settings, "club", request, requests.LOGICALLY)
-    assert withdrawal.lift_suppression(club.settings, "club", request) > 0
+    requests.advance_request_state(club.records, request, requests.LOGICALLY)
+    assert withdrawal.lift_suppression(club.records, request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")

@@ -13,6 +13,7 @@ from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.lake import tables
 from sluice.lake.tables import TableShape
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies.comparison import BOTH, HERE, THERE, compare_table_states
 from sluice.settings import Settings
 
@@ -82,7 +83,7 @@ def heart_rates(spark: SparkSession, settings: Settings, monkeypatch: pytest.Mon
     """A table of gym with two versions that differ in a device and a reading."""
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-    path = settings.table_path("gym", "silver", "heart_rate")
+    path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     shape = TableShape(
         schema=tables.parse_ddl_schema("device_id BIGINT, time TIMESTAMP, heartrate DOUBLE"), comment="", statistics=()
     )

@@ -58,11 +58,11 @@ def ask(lake: Lakehouse, who: str) -> str:
 
 
 def state(lake: Lakehouse, request: str) -> str:
-    return requests.read_erasure_request(lake.settings, "house", request).state
+    return requests.read_erasure_request(lake.records, request).state
 
 
 def until_due(lake: Lakehouse, request: str) -> None:
-    when = requests.read_erasure_request(lake.settings, "house", request).physical_due_at
+    when = requests.read_erasure_request(lake.records, request).physical_due_at
     assert when is not None
     time.sleep(max(0.0, (datetime.fromisoformat(when) - datetime.now(UTC)).total_seconds()) + 1)
 
@@ -74,8 +74,8 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
     first = ask(lake, HER)
     erasing.carry_out_due_erasures(lake.workspace())
     assert state(lake, first) == requests.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
-    assert due.find_due_requests(due.read_request_standings(lake.settings, "house"), datetime.now(UTC)).later == (first,)
-    assert certificate.read_certificates(lake.settings, "house") == [], "there is nothing to prove yet"
+    assert due.find_due_requests(due.read_request_standings(lake.records), datetime.now(UTC)).later == (first,)
+    assert certificate.read_certificates(lake.records) == [], "there is nothing to prove yet"
     until_due(lake, first)
 
     second = ask(lake, HIM)

@@ -101,7 +101,7 @@ def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: La
     assert str(member) not in {key for (key,) in gym.rows("events", "key")}
     for table in ("workouts", "members_changes", "members", "members_history", "bpm", "completed_workouts", "workout_summary"):
         assert member not in {user for (user,) in gym.rows(table, "user_id")}, table
-    bookkeeping = Path(gym.settings.bookkeeping("gym"))
+    bookkeeping = Path(gym.records.bookkeeping())
     texts = [path for path in Path(gym.settings.lake).rglob("*") if path.is_file() and path.suffix in (".json", ".crc", "")]
     assert any(bookkeeping in path.parents for path in texts)
     for path in texts:

@@ -38,6 +38,7 @@ from sluice.flows.copies import restoration
 from sluice.flows.gold import view
 from sluice.flows.silver import fold
 from sluice.lake.report import FlowReport
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 from sluice.runs.execution import stages
 
@@ -232,6 +233,7 @@ _OF_ITS_WAY = ',"_(delivery|row)":[0-9]+'
 def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     settings: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
+    records = PipelineRecords(settings, "house")
     lake, without = lake_at(settings, spark), lake_at(settings_at(tmp_path / "without"), spark)
     for day in (first_day, second_day):
         day(lake)
@@ -243,15 +245,15 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert {"landing", "lake", "restricted"} <= {Path(path).relative_to(tmp_path).parts[0] for path in before}
     request = ask(lake)
     lake.run("propagate_deletions")
-    assert [one.state for one in requests.list_erasure_requests(settings, "house")] == [requests.LOGICALLY]
+    assert [one.state for one in requests.list_erasure_requests(records)] == [requests.LOGICALLY]
     finish(lake)
     assert residue(lake) == []
-    assert requests.read_erasure_request(settings, "house", request).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(records, request).state == requests.PHYSICALLY
     assert content(lake) == content(without)
     # Flows go on, and a second time there is nothing to do.
-    versions, rows = lake.versions(), len(ledger.read_erasure_ledger(settings, "house"))
+    versions, rows = lake.versions(), len(ledger.read_erasure_ledger(records))
     lake.run("propagate_deletions")
-    assert lake.versions() == versions and len(ledger.read_erasure_ledger(settings, "house")) == rows
+    assert lake.versions() == versions and len(ledger.read_erasure_ledger(records)) == rows
     for one in (lake, without):
         one.land("notes/4.jsonl", lines(said(OTHER, 9)))
         one.run()
@@ -334,10 +336,10 @@ def test_a_view_that_fails_keeps_the_request_open(small: Lakehouse, monkeypatch:
     monkeypatch.setattr(view, "_stream_view_changes", broken)
     with pytest.raises(SluiceError, match=r"by_person.*the flow fails"):
         small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.settings, "house", request).state == requests.RECEIVED
+    assert requests.read_erasure_request(small.records, request).state == requests.RECEIVED
     monkeypatch.undo()
     small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.settings, "house", request).state == requests.LOGICALLY
+    assert requests.read_erasure_request(small.records, request).state == requests.LOGICALLY
     assert HER not in str(content(small))
     # What nobody could read says of nobody whose it is, and names her: it went by that.
     finish(small)
@@ -417,9 +419,9 @@ def copied(seeded: Path, folder: Path, spark: SparkSession) -> Lakehouse:
 
 
 def proven(lake: Lakehouse, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(
-        lake.settings, lake.graph, [requests.read_erasure_request(lake.settings, "house", request)]
-    )[request]
+    return certificate.issue_certificates(lake.settings, lake.graph, [requests.read_erasure_request(lake.records, request)])[
+        request
+    ]
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def recorded(lake: Lakehouse) -> dict[str, dict[str, Any]]:
 
 
 def newest(lake: Lakehouse) -> dict[str, dict[str, Any]]:
-    return {row["flow"]: row for row in ledger.read_run_ledger(lake.settings, lake.name)}
+    return {row["flow"]: row for row in ledger.read_run_ledger(lake.records)}
 
 
 def lines(*rows: tuple[int | None, ...]) -> str:

@@ -21,6 +21,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_vie
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
@@ -80,7 +81,7 @@ def flows(round_: LookReport | None) -> list[str]:
 
 
 def recorded(lake: Lakehouse) -> list[tuple[str, str]]:
-    return [(row["stage"], row["flow"]) for row in ledger.read_run_ledger(lake.settings, lake.name)]
+    return [(row["stage"], row["flow"]) for row in ledger.read_run_ledger(lake.records)]
 
 
 def jobs(spark: SparkSession) -> int:
@@ -147,7 +148,7 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     keeper.look()
     assert wards.rows("stay", "patient") == [("q",), ("r",)] and "p-erased" in again.read_text()
     forgotten: list[str] = []
-    monkeypatch.setattr(job, "forget_expired_identifiers", lambda settings, pipeline: forgotten.append(pipeline))
+    monkeypatch.setattr(job, "forget_expired_identifiers", lambda of: forgotten.append(of.pipeline))
     keeper._next_upkeep = 0.0
     round_ = keeper.look()
     assert round_ is not None and not round_.errors
@@ -174,7 +175,7 @@ def test_a_flow_that_fails_is_tried_again_and_ends_it_when_it_fails_too_often(wa
         assert again is not None and list(again.errors) == ["stay"]
     with pytest.raises(SluiceError, match=f"'stay' failed {keeping.FAILURES} times in a row"):
         keeper.give_up()
-    failed_rows = [row for row in ledger.read_run_ledger(wards.settings, wards.name) if row["state"] == "failed"]
+    failed_rows = [row for row in ledger.read_run_ledger(wards.records) if row["state"] == "failed"]
     assert len(failed_rows) == keeping.FAILURES
 
 
@@ -224,21 +225,22 @@ def test_a_table_that_differs_is_told_and_keeps_nobody_waiting(wards: Lakehouse)
 
 def test_nobody_waits_for_a_lease_that_is_kept_unless_its_holder_was_asked_to_stop(wards: Lakehouse) -> None:
     settings, spark = wards.settings, wards.spark
-    with lock.hold_writer_lease(settings, spark, "wards", "kept", 0, kept_running=True):
+    records = PipelineRecords(settings, "wards")
+    with lock.hold_writer_lease(records, spark, "kept", 0, kept_running=True):
         started = time.monotonic()
-        with pytest.raises(LeaseHeld) as caught, lock.hold_writer_lease(settings, spark, "wards", "another", 60):
+        with pytest.raises(LeaseHeld) as caught, lock.hold_writer_lease(records, spark, "another", 60):
             pass
         assert time.monotonic() - started < 5
         assert f"kept running by run kept (process {os.getpid()}" in str(caught.value) and "sluice stop wards" in str(
             caught.value
         )
-        request = settings.stop_request("wards", "kept")
+        request = records.stop_request("kept")
         request.parent.mkdir(parents=True)
         request.touch()
-        with pytest.raises(LeaseHeld), lock.hold_writer_lease(settings, spark, "wards", "another", 1.2):
+        with pytest.raises(LeaseHeld), lock.hold_writer_lease(records, spark, "another", 1.2):
             pass
         assert time.monotonic() - started > 1.2
-    assert holder.find_lease_holder(settings, "wards") is None
+    assert holder.find_lease_holder(records) is None
 
 
 BRONZE = """
@@ -311,6 +313,7 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
 
 @pytest.mark.slow
 def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes_on(place: Path, settings: Any) -> None:
+    records = PipelineRecords(settings, "wards")
     land(place, 1)
     kept = sluice("run", "wards", "--trigger", "processing-time=1s")
     try:
@@ -326,13 +329,13 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
         assert code == 0 and "wards was stopped on request; 2 looks did something." in out, err
     finally:
         kept.kill()
-    assert holder.find_lease_holder(settings, "wards") is None
-    assert not list(Path(settings.bookkeeping("wards", "stop_requests")).iterdir())
+    assert holder.find_lease_holder(records) is None
+    assert not list(Path(records.bookkeeping("stop_requests")).iterdir())
     code, out, err = ended(sluice("run", "wards", "--json"))
     assert code == 0, err
     reports = json.loads(out.splitlines()[-1])["reports"]
     assert not any(report["committed"] for report in reports[:2]), "the same checkpoints: nothing is new"
-    assert sorted(row["id"] for row in ledger.read_table_rows(settings, "wards", "visit")) == [1, 2]
+    assert sorted(row["id"] for row in ledger.read_table_rows(records, "visit")) == [1, 2]
 
 
 @pytest.mark.slow
@@ -341,7 +344,7 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
-        found = holder.find_lease_holder(settings, "wards")
+        found = holder.find_lease_holder(PipelineRecords(settings, "wards"))
         assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
         kept.send_signal(signal.SIGINT)
         started = time.monotonic()
@@ -350,4 +353,4 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
         assert time.monotonic() - started < 15
     finally:
         kept.kill()
-    assert [row["flow"] for row in ledger.read_run_ledger(settings, "wards")] == ["visits"]
+    assert [row["flow"] for row in ledger.read_run_ledger(PipelineRecords(settings, "wards"))] == ["visits"]

@@ -46,7 +46,7 @@ def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
     kept = {dataset.name for dataset in made if dataset.place is None} | {"device_counts"}
     assert set(expected) == kept, "all but what Sluice keeps for itself, and streams that leave out what is late"
     for table, rows in expected.items():
-        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(gym.settings, "gym", table)).equal, table
+        assert rows and compare_with_truth(table, rows, ledger.read_table_rows(gym.records, table)).equal, table
 
 
 def test_every_record_is_accounted_for(gym: Lakehouse) -> None:
@@ -101,7 +101,7 @@ def test_one_pseudonym_in_the_bins_and_in_the_restricted_keys(gym: Lakehouse) ->
 
 
 def test_rules_are_counted_by_table_and_run_and_of_what_is_null_apart(gym: Lakehouse) -> None:
-    silver = [row for row in ledger.read_run_ledger(gym.settings, "gym") if row["stage"] == "silver"]
+    silver = [row for row in ledger.read_run_ledger(gym.records) if row["stage"] == "silver"]
     counts = {(row["flow"], rule): count for row in silver for rule, count in row["rules"].items()}
     assert counts["heart_rate", "plausible_heart_rate"] > 0 and counts["heart_rate", "positive_heart_rate"] > 0
     assert all(row["null_rules"] == {} for row in silver if row["flow"] == "heart_rate")
@@ -172,7 +172,7 @@ def test_refresh_gives_the_same_table_and_everything_below_it(gym: Lakehouse) ->
 
 
 def test_the_run_ledger_has_every_stage(gym: Lakehouse) -> None:
-    runs = ledger.read_run_ledger(gym.settings, "gym")
+    runs = ledger.read_run_ledger(gym.records)
     assert {row["stage"] for row in runs} == {"bronze", "silver", "gold", "optimize", "vacuum", "verify"}
     first = runs[0]
     assert (first["flow"], first["state"], first["mode"]) == ("readings", "done", "increment")

@@ -15,6 +15,7 @@ from sluice.erasure.proof import sought
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.flows.copies import erased
 from sluice.lake import table_frames
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         + _line("3", "bo@example.org", "bo@example.org", None)
         + _line("bad", "bo@example.org", None, None)
     )
-    found = sought.collect_sought_needles(settings, lake.graph, requests.list_erasure_requests(settings, "code"))
+    found = sought.collect_sought_needles(settings, lake.graph, requests.list_erasure_requests(PipelineRecords(settings, "code")))
     assert not sought.query_sought_rows(settings, lake.graph, found).of_person()
 
     # Delivered again, also as a record that nobody can read; read again from its file; and as an earlier state had it.

@@ -10,6 +10,7 @@ from tests.conftest import Lakehouse
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.runs.lease import lock
 from sluice.runs.planning import plan
@@ -78,15 +79,16 @@ def test_the_plan_is_what_happens(settings: Settings, spark: SparkSession) -> No
 
 
 def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSession) -> None:
+    records = PipelineRecords(settings, "gym")
     with (
-        lock.hold_writer_lease(settings, spark, "gym", "r1", 0),
+        lock.hold_writer_lease(records, spark, "r1", 0),
         pytest.raises(LeaseHeld, match="run r1"),
-        lock.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
+        lock.hold_lease_without_spark(records, "reset", "Reset when it has ended."),
     ):
         pass
     with (
-        lock.hold_lease_without_spark(settings, "gym", "reset", "Reset when it has ended."),
+        lock.hold_lease_without_spark(records, "reset", "Reset when it has ended."),
         pytest.raises(LeaseHeld, match="run reset "),
-        lock.hold_writer_lease(settings, spark, "gym", "r2", 0),
+        lock.hold_writer_lease(records, spark, "r2", 0),
     ):
         pass

@@ -17,6 +17,7 @@ from sluice.declare.lazy import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
@@ -149,10 +150,14 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     in_lake = {str(one.relative_to(lake.settings.lake)) for one in Path(lake.settings.lake).rglob("*person_keys")}
     assert in_lake == {"shop/_sluice/checkpoints/test_pseudonyms_person_keys"}, "neither its rows nor those that it set aside"
     assert len(lake.rows("person_keys_quarantine")) == 1
-    found = {row["table"]: row for row in ledger.list_pipeline_tables(lake.settings, "shop") if row["layer"] != "quarantine"}
+    found = {
+        row["table"]: row
+        for row in ledger.list_pipeline_tables(PipelineRecords(lake.settings, "shop"))
+        if row["layer"] != "quarantine"
+    }
     assert found["person_keys"]["path"] == str(path) and found["person_keys"]["rows"] == 2
-    assert ledger.find_table_path(lake.settings, "shop", "person_keys") == str(path)
-    assert ledger.find_table_path(lake.settings, "shop", "person_keys_quarantine") == str(
+    assert ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys") == str(path)
+    assert ledger.find_table_path(PipelineRecords(lake.settings, "shop"), "person_keys_quarantine") == str(
         root / "shop" / "quarantine" / "person_keys"
     )
     lake.run("optimize", "vacuum")

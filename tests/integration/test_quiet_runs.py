@@ -81,7 +81,7 @@ def run_idle_stages(lake: Lakehouse, verified: Work = list) -> None:
 
 
 def run_one_stage(lake: Lakehouse, run: str, stage: str, work: Work) -> None:
-    with lock.hold_writer_lease(lake.settings, lake.spark, "shop", run, 0):
+    with lock.hold_writer_lease(lake.records, lake.spark, run, 0):
         job.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
 
 
@@ -94,7 +94,7 @@ def take_turn(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, **asked: Any) ->
 
 
 def is_quiet(lake: Lakehouse, later: timedelta = timedelta()) -> bool:
-    return quiet.find_quiet_mark(lake.settings, "shop", datetime.now(UTC) + later) is not None
+    return quiet.find_quiet_mark(lake.records, datetime.now(UTC) + later) is not None
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert is_quiet(lake)
     assert not is_quiet(lake, timedelta(days=7)), "by then VACUUM has something to remove"
     before = lake.versions()
-    with lock.hold_writer_lease(lake.settings, lake.spark, "shop", "other", 0):
+    with lock.hold_writer_lease(lake.records, lake.spark, "other", 0):
         assert take_turn(lake, monkeypatch) is None, "another holds the lease: the job waits for it"
     for more in ({"mode": "replay"}, {"mode": "refresh"}, {"tables": ("sale",)}, {"stage": VERIFY.name, "verified": ()}):
         assert take_turn(lake, monkeypatch, **more) is None, "whoever asks for more than what is new gets it"
@@ -120,11 +120,11 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert [(flow["flow"], flow["note"], flow["version_after"]) for flow in report["flows"]] == [
         ("sale", "nothing new", before["sale"])
     ]
-    row = ledger.read_run_ledger(lake.settings, "shop")[-1]
+    row = ledger.read_run_ledger(lake.records)[-1]
     assert (row["run"], row["flow"], row["state"], row["interval_start"]) == ("q1", "sale", "done", DAY.start)
     assert lake.versions() == before
     assert is_quiet(lake), "what it recorded itself is nothing new"
-    described = json.loads((Path(lake.settings.bookkeeping("shop")) / "lease.json").read_text())
+    described = json.loads((Path(lake.records.bookkeeping()) / "lease.json").read_text())
     assert (described["run"], described["jvm"], bool(described["ended"])) == ("q1", None, True)
     lake.graph = shop(lake.settings, lake.spark, silver=full_sale).graph
     assert take_turn(lake, monkeypatch) is None, "another declaration, though no file of the code is another"
@@ -143,13 +143,13 @@ def test_what_came_while_the_run_went_on_is_not_marked_away(lake: Lakehouse) -> 
 
     def write_beside(stage: str) -> None:
         if stage == "silver":
-            Path(lake.settings.bookkeeping("shop"), "checkpoints", "beside").touch()
+            Path(lake.records.bookkeeping(), "checkpoints", "beside").touch()
 
     write_beside("silver")
     assert not is_quiet(lake)
     run_idle_stages(lake)
     assert is_quiet(lake)
-    Path(lake.settings.bookkeeping("shop"), "checkpoints", "beside").unlink()
+    Path(lake.records.bookkeeping(), "checkpoints", "beside").unlink()
     run = uuid.uuid4().hex
     for stage in list_stage_names(lake.graph.pipeline):
         run_one_stage(lake, run, stage, list)

@@ -16,6 +16,7 @@ from sluice.erasure import receiving
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def test_releases_name_nobody_and_an_erasure_reaches_each(settings: Settings, sp
     with pytest.raises(SluiceError, match="Erasure requests of 'shop' wait"):
         releasing.release_tables(settings, lake.graph, ["order"])
     lake.run("propagate_deletions")
-    first, second = releases.read_pipeline_releases(settings, "shop")
+    first, second = releases.read_pipeline_releases(PipelineRecords(settings, "shop"))
     for release in (first, second):
         assert [row["id"] for row in read(release, "order")] == [3, 4] and release.tables["order"]["erased"][0]["rows"] == 2
         assert (

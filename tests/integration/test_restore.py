@@ -118,7 +118,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     made = log.read_commit_history(path(shop, "sale"), 2)
     assert [commit["operation"] for commit in made] == ["MERGE", "SET TBLPROPERTIES"]
     assert {commit["note"]["mode"] for commit in made} == {"restore"}
-    assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.settings, "shop")] == [
+    assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.records)] == [
         ("restore", "restore", "sale")
     ]
     mark = restored.read_restoration_mark(path(shop, "sale"))

@@ -16,6 +16,7 @@ from sluice.cli.tables import read
 from sluice.declare import F, Pipeline, Source, auto_cdc, expect_or_quarantine, mask, role_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention
+from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,8 +94,9 @@ def call(club: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err
 
-    def declared(settings: Any, name: str) -> Any:
-        return club.graph if name == "gym" else replace(club.graph, pipeline=replace(PIPELINE, name=name, roles={}), computed={})
+    def declared(of: PipelineRecords) -> Any:
+        other = replace(PIPELINE, name=of.pipeline, roles={})
+        return club.graph if of.pipeline == "gym" else replace(club.graph, pipeline=other, computed={})
 
     with pytest.MonkeyPatch.context() as patch:
         for name in PLACES:

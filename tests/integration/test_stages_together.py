@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.conftest import ROOT
 
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
 
@@ -85,9 +86,9 @@ def test_one_job_runs_all_layers_and_records_each(checkout: Path, monkeypatch: p
         ("gold", "counted"),
     ]
     assert json.loads(done.stdout.splitlines()[-1]) == report
-    recorded = [(row["run"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(settings, "shop")]
+    recorded = [(row["run"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(PipelineRecords(settings, "shop"))]
     assert recorded == [("one", "bronze", "orders"), ("one", "silver", "order"), ("one", "gold", "counted")]
-    assert ledger.read_table_rows(settings, "shop", "counted") == [{"amount": 5, "n": 2}]
+    assert ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 2}]
 
     # A layer that fails leaves those below it done and recorded; the next run goes on from there.
     gold = checkout / "include/pipelines/shop/gold.py"
@@ -96,10 +97,12 @@ def test_one_job_runs_all_layers_and_records_each(checkout: Path, monkeypatch: p
     deliver(settings, "2.csv", "id,amount\n3,5\n")
     done, report = run_layers_job(checkout, "two")
     assert done.returncode == 1 and report is None and "sluice layers: Flow 'counted'" in done.stderr
-    states = [(row["stage"], row["state"]) for row in ledger.read_run_ledger(settings, "shop") if row["run"] == "two"]
+    states = [
+        (row["stage"], row["state"]) for row in ledger.read_run_ledger(PipelineRecords(settings, "shop")) if row["run"] == "two"
+    ]
     assert states == [("bronze", "done"), ("silver", "done"), ("gold", "failed")]
     assert "shop silver, increment, run two" in done.stdout, "what is done is told before the next stage begins"
     shutil.copy(checkout / "kept", gold)
     done, report = run_layers_job(checkout, "three")
     assert done.returncode == 0, done.stderr
-    assert ledger.read_table_rows(settings, "shop", "counted") == [{"amount": 5, "n": 3}]
+    assert ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 3}]

@@ -19,6 +19,7 @@ from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, StopRequested
+from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -286,7 +287,7 @@ def test_state_does_not_grow_with_the_number_of_runs(settings: Settings, spark: 
     for run in range(8):
         lake.pulses(run * 60, run * 60 + 1)
         lake.run()
-        state = Path(settings.checkpoints("ward", f"{LAYERS[1]}_tumbling"))
+        state = Path(PipelineRecords(settings, "ward").checkpoints(f"{LAYERS[1]}_tumbling"))
         files.append(sum(1 for path in state.glob("*/state/**/*") if path.is_file()))
     assert max(files[5:]) <= max(files[1:5]) + 4, files  # a version more or less of one window's partition
 
@@ -310,7 +311,7 @@ def test_a_stream_does_not_rebase_by_itself_and_starts_over_when_asked(settings:
     changed.run(*LAYERS, mode="refresh", tables=["tumbling"])
     assert changed.minutes("tumbling") == [(5, 2, 120)] and changed.minutes("tumbling_late") == []
     assert "does not reach it" in changed.replay("2026-01-01", "2026-01-02")["tumbling"].notes[0]
-    for path in Path(settings.checkpoints("ward", f"{LAYERS[1]}_tumbling")).glob("*.json"):
+    for path in Path(PipelineRecords(settings, "ward").checkpoints(f"{LAYERS[1]}_tumbling")).glob("*.json"):
         path.unlink()
     with pytest.raises(SluiceError, match="its checkpoint was lost"):
         changed.run()
@@ -321,7 +322,7 @@ def test_f9_complete_mode_forgets_an_erased_person(settings: Settings, spark: Sp
     lake.pulses(5, device=1)
     lake.pulses(6, 32, device=7_700_000_077)
     lake.run()
-    state = [residue.ScanRoot("state", settings.bookkeeping("ward", "checkpoints"))]
+    state = [residue.ScanRoot("state", PipelineRecords(settings, "ward").bookkeeping("checkpoints"))]
     wanted = needles.build_needles([("device", "7700000077")])
     assert lake.minutes("counted") == [(1, 1), (7_700_000_077, 2)] and residue.scan_roots(state, wanted, processes=1).hits
     receiving.receive_erasure_request(settings, lake.graph, ["7700000077"], "device")
@@ -346,7 +347,7 @@ def test_f9_an_erased_person_is_in_no_state_and_in_no_table(settings: Settings, 
     lake.pulses(8, 33, device=77)
     lake.run()
     assert lake.minutes("counted") == [(1, 2)]
-    for state in Path(settings.bookkeeping("ward", "checkpoints")).rglob("state"):
+    for state in Path(PipelineRecords(settings, "ward").bookkeeping("checkpoints")).rglob("state"):
         keys = spark.read.format("statestore").load(str(state.parent)).select("key.*")
         assert "device" not in keys.columns or {row.device for row in keys.collect()} == {1}
 

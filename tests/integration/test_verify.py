@@ -336,6 +336,6 @@ def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(c
     DeltaTable(copied.workspace().path(turns[2])).delete()
     with pytest.raises(verifying.TablesDiffer, match=f"'{turns[2]}' .[0-9]+ missing.* --mode refresh --table {turns[2]};"):
         run()
-    told = [(row["flow"], row["state"]) for row in ledger.read_run_ledger(copied.settings, "kiosk")]
+    told = [(row["flow"], row["state"]) for row in ledger.read_run_ledger(copied.records)]
     assert told == [(name, "done") for name in (*turns[:2], "best", "moving")] + [(turns[2], "failed")]
     assert run() == [next(name for name in turns[3:] if name not in ("best", "moving"))]

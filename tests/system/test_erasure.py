@@ -24,6 +24,7 @@ from sluice.erasure import receiving, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import job, ledger
 from sluice.settings import Settings
 
@@ -57,11 +58,12 @@ def answer(client: Client, run: str, option: str) -> None:
 
 
 def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: Place) -> None:
+    records = PipelineRecords(gym.settings, "gym")
     maker.land(gym.settings.landing / "gym", gym.settings.truth / "gym", days=1, scale=0.15)
     for stage in LAYERS:
         job.run_recorded_stage(gym.settings, job.JobRequest("gym", stage))
     graph = load_declaration_graph(gym.settings, "gym")
-    member = str(ledger.read_table_rows(gym.settings, "gym", "completed_workouts")[0]["user_id"])
+    member = str(ledger.read_table_rows(records, "completed_workouts")[0]["user_id"])
     asked = receiving.receive_erasure_request(gym.settings, graph, [Identifier("user_id", member)]).request
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
@@ -71,13 +73,13 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
             answer(client, "rejected", "Reject")
             assert ended(client, "erasure", "rejected", 300) == "success"
             assert states(client, "rejected")["gym.erase_approved"] == "skipped"
-            assert requests.read_erasure_request(gym.settings, "gym", asked).state == requests.RECEIVED
+            assert requests.read_erasure_request(records, asked).state == requests.RECEIVED
             client.trigger("erasure", "approved", {"requests": [asked]})
             answer(client, "approved", "Approve")
         else:
             from sluice.runs import erasing
 
-            erasing.approve_requests(gym.settings, "gym", [asked])
+            erasing.approve_requests(records, [asked])
             client.trigger("erasure", "approved", {"requests": [asked]})
         assert ended(client, "erasure", "approved", 900) == "success", states(client, "approved")
         # A second that the bytes had to wait may not have been over yet.
@@ -88,11 +90,11 @@ def test_a_request_is_approved_erased_certified_and_airflow_knows_ids_only(gym: 
         assert ended(client, "erasure", "nothing", 300) == "success"
         assert states(client, "nothing")["gym.erase"] == "skipped", "no Spark where nothing is due"
         assert refused(client, member), "an identifier is no id"
-    done = requests.read_erasure_request(gym.settings, "gym", asked)
+    done = requests.read_erasure_request(records, asked)
     assert done.state == requests.CERTIFIED, [vars(event) for event in done.history]
-    assert certificate.read_certificates(gym.settings, "gym", asked)[-1].verdict == certificate.PASS
+    assert certificate.read_certificates(records, asked)[-1].verdict == certificate.PASS
     for name in ("events", "members_history", "completed_workouts"):
-        assert member not in {str(row.get("user_id")) for row in ledger.read_table_rows(gym.settings, "gym", name)}
+        assert member not in {str(row.get("user_id")) for row in ledger.read_table_rows(records, name)}
     kept = what_airflow_keeps(gym)
     assert asked in kept, "or this looks into nothing"
     assert member not in words(kept)

@@ -28,6 +28,7 @@ from orchestration.line import airflow_line
 from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES
 from sluice.declare.assembly import loading
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 pytestmark = [
@@ -226,7 +227,7 @@ def test_exit_codes(page: Operated) -> None:
     assert refused.endswith("exit code 1\n") and "--local" in refused
     wrong = page["sluice run gim"]
     assert wrong.endswith("exit code 2\n") and "Did you mean 'gym'?" in wrong
-    with (Path(page.settings.bookkeeping("gym")) / "lease.lock").open("r+b") as lease:
+    with (Path(PipelineRecords(page.settings, "gym").bookkeeping()) / "lease.lock").open("r+b") as lease:
         fcntl.lockf(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held = subprocess.run(
             [sys.executable, "-m", "sluice.cli", "run", "gym", "--stage", "vacuum"], capture_output=True, text=True, check=False
@@ -281,7 +282,7 @@ def test_the_tables_are_the_truth_without_the_erased(page: Operated) -> None:
     expected = maker.expected(page.settings.truth / "gym")
     for name, layer in {"heart_rate": "silver", "device_day": "gold"}.items():
         rows = [row for row in expected[name] if row["device_id"] != DEVICE]
-        found = DeltaTable(page.settings.table_path("gym", layer, name)).to_pyarrow_table().to_pylist()
+        found = DeltaTable(PipelineRecords(page.settings, "gym").table_path(layer, name)).to_pyarrow_table().to_pylist()
         assert rows and compare_with_truth(name, rows, found).equal
 
 

@@ -40,6 +40,7 @@ from pipelines.gym.truth import member_bins
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import receiving
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -74,15 +75,16 @@ def spans(client: Client, *runs: str) -> list[tuple[datetime, datetime, str]]:
 
 @pytest.mark.slow
 def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
+    records = PipelineRecords(gym.settings, "gym")
     land(gym, 2)
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "gym")
         run_to_end(client, "gym", seconds=400)
         land(gym, 1)
-        subject = str(ledger.read_table_rows(gym.settings, "gym", "device_day")[0]["device_id"])
+        subject = str(ledger.read_table_rows(records, "device_day")[0]["device_id"])
         graph = load_declaration_graph(gym.settings, "gym")
-        worn = [row for row in ledger.read_table_rows(gym.settings, "gym", "memberships") if str(row["device_id"]) == subject]
+        worn = [row for row in ledger.read_table_rows(records, "memberships") if str(row["device_id"]) == subject]
         person = {subject, *(str(row[name]) for row in worn for name in ("user_id", "mac_address"))}
         receiving.receive_erasure_request(gym.settings, graph, [subject], "device_id")
 
@@ -109,7 +111,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
     assert {name.rpartition(" ")[0] for _, _, name in written} == {first.run, second.run, "increment"}
     for (_, end, one), (start, _, other) in itertools.pairwise(written):
         assert end <= start, f"{one} and {other} ran side by side"
-    modes = {(row["mode"], row["stage"]) for row in ledger.read_run_ledger(gym.settings, "gym")}
+    modes = {(row["mode"], row["stage"]) for row in ledger.read_run_ledger(records)}
     assert ("replay", "silver") in modes
 
     # From the device the erasure went to the member, and to all that is the member's.
@@ -119,9 +121,9 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
     }
     kept["member_bins"] = member_bins(kept["members"])
     for table, rows in kept.items():
-        verdict = compare_with_truth(table, rows, ledger.read_table_rows(gym.settings, "gym", table))
+        verdict = compare_with_truth(table, rows, ledger.read_table_rows(records, table))
         assert rows and verdict.equal, verdict
-    assert subject not in {str(row["device_id"]) for row in ledger.read_table_rows(gym.settings, "gym", "readings")}
+    assert subject not in {str(row["device_id"]) for row in ledger.read_table_rows(records, "readings")}
 
 
 def driver(stage: str) -> list[psutil.Process]:
@@ -138,7 +140,7 @@ def driver(stage: str) -> list[psutil.Process]:
 def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place) -> None:
     land(gym, 1)
     files = len([path for path in (gym.settings.landing / "gym").rglob("*") if path.is_file()])
-    lease = Path(gym.settings.bookkeeping("gym", "lease.json"))
+    lease = Path(PipelineRecords(gym.settings, "gym").bookkeeping("lease.json"))
     with LocalAirflow(gym.settings, idle_schedule=True) as airflow:
         client = airflow.client
         unpause(client, "gym")
@@ -172,4 +174,4 @@ def test_an_attempt_that_meets_an_orphaned_driver_waits_for_the_lease(gym: Place
 
 
 def rows_of(gym: Place, stage: str) -> list[dict[str, Any]]:
-    return [row for row in ledger.read_run_ledger(gym.settings, "gym") if row["stage"] == stage]
+    return [row for row in ledger.read_run_ledger(PipelineRecords(gym.settings, "gym")) if row["stage"] == stage]

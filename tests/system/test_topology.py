@@ -25,6 +25,7 @@ from orchestration.server import environment_file
 from orchestration.server.home import LOGIN, local_airflow_address
 from orchestration.spark_submit.job_code import write_job_code_zip
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
@@ -127,7 +128,7 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(deployed: Deployment, airfl
     assert {name: tasks[name]["state"] for name in STAGES} == dict.fromkeys(STAGES, "success")
 
     settings = _settings(deployed)
-    table = DeltaTable(settings.table_path("gym", "gold", "device_day")).to_pyarrow_table()
+    table = DeltaTable(PipelineRecords(settings, "gym").table_path("gold", "device_day")).to_pyarrow_table()
     assert table.num_rows > 0
     assert "gym" in sluice(deployed, "status", "gym")
 

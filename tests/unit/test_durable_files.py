@@ -26,6 +26,7 @@ from sluice.erasure import canary, looked_at, requests
 from sluice.ingest.landing import rewriting
 from sluice.ingest.schema import schema_log
 from sluice.lake import shallow
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.execution import clones
 from sluice.runs.lease import lake_format
@@ -244,33 +245,45 @@ GARBLED = {
     "null": "null",
 }
 READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-    "lake.json": ("the format of the lake", lambda at: lake_format.check_lake_format(at, "gym")),
-    "erasure_requests/0a1b.json": ("a request to erase somebody", lambda at: due.read_request_standings(at, "gym")),
-    "erasure_requests/0a1b.json ": ("a request to erase somebody", lambda at: requests.list_erasure_requests(at, "gym")),
+    "lake.json": ("the format of the lake", lambda at: lake_format.check_lake_format(PipelineRecords(at, "gym"))),
+    "erasure_requests/0a1b.json": (
+        "a request to erase somebody",
+        lambda at: due.read_request_standings(PipelineRecords(at, "gym")),
+    ),
+    "erasure_requests/0a1b.json ": (
+        "a request to erase somebody",
+        lambda at: requests.list_erasure_requests(PipelineRecords(at, "gym")),
+    ),
     "rewriting/1.json": (
         "which landed files an erasure was about to replace",
         lambda at: rewriting.finish_rewriting_journals(
-            Path(at.bookkeeping("gym", "rewriting")), at.bookkeeping("gym", "deliveries"), "run"
+            Path(PipelineRecords(at, "gym").bookkeeping("rewriting")), PipelineRecords(at, "gym").bookkeeping("deliveries"), "run"
         ),
     ),
     "schemas/readings/0.json": (
         "the columns that a source had",
-        lambda at: schema_log.read_latest_schema_version(at.bookkeeping("gym", "schemas/readings")),
+        lambda at: schema_log.read_latest_schema_version(PipelineRecords(at, "gym").bookkeeping("schemas/readings")),
     ),
     "schemas/readings/0.json ": (
         "the columns that a source had",
-        lambda at: schema_log.read_schema_versions(at.bookkeeping("gym", "schemas/readings")),
+        lambda at: schema_log.read_schema_versions(PipelineRecords(at, "gym").bookkeeping("schemas/readings")),
     ),
-    "shallow_clones/1.json": ("where a shallow clone lies", lambda at: shallow.find_shallow_clone_lakes(at, "gym")),
+    "shallow_clones/1.json": (
+        "where a shallow clone lies",
+        lambda at: shallow.find_shallow_clone_lakes(PipelineRecords(at, "gym")),
+    ),
 }
 OBJECTS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-    "clone.json": ("what this clone was made from", lambda at: clones.read_clone_description(at, "gym")),
-    f"canary/one/{canary.PLANTED}": ("what was found of a canary", lambda at: canary.read_planted_counts(at, "gym", "one")),
+    "clone.json": ("what this clone was made from", lambda at: clones.read_clone_description(PipelineRecords(at, "gym"))),
+    f"canary/one/{canary.PLANTED}": (
+        "what was found of a canary",
+        lambda at: canary.read_planted_counts(PipelineRecords(at, "gym"), "one"),
+    ),
 }
 
 
 def damaged(settings: Settings, name: str, content: str) -> Path:
-    path = Path(settings.bookkeeping("gym", name.strip()))
+    path = Path(PipelineRecords(settings, "gym").bookkeeping(name.strip()))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     return path
@@ -296,14 +309,15 @@ def test_a_damaged_file_is_named_with_what_to_do(settings: Settings, name: str, 
 @pytest.mark.parametrize("content", [*GARBLED.values(), "{}"])
 def test_what_can_be_found_out_again_stops_nothing(settings: Settings, content: str) -> None:
     damaged(settings, "erasure_requests/.asked", content)
-    assert looked_at.read_request_table_states(settings, "gym") == {}
+    assert looked_at.read_request_table_states(PipelineRecords(settings, "gym")) == {}
     if content != "{}":
-        assert due.may_hold_unseen_requests(settings, "gym"), "everywhere is looked again"
+        assert due.may_hold_unseen_requests(PipelineRecords(settings, "gym")), "everywhere is looked again"
 
 
 def test_a_new_lake_is_marked_whole(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
-    Path(settings.bookkeeping("gym")).mkdir(parents=True)
-    lake_format.write_lake_format(settings, "gym")
-    lake_format.check_lake_format(settings, "gym")
-    assert [path.name for path in Path(settings.bookkeeping("gym")).iterdir()] == ["lake.json"]
+    records = PipelineRecords(settings, "gym")
+    Path(records.bookkeeping()).mkdir(parents=True)
+    lake_format.write_lake_format(records)
+    lake_format.check_lake_format(records)
+    assert [path.name for path in Path(records.bookkeeping()).iterdir()] == ["lake.json"]

@@ -16,6 +16,7 @@ from sluice import entries
 from sluice.entries import AcceptedDelivery, select_counting_deliveries
 from sluice.erasure import ledger as erasures
 from sluice.ingest import ledger
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.settings import Settings
 
@@ -27,7 +28,7 @@ EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
 @pytest.fixture
 def outcomes(settings: Settings) -> str:
-    path = settings.bookkeeping("shop", "outcomes")
+    path = PipelineRecords(settings, "shop").bookkeeping("outcomes")
     ledger.create_delivery_ledger_table(path, ledger.OUTCOMES)
     return path
 
@@ -43,22 +44,23 @@ def run(flow: str, at: datetime, state: str = "done") -> dict[str, Any]:
 
 def test_of_a_clock_that_was_set_back_the_later_outcome_counts_everywhere(settings: Settings, outcomes: str) -> None:
     delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
-    ledger.append_numbered_deliveries(settings.bookkeeping("shop", "deliveries"), [[delivered]], 0, "r")
+    ledger.append_numbered_deliveries(PipelineRecords(settings, "shop").bookkeeping("deliveries"), [[delivered]], 0, "r")
     ledger.append_delivery_ledger_rows(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
     ledger.append_delivery_ledger_rows(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
     assert ledger.read_last_delivery_states(outcomes) == {1: ("ingested", None)}
     (one,) = ledger.read_source_outcomes(outcomes, "a")
     assert (one.state, one.rows, ledger.select_live_deliveries([one], replaces=False)) == ("ingested", 7, {1})
     assert ledger.find_deliveries_in_state(outcomes, "missed") == set()
-    (row,) = runs.read_delivery_ledger(settings, "shop")
+    (row,) = runs.read_delivery_ledger(PipelineRecords(settings, "shop"))
     assert (row["state"], runs.find_missed_files([row])) == ("ingested", [])
 
 
 def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, outcomes: str) -> None:
-    runs.append_run_rows(settings, "shop", [run("a", NOW, "failed"), run("b", NOW)])
+    records = PipelineRecords(settings, "shop")
+    runs.append_run_rows(records, [run("a", NOW, "failed"), run("b", NOW)])
     ledger.append_delivery_ledger_rows(outcomes, [outcome("ingested", NOW)], ledger.OUTCOMES, "r")
-    runs.append_run_rows(settings, "shop", [run("a", BEFORE)])
-    found = runs.read_run_ledger(settings, "shop")
+    runs.append_run_rows(records, [run("a", BEFORE)])
+    found = runs.read_run_ledger(records)
     assert [(row["flow"], row["state"], row["entry"]) for row in found] == [
         ("a", "failed", 1),
         ("b", "done", 2),
@@ -74,14 +76,15 @@ def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, o
 
 
 def test_rows_of_before_there_were_entries_come_first_in_the_order_of_their_times(settings: Settings, outcomes: str) -> None:
+    records = PipelineRecords(settings, "shop")
     older = pa.schema([field for field in runs.RUNS if field.name != entries.ENTRY])
-    path = settings.bookkeeping("shop", "runs")
+    path = records.bookkeeping("runs")
     for at in (NOW, NOW - timedelta(days=1)):
         write_deltalake(path, pa.Table.from_pylist([run("a", at)], schema=older), mode="append")
-    runs.append_run_rows(settings, "shop", [run("b", BEFORE - timedelta(days=9))])
-    assert [row["flow"] for row in runs.read_run_ledger(settings, "shop")] == ["a", "a", "b"]
-    assert [row["started_at"] for row in runs.read_run_ledger(settings, "shop")][:2] == [NOW - timedelta(days=1), NOW]
-    assert runs.read_run_ledger(settings, "shop")[2]["entry"] == 1
+    runs.append_run_rows(records, [run("b", BEFORE - timedelta(days=9))])
+    assert [row["flow"] for row in runs.read_run_ledger(records)] == ["a", "a", "b"]
+    assert [row["started_at"] for row in runs.read_run_ledger(records)][:2] == [NOW - timedelta(days=1), NOW]
+    assert runs.read_run_ledger(records)[2]["entry"] == 1
 
 
 def test_flows_that_run_side_by_side_give_no_entry_twice(settings: Settings, outcomes: str) -> None:
@@ -109,7 +112,8 @@ def test_files_without_statistics_are_read(tmp_path: Path) -> None:
 def test_steps_of_an_erasure_are_in_the_order_in_which_they_were_done_whatever_the_clock_said(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = erasures.erasure_ledger_path(settings, "shop")
+    records = PipelineRecords(settings, "shop")
+    where = erasures.erasure_ledger_path(records)
     before = pa.schema([field for field in erasures.SCHEMA if field.name != "entry"])
     old = [
         {"request": "r", "table": "t", "step": step, "at": at, "rows": 0, "files": 0} for step, at in (("b", NOW), ("a", BEFORE))
@@ -117,8 +121,8 @@ def test_steps_of_an_erasure_are_in_the_order_in_which_they_were_done_whatever_t
     write_deltalake(where, pa.Table.from_pylist(old, schema=before))
     for step, at in (("c", NOW), ("d", BEFORE)):
         monkeypatch.setattr(erasures, "datetime", SimpleNamespace(now=lambda _, at=at: at))
-        erasures.record_erasure_step(settings, "shop", ["r", "s"], "t", step)
-    found = erasures.read_erasure_ledger(settings, "shop")
+        erasures.record_erasure_step(records, ["r", "s"], "t", step)
+    found = erasures.read_erasure_ledger(records)
     assert [(row.step, row.request, row.entry) for row in found] == [
         ("a", "r", None),
         ("b", "r", None),
@@ -127,8 +131,8 @@ def test_steps_of_an_erasure_are_in_the_order_in_which_they_were_done_whatever_t
         ("d", "r", 3),
         ("d", "s", 4),
     ]
-    runs.append_run_rows(settings, "shop", [{"run": "later"}])
-    assert runs.read_run_ledger(settings, "shop")[0]["entry"] == 5, "one count for all"
+    runs.append_run_rows(records, [{"run": "later"}])
+    assert runs.read_run_ledger(records)[0]["entry"] == 5, "one count for all"
 
 
 @pytest.mark.parametrize(

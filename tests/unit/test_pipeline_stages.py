@@ -17,6 +17,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, Stage
 from sluice.runs import modes
 from sluice.runs.execution import clones, stages
@@ -145,7 +146,7 @@ def test_a_stage_that_is_added_by_its_entry_is_run_in_clones_as_it_says(
     swept: Stage, gym: tuple[Settings, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, graph = gym
-    told = clones.clone_description_path(settings, "gym")
+    told = clones.clone_description_path(PipelineRecords(settings, "gym"))
     told.parent.mkdir(parents=True)
     told.write_text('{"from": "elsewhere", "restricted": "there", "tables": {}}')
     clones.check_stage_in_clone(settings, graph, "sweep")

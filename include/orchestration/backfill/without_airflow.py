@@ -17,6 +17,7 @@ from orchestration.server.home import local_airflow_environment
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 LEASE_WAIT_SECONDS = 300
@@ -25,13 +26,14 @@ TERMINATE_SECONDS = 10
 
 
 def replay_by_spark_submit(
-    settings: Settings, pipeline: str, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
+    records: PipelineRecords, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
     """Run the stages and give each one's name, seconds and report. Interrupted, it asks the job to stop and waits for it.
 
     Raises UsageError, LeaseHeld or SluiceError, as the exit code of the job says, with the reason it gave.
     """
-    given = ["--pipeline", pipeline, "--mode", "replay", "--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
+    given = ["--pipeline", records.pipeline, "--mode", "replay"]
+    given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
     if tables:
         given += ["--tables", ",".join(tables)]
     given += ["--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]
@@ -39,20 +41,18 @@ def replay_by_spark_submit(
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
-            command = _spark_submit_command(settings, f"sluice-{pipeline}-{stage}")
-            script = settings.root / "spark_jobs" / f"{stage}.py"
-            _submit_job_and_wait(
-                settings, pipeline, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log"
-            )
+            command = _spark_submit_command(records.settings, f"sluice-{records.pipeline}-{stage}")
+            script = records.settings.root / "spark_jobs" / f"{stage}.py"
+            _submit_job_and_wait(records, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log")
             found: dict[str, Any] = json.loads(report.read_text())
         yield stage, time.monotonic() - began, found
 
 
-def _submit_job_and_wait(settings: Settings, pipeline: str, run: str, command: list[str], log: Path) -> None:
+def _submit_job_and_wait(records: PipelineRecords, run: str, command: list[str], log: Path) -> None:
     told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    told |= {**settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
+    told |= {**records.settings.spark_environment(), "PYTHONPATH": str(records.settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
-    request = settings.stop_request(pipeline, run)
+    request = records.stop_request(run)
     with log.open("wb") as file:
         # In a group of its own, which Ctrl-C does not reach: a job stops between two batches.
         process = subprocess.Popen(command, env=told, stdout=file, stderr=subprocess.STDOUT, process_group=0)

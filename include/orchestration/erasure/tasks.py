@@ -13,9 +13,10 @@ from orchestration.dag_run.request import RunRequest
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
 from orchestration.ui.links import SparkLog
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -41,18 +42,18 @@ class DueOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, list[str] | bool]:
         """Look at the requests' files."""
-        settings, now = Settings.current(), datetime.now(UTC)
+        records, now = PipelineRecords(Settings.current(), self.pipeline), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
-        standings = due.read_request_standings(settings, self.pipeline)
+        standings = due.read_request_standings(records)
         if asked:
-            _refuse_unknown_request_ids(settings, asked)
+            _refuse_unknown_request_ids(records.settings, asked)
         for one in standings:
             if one.open and one.due_at is not None and one.due_at - now <= due.ALERTED_BEFORE:
                 alerts.alert_open_erasure(self.pipeline, one.request, one.state, one.due_at, now)
         found = due.find_due_requests(standings, now, asked)
         for name, ids in found.as_lists().items():
             self.log.info("%s: %s", name, ", ".join(ids) or "none")
-        by_data = not asked and due.may_hold_unseen_requests(settings, self.pipeline)
+        by_data = not asked and due.may_hold_unseen_requests(records)
         if (asked and not asked & {one.request for one in standings}) or not (found.now or found.unapproved or by_data):
             raise AirflowSkipException(f"Nothing is due of the erasures of {self.pipeline}.")
         return {**found.as_lists(), NOW: list(found.now), BY_DATA: by_data}
@@ -100,7 +101,7 @@ def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> No
     """Every pipeline's task looks for the ids in all pipelines: none of them would miss one that is nobody's."""
     try:
         due.check_requests_exist(
-            [one for name in list_pipeline_names(settings) for one in due.read_request_standings(settings, name)], asked
+            [one for records in list_pipeline_records(settings) for one in due.read_request_standings(records)], asked
         )
     except UsageError as error:
         raise AirflowFailException(str(error)) from None

@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestration.line import airflow_line
 from sluice.declare.assembly import needed_secrets
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.settings import Settings
+from sluice.pipeline_records import PipelineRecords
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +32,11 @@ def secret_variable_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def secrets_given_to_job(settings: Settings, pipeline: str) -> Iterator[dict[str, str]]:
+def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
     """What a job's environment is to have, so that it finds the secrets of its pipeline that are no files; nothing where there are none."""
     _remove_abandoned_secret_folders()
     found = {
-        name: value
-        for name in _find_missing_secrets(settings, pipeline)
-        if (value := _ask_airflow_variable(secret_variable_name(name)))
+        name: value for name in _find_missing_secrets(records) if (value := _ask_airflow_variable(secret_variable_name(name)))
     }
     if not found:
         yield {}
@@ -54,13 +52,13 @@ def secrets_given_to_job(settings: Settings, pipeline: str) -> Iterator[dict[str
         yield {PLACE: folder}
 
 
-def _find_missing_secrets(settings: Settings, pipeline: str) -> list[str]:
+def _find_missing_secrets(records: PipelineRecords) -> list[str]:
     """The secrets that the pipeline needs and SLUICE_SECRETS has not."""
     try:
-        needed = needed_secrets.find_needed_secrets(load_declaration_graph(settings, pipeline))
+        needed = needed_secrets.find_needed_secrets(load_declaration_graph(records.settings, records.pipeline))
     except Exception:  # what is wrong with a declaration, the job says
         return []
-    return [name for name in needed if not settings.secret(name).is_file()]
+    return [name for name in needed if not records.settings.secret(name).is_file()]
 
 
 def _ask_airflow_variable(name: str) -> str | None:

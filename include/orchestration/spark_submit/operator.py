@@ -26,6 +26,7 @@ from orchestration.spark_submit.hook import SluiceSparkSubmitHook, job_environme
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui.links import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
 from sluice.runs.lease import holder
@@ -75,18 +76,16 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
         asked = self._build_request(context)
         run, settings = run_identity(context), Settings.current()
-        self._leave_to_kept_running(settings, asked, certain=True)
-        stop_request = settings.stop_request(self.pipeline, run)
+        records = PipelineRecords(settings, self.pipeline)
+        self._leave_to_kept_running(records, asked, certain=True)
+        stop_request = records.stop_request(run)
         code = job_code_to_ship(settings)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
-        with (
-            tempfile.TemporaryDirectory(prefix="sluice-") as folder,
-            given_secrets.secrets_given_to_job(settings, self.pipeline) as given,
-        ):
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
             self.application_args = arguments = self._arguments(asked, context, report)
             # Secrets of Airflow's are in no file that could be compared.
-            if asked.takes_what_is_new and not given and self._is_done_without_spark(settings, arguments):
+            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, arguments):
                 return self._kept(report, run)
             self._hook = hook = SluiceSparkSubmitHook(
                 stop_request=stop_request,
@@ -102,7 +101,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's
             except AirflowException as error:
                 if hook.exit_code == LeaseHeld.exit_code:
-                    self._leave_to_kept_running(settings, asked)
+                    self._leave_to_kept_running(records, asked)
                 raise self._failure(hook, error) from None
             finally:
                 hook.stop_submit()  # only after an interrupt is anything left to stop
@@ -113,16 +112,16 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
-    def _is_done_without_spark(self, settings: Settings, arguments: list[str]) -> bool:
+    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str]) -> bool:
         """Whether nothing has changed since a run that left nothing to do; the stage is then recorded and reported by Python alone.
 
         That is done in a process of its own, which loads what Airflow does not. Whatever keeps it from doing so is a reason to submit.
         """
-        if quiet.find_quiet_mark(settings, self.pipeline, datetime.now(UTC)) is None:
+        if quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
         done = subprocess.run(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
-            env=job_environment(settings),
+            env=job_environment(records.settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -133,12 +132,12 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             self.log.info("%s", done.stdout.strip())
         return done.returncode == 0
 
-    def _leave_to_kept_running(self, settings: Settings, asked: RunRequest, *, certain: bool = False) -> None:
+    def _leave_to_kept_running(self, records: PipelineRecords, asked: RunRequest, *, certain: bool = False) -> None:
         """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else; or one stage of it.
 
         certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
         """
-        found = holder.find_lease_holder(settings, self.pipeline)
+        found = holder.find_lease_holder(records)
         if found is None or not found.kept_running or (certain and not found.here):
             return
         told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)

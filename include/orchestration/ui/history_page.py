@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import QUARANTINE, Settings, list_pipeline_names
 
 COMMITS = 20
@@ -24,9 +25,10 @@ def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | 
 
     if pipeline not in list_pipeline_names(settings):
         return None
-    tables = [entry for entry in ledger.list_pipeline_tables(settings, pipeline) if entry["layer"] != QUARANTINE]
+    records = PipelineRecords(settings, pipeline)
+    tables = [entry for entry in ledger.list_pipeline_tables(records) if entry["layer"] != QUARANTINE]
     of_layer = [entry for entry in tables if entry["layer"] == stage]
-    runs = ledger.read_run_ledger(settings, pipeline)[::-1]
+    runs = ledger.read_run_ledger(records)[::-1]
     parts = [_render_table_history(entry, runs) for entry in of_layer or tables]
     body = "".join(parts) or "<p>There are no tables yet.</p>"
     title = escape(f"{pipeline}: {stage}" if of_layer else pipeline)

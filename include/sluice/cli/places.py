@@ -6,6 +6,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names, name_quarantine, require_known_pipeline
 
@@ -15,25 +16,25 @@ def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:
     return [require_known_pipeline(settings, pipeline)] if pipeline else list_pipeline_names(settings)
 
 
-def resolve_table_name(settings: Settings, name: str) -> tuple[str, str, str]:
-    """Pipeline, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
+def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, str, str]:
+    """The pipeline's records, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
     pipeline, dot, wanted = name.partition(".")
     if not dot or not wanted:
         raise UsageError(
             f"'{name}' is no table's name: write it as <pipeline>.<table>.{nearest_name_hint(name, _list_all_tables(settings))}"
         )
-    require_known_pipeline(settings, pipeline)
-    present = _list_tables_in_lake(settings, pipeline)
+    records = PipelineRecords.of_known(settings, pipeline)
+    present = _list_tables_in_lake(records)
     if wanted in present:
-        return pipeline, wanted, ledger.find_table_path(settings, pipeline, wanted)
-    kept = _locate_change_logs(settings, pipeline)
+        return records, wanted, ledger.find_table_path(records, wanted)
+    kept = _locate_change_logs(records)
     if wanted in kept and log.is_delta_table(kept[wanted]):
-        return pipeline, wanted, kept[wanted]
+        return records, wanted, kept[wanted]
     if find_computed_view_graph(settings, name) is not None:
         raise UsageError(
             f"'{name}' is a @view: computed when it is read, it has no table, no versions and no changes. Read it: sluice show {name}"
         )
-    declared = _list_declared_tables(settings, pipeline)
+    declared = _list_declared_tables(records)
     if wanted in declared:
         raise SluiceError(
             f"Table '{name}' has not been made yet: nothing has been run that writes it. Run: sluice run {pipeline}"
@@ -46,44 +47,44 @@ def find_computed_view_graph(settings: Settings, name: str) -> Graph | None:
     pipeline, _, wanted = name.partition(".")
     if pipeline not in list_pipeline_names(settings):
         return None
-    graph = load_graph_if_readable(settings, pipeline)
+    graph = load_graph_if_readable(PipelineRecords(settings, pipeline))
     return graph if graph and wanted in graph.computed else None
 
 
-def load_graph_if_readable(settings: Settings, pipeline: str) -> Graph | None:
+def load_graph_if_readable(records: PipelineRecords) -> Graph | None:
     """A pipeline's declarations; None where they cannot be loaded: what is in the lake can be read nevertheless."""
     try:
-        return load_declaration_graph(settings, pipeline)
+        return load_declaration_graph(records.settings, records.pipeline)
     except Exception:
         return None
 
 
-def find_replacing_sources(settings: Settings, pipeline: str) -> frozenset[str]:
+def find_replacing_sources(records: PipelineRecords) -> frozenset[str]:
     """The sources in which a file that comes again replaces the earlier one. None of a pipeline whose declarations are wrong."""
     try:
-        sources = load_declaration_graph(settings, pipeline).sources.values()
+        sources = load_declaration_graph(records.settings, records.pipeline).sources.values()
     except DeclarationError:
         return frozenset()
     return frozenset(source.name for source in sources if source.redelivery == "replace")
 
 
-def _list_tables_in_lake(settings: Settings, pipeline: str) -> set[str]:
+def _list_tables_in_lake(records: PipelineRecords) -> set[str]:
     """Tables that are there, by the name they have in SQL."""
-    return {ledger.sql_name(row) for row in ledger.list_pipeline_tables(settings, pipeline)}
+    return {ledger.sql_name(row) for row in ledger.list_pipeline_tables(records)}
 
 
-def _locate_change_logs(settings: Settings, pipeline: str) -> dict[str, str]:
+def _locate_change_logs(records: PipelineRecords) -> dict[str, str]:
     """Where the tables lie that Sluice keeps for declared ones: change logs."""
     try:
-        graph = load_declaration_graph(settings, pipeline)
+        graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
         return {}
-    return {name: graph.location(settings, name) for name, table in graph.tables.items() if table.serves}
+    return {name: graph.location(records.settings, name) for name, table in graph.tables.items() if table.serves}
 
 
-def _list_declared_tables(settings: Settings, pipeline: str) -> set[str]:
+def _list_declared_tables(records: PipelineRecords) -> set[str]:
     try:
-        graph = load_declaration_graph(settings, pipeline)
+        graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
         return set()
     quarantines = (name_quarantine(name) for name in (*graph.sources, *graph.tables))
@@ -91,6 +92,4 @@ def _list_declared_tables(settings: Settings, pipeline: str) -> set[str]:
 
 
 def _list_all_tables(settings: Settings) -> list[str]:
-    return [
-        f"{pipeline}.{name}" for pipeline in list_pipeline_names(settings) for name in _list_tables_in_lake(settings, pipeline)
-    ]
+    return [f"{records.pipeline}.{name}" for records in list_pipeline_records(settings) for name in _list_tables_in_lake(records)]

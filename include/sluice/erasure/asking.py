@@ -40,18 +40,18 @@ _UP_TO = ", up to delivery "
 
 def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
-    settings, graph = workspace.settings, workspace.graph
+    records, graph = workspace.records, workspace.graph
     people: dict[Identifier, str] = {}
-    seen = looked_at.read_request_table_states(settings, workspace.pipeline)
+    seen = looked_at.read_request_table_states(records)
     kept = {name: state for name, state in seen.items() if name in map(_request_declaration_key, graph.asking)}
     for asking in graph.asking:
-        now = _compute_request_table_state(settings, graph, asking)
+        now = _compute_request_table_state(records.settings, graph, asking)
         if now is not None and kept.get(_request_declaration_key(asking)) != now:
             people = dict.fromkeys(_find_new_requesters(workspace, asking), asking.reads) | people
             kept[_request_declaration_key(asking)] = now
     made = list(_create_or_retry_requests(workspace, people, _find_latest_request_delivery(workspace))) if people else []
     if kept != seen:
-        looked_at.write_request_table_states(settings, workspace.pipeline, kept)
+        looked_at.write_request_table_states(records, kept)
     return made
 
 
@@ -61,27 +61,27 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
     latest: the last delivery that was looked at. What was asked by rows before and was refused is tried again; its deadline is still that
     of then.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     refused: dict[Identifier, ErasureRequest] = {}
-    for one in requests.list_erasure_requests(settings, pipeline) if people else ():
+    for one in requests.list_erasure_requests(records) if people else ():
         by_rows = (
             one.state == requests.FAILED and not (one.done_at or one.withdrawn_at) and one.history[0].note.startswith(_BY_ROWS)
         )
-        if by_rows and len(one.pseudonyms) == 1 and vault.has_vault_entry(settings, pipeline, one.request):
-            refused |= dict.fromkeys(vault.read_asked_identifiers(settings, pipeline, one.request), one)
+        if by_rows and len(one.pseudonyms) == 1 and vault.has_vault_entry(records, one.request):
+            refused |= dict.fromkeys(vault.read_asked_identifiers(records, one.request), one)
     for person, reads in people.items():
         before = refused.get(person)
         if before is None:
             yield receiving.receive_erasure_request(
-                settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}"
+                records.settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}"
             )
         else:
-            yield requests.advance_request_state(settings, pipeline, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
+            yield requests.advance_request_state(records, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
 
 
 def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
     """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
-    seen = looked_at.read_request_table_states(settings, graph.pipeline.name) if graph.asking else {}
+    seen = looked_at.read_request_table_states(graph.records(settings)) if graph.asking else {}
     return any(
         _compute_request_table_state(settings, graph, one) not in (None, seen.get(_request_declaration_key(one)))
         for one in graph.asking
@@ -182,7 +182,7 @@ def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
     One who was refused is asked for again: what came since may tell who is meant.
     """
     found: dict[str, float] = {}
-    for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline):
+    for one in requests.list_erasure_requests(workspace.records):
         up_to = 0.0
         if one.withdrawn_at is not None:
             up_to = _parse_request_watermark(one)

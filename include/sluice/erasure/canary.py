@@ -22,7 +22,7 @@ from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.lake.workspace import Workspace
-from sluice.settings import Settings
+from sluice.pipeline_records import PipelineRecords
 
 PREFIX = "canary:"
 """In front of a domain in the vault: an identifier of the canary, not of the person."""
@@ -35,9 +35,9 @@ PLANTED = "planted.json"
 """What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
 
 
-def locate_canary_folder(settings: Settings, pipeline: str, name: str) -> Path:
+def locate_canary_folder(records: PipelineRecords, name: str) -> Path:
     """The folder that holds a canary: <lake>/<pipeline>/_sluice/canary/<name>."""
-    return Path(settings.bookkeeping(pipeline, "canary")) / name
+    return Path(records.bookkeeping("canary")) / name
 
 
 def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
@@ -46,35 +46,27 @@ def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[
     Its identifiers go into the vault with those of each request; what a scan finds of them is kept as numbers. Returns the requests, each
     with its canary.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
-    erased = _find_erased_canaries(settings, pipeline, asked)
-    unplanted = (
-        one.request for one in asked if one.control in erased or read_planted_counts(settings, pipeline, one.control) is None
-    )
+    records = workspace.records
+    erased = _find_erased_canaries(records, asked)
+    unplanted = (one.request for one in asked if one.control in erased or read_planted_counts(records, one.control) is None)
     # One whose identifiers the vault has no more can be carried out, and never proved.
-    without = [request for request in unplanted if vault.has_vault_entry(settings, pipeline, request)]
+    without = [request for request in unplanted if vault.has_vault_entry(records, request)]
     if without:
-        remove_stale_canaries(settings, pipeline)
+        remove_stale_canaries(records)
         name, marks = secrets.token_hex(6), CanaryMarks.by_chance()
         made_up = [Identifier(f"{PREFIX}{domain}", value) for domain, value in _list_marked_values(marks)]
         for request in without:
-            theirs = [
-                one for one in vault.read_vault_identifiers(settings, pipeline, request) if not one.domain.startswith(PREFIX)
-            ]
-            vault.replace_vault_identifiers(settings, pipeline, request, [*theirs, *made_up])
-            requests.write_request_canary(settings, pipeline, request, name)
-        _plant_canary_stores(workspace, locate_canary_folder(settings, pipeline, name), marks)
-    return [requests.read_erasure_request(settings, pipeline, one.request) for one in asked]
+            theirs = [one for one in vault.read_vault_identifiers(records, request) if not one.domain.startswith(PREFIX)]
+            vault.replace_vault_identifiers(records, request, [*theirs, *made_up])
+            requests.write_request_canary(records, request, name)
+        _plant_canary_stores(workspace, locate_canary_folder(records, name), marks)
+    return [requests.read_erasure_request(records, one.request) for one in asked]
 
 
-def _find_erased_canaries(settings: Settings, pipeline: str, asked: Sequence[ErasureRequest]) -> set[str]:
+def _find_erased_canaries(records: PipelineRecords, asked: Sequence[ErasureRequest]) -> set[str]:
     """The canaries that were erased with others by a propagation that these requests were not part of to its end."""
     now = {one.request for one in asked}
-    return {
-        one.control
-        for one in requests.list_erasure_requests(settings, pipeline)
-        if one.done_at is not None and one.request not in now
-    }
+    return {one.control for one in requests.list_erasure_requests(records) if one.done_at is not None and one.request not in now}
 
 
 def plant_control_stores(folder: Path, marks: CanaryMarks, retain: str) -> None:
@@ -92,10 +84,10 @@ def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks)
     write_json_durably(folder / PLANTED, found)
 
 
-def remove_stale_canaries(settings: Settings, pipeline: str) -> None:
+def remove_stale_canaries(records: PipelineRecords) -> None:
     """Take away what is not needed any more: canaries of requests that are proved or looked at no more, and what killed runs have left."""
-    needed = {one.control for one in requests.list_erasure_requests(settings, pipeline) if not _is_request_over(one)}
-    for folder in locate_canary_folder(settings, pipeline, "").glob("*"):
+    needed = {one.control for one in requests.list_erasure_requests(records) if not _is_request_over(one)}
+    for folder in locate_canary_folder(records, "").glob("*"):
         if folder.name.startswith(_NOW):
             left = time.time() - folder.stat().st_mtime > _LEFT
         else:
@@ -109,36 +101,34 @@ def _is_request_over(one: ErasureRequest) -> bool:
     return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
-def find_planted_canary(settings: Settings, pipeline: str, name: str) -> Path | None:
+def find_planted_canary(records: PipelineRecords, name: str) -> Path | None:
     """The folder of a canary; None where none of that name was planted."""
-    folder = locate_canary_folder(settings, pipeline, name)
+    folder = locate_canary_folder(records, name)
     return folder if (folder / PLANTED).is_file() else None
 
 
-def read_canary_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_canary_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
     """Those of the canary of a request, without the prefix of their domain. [] where the vault has none."""
-    if not vault.has_vault_entry(settings, pipeline, request):
+    if not vault.has_vault_entry(records, request):
         return []
-    found = vault.read_vault_identifiers(settings, pipeline, request)
+    found = vault.read_vault_identifiers(records, request)
     return [Identifier(one.domain.removeprefix(PREFIX), one.value) for one in found if one.domain.startswith(PREFIX)]
 
 
-def build_canary_needles(settings: Settings, pipeline: str, request: ErasureRequest) -> list[residue.Needle]:
+def build_canary_needles(records: PipelineRecords, request: ErasureRequest) -> list[residue.Needle]:
     """What the scan looks for of the canary of a request."""
-    made_up = read_canary_identifiers(settings, pipeline, request.request)
+    made_up = read_canary_identifiers(records, request.request)
     return needles.build_needles(((one.domain, one.value) for one in made_up), _COLUMNS)
 
 
-def scan_request_canary(settings: Settings, pipeline: str, request: ErasureRequest) -> dict[str, int]:
+def scan_request_canary(records: PipelineRecords, request: ErasureRequest) -> dict[str, int]:
     """Scan the places of a request's canary. By kind of store, how often it was found; each kind is there, with 0 where it was not."""
-    return _scan_canary_folder(
-        locate_canary_folder(settings, pipeline, request.control), build_canary_needles(settings, pipeline, request)
-    )
+    return _scan_canary_folder(locate_canary_folder(records, request.control), build_canary_needles(records, request))
 
 
-def scan_fresh_canary(settings: Settings, pipeline: str) -> dict[str, int]:
+def scan_fresh_canary(records: PipelineRecords) -> dict[str, int]:
     """Plant another canary, look for it, and remove it: whether the scanner of now finds one. By kind of store, how often it did."""
-    folder = locate_canary_folder(settings, pipeline, f"{_NOW}{secrets.token_hex(6)}")
+    folder = locate_canary_folder(records, f"{_NOW}{secrets.token_hex(6)}")
     marks = CanaryMarks.by_chance()
     try:
         plant_control_stores(folder, marks, "7 days")
@@ -167,8 +157,8 @@ def count_hits_by_store(hits: list[residue.Hit], below: str) -> dict[str, int]:
     return found
 
 
-def read_planted_counts(settings: Settings, pipeline: str, name: str) -> dict[str, int] | None:
+def read_planted_counts(records: PipelineRecords, name: str) -> dict[str, int] | None:
     """What was found of a canary when it had been planted; None where none of that name was."""
-    path = locate_canary_folder(settings, pipeline, name) / PLANTED
+    path = locate_canary_folder(records, name) / PLANTED
     remedy = f"Remove {path.parent}: the next erasure plants a canary anew"
     return load_kept_object(path, "what was found of a canary", remedy) if path.is_file() else None

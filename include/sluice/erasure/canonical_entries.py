@@ -35,13 +35,14 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
     changed = suppression_list.find_changed_forms(workspace)
     if not changed:
         return []
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     listed = suppression_list.list_suppressed_requests(workspace)
-    open_ = [one for one in requests.list_erasure_requests(settings, pipeline) if one.request in listed and one.lifted_at is None]
+    open_ = [one for one in requests.list_erasure_requests(records) if one.request in listed and one.lifted_at is None]
     theirs = {one.request: _find_changed_identifiers(workspace, one, changed) for one in open_}
     known = {request: found for request, found in theirs.items() if found}
     suppression_list.add_suppression_entries(
-        workspace, {request: requests.pseudonymise_subjects(settings, workspace.graph, found) for request, found in known.items()}
+        workspace,
+        {request: requests.pseudonymise_subjects(records.settings, workspace.graph, found) for request, found in known.items()},
     )
     made = [_request_erasure_again(workspace, one, known[one.request]) for one in open_ if one.request in known]
     suppression_list.record_canonical_forms(workspace)
@@ -49,21 +50,21 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
 
 
 def _find_changed_identifiers(workspace: Workspace, request: ErasureRequest, changed: Collection[str]) -> list[Identifier]:
-    if not vault.has_vault_entry(workspace.settings, workspace.pipeline, request.request):
+    if not vault.has_vault_entry(workspace.records, request.request):
         return []
-    every = vault.read_vault_identifiers(workspace.settings, workspace.pipeline, request.request)
+    every = vault.read_vault_identifiers(workspace.records, request.request)
     return [one for one in every if one.domain in changed and one.domain != PSEUDONYM and not one.domain.startswith(PREFIX)]
 
 
 def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs: list[Identifier]) -> str | None:
     """What was theirs for a time alone is asked for by nobody: the list keeps it out, and the time may be another's."""
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     said = f"in the forms {suppression_list.canonical_forms_text(workspace)}"
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]
     if not own or any(one.state == _AGAIN and one.note.startswith(said) for one in before.history):
         return None
     made = receiving.receive_erasure_request(
-        settings, workspace.graph, own, said=f"{_AGAIN} for request {before.request}, {said}"
+        records.settings, workspace.graph, own, said=f"{_AGAIN} for request {before.request}, {said}"
     )
-    requests.add_request_event(settings, pipeline, before.request, _AGAIN, f"{said}, by request {made.request}")
+    requests.add_request_event(records, before.request, _AGAIN, f"{said}, by request {made.request}")
     return made.request

@@ -13,7 +13,7 @@ from sluice import entries
 from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.settings import Settings
+from sluice.pipeline_records import PipelineRecords
 
 SCHEMA = pa.schema([
     pa.field("request", pa.string(), nullable=False),
@@ -41,28 +41,28 @@ class ErasureLedgerRow:
     entry: int | None = None
 
 
-def erasure_ledger_path(settings: Settings, pipeline: str) -> str:
+def erasure_ledger_path(records: PipelineRecords) -> str:
     """Where the ledger lies."""
-    return settings.bookkeeping(pipeline, "erasure")
+    return records.bookkeeping("erasure")
 
 
 def record_erasure_step(
-    settings: Settings, pipeline: str, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
+    records: PipelineRecords, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
 ) -> None:
     """Note for each request that a step is done of a table, in one commit, without a JVM. To be called under the pipeline's lease."""
     now = datetime.now(UTC)
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
     if found:
         marked = CommitProperties(custom_metadata={"userMetadata": format_commit_mark()})
-        where = erasure_ledger_path(settings, pipeline)
+        where = erasure_ledger_path(records)
         with entries.rows_with_next_entries(where, found) as written:
             made = pa.Table.from_pylist(written, schema=SCHEMA)
             write_deltalake(where, made, mode="append", schema_mode="merge", commit_properties=marked)
 
 
-def read_erasure_ledger(settings: Settings, pipeline: str) -> list[ErasureLedgerRow]:
+def read_erasure_ledger(records: PipelineRecords) -> list[ErasureLedgerRow]:
     """What is noted, oldest first, whatever the clock said. Empty where nothing was erased yet."""
-    where = erasure_ledger_path(settings, pipeline)
+    where = erasure_ledger_path(records)
     opened = find_table_snapshot(where)
     rows = opened.read_columns(SCHEMA).to_pylist() if opened else []
     return [ErasureLedgerRow(**row) for row in entries.sort_by_entry(rows, "at")]

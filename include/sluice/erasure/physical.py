@@ -35,7 +35,7 @@ def finish_physical_erasure(
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
         return []
-    clones = shallow.find_shallow_clone_lakes(workspace.settings, workspace.pipeline)
+    clones = shallow.find_shallow_clone_lakes(workspace.records)
     if clones:
         raise SluiceError(
             f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "
@@ -50,9 +50,7 @@ def finish_physical_erasure(
     if not held:
         removed = sum(report.deleted for report in reports)
         for request in due:
-            requests.advance_request_state(
-                workspace.settings, workspace.pipeline, request, requests.PHYSICALLY, f"{removed} files removed"
-            )
+            requests.advance_request_state(workspace.records, request, requests.PHYSICALLY, f"{removed} files removed")
     return reports
 
 
@@ -61,9 +59,7 @@ _HELD = "not vacuumed:"
 
 def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests, or of these those, whose bytes may go."""
-    found = [
-        one for one in requests.list_erasure_requests(workspace.settings, workspace.pipeline) if not only or one.request in only
-    ]
+    found = [one for one in requests.list_erasure_requests(workspace.records) if not only or one.request in only]
     return [one for one in found if _is_physically_due(one, now)]
 
 

@@ -63,7 +63,7 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
 
 def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
     """By path, the columns with personal data of each table that the declarations know, and of those that Sluice keeps for itself."""
-    places, found = PipelinePlaces(settings, graph), dict[str, frozenset[str]]()
+    places, found = PipelinePlaces(graph.records(settings), graph), dict[str, frozenset[str]]()
     for one in graph:
         of = graph.feeding(one.name) if isinstance(one, Source) else (one,)
         path = places.table(one.name)

@@ -31,10 +31,10 @@ def propagate_deletions(
     only: ids of the requests that are carried out; the others wait, those too that are found in data. None means all.
     A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     canonical_entries.recompute_suppression_entries(workspace)
     asking.create_requests_from_rows(workspace)
-    if not requests.list_waiting_requests(settings, pipeline, only):
+    if not requests.list_waiting_requests(records, only):
         return landing.rewrite_redelivered_files(workspace)
     settled = canary.plant_canary(workspace, settling.settle_waiting_requests(workspace, only))
     erasing = Erasing(workspace, settled, follow)
@@ -48,7 +48,7 @@ def propagate_deletions(
     for request in settled:
         note = f"{taken_out[request.request]} rows"
         requests.advance_request_state(
-            settings, pipeline, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
+            records, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
         )
     return erasing.reports
 
@@ -56,7 +56,7 @@ def propagate_deletions(
 def _count_erased_rows(workspace: Workspace) -> Counter[str]:
     """How many rows the requests have taken out of tables; those that are carried out together have the same ones."""
     found: Counter[str] = Counter()
-    for one in ledger.read_erasure_ledger(workspace.settings, workspace.pipeline):
+    for one in ledger.read_erasure_ledger(workspace.records):
         found[one.request] += one.rows if one.step in ("tables", "late", "quarantine") else 0
     return found
 
@@ -70,6 +70,6 @@ def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRe
 
 
 def _note_shallow_clones(workspace: Workspace, reports: list[FlowReport]) -> None:
-    lakes = shallow.find_shallow_clone_lakes(workspace.settings, workspace.pipeline)
+    lakes = shallow.find_shallow_clone_lakes(workspace.records)
     for report in reports[:1]:
         report.notes += [f"still in the shallow clone {lake}: remove it" for lake in lakes]

@@ -31,7 +31,7 @@ def receive_erasure_request(
     identifier, or a domain is unknown.
     """
     asked = _validate_identifiers(graph, identifiers, domain)
-    pipeline = graph.pipeline
+    pipeline, records = graph.pipeline, graph.records(settings)
     received = (received_at or datetime.now(UTC)).astimezone(UTC)
     due = received + parse_duration(pipeline.erase_within)
     hashed = requests.pseudonymise_subjects(settings, graph, asked)
@@ -47,8 +47,8 @@ def receive_erasure_request(
     )
     # The vault first: a request whose identifiers are nowhere could not be carried out.
     expires = max(due, received + parse_duration(pipeline.retain)) + requests.RESCANNED
-    vault.store_vault_entry(settings, pipeline.name, request.request, asked, requests.format_request_time(expires))
-    return requests.write_erasure_request(settings, pipeline.name, request)
+    vault.store_vault_entry(records, request.request, asked, requests.format_request_time(expires))
+    return requests.write_erasure_request(records, request)
 
 
 def resolve_identifier_domain(graph: Graph, domain: str | None) -> str:

@@ -12,6 +12,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_key
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.private_files import make_private_folder
@@ -125,79 +126,69 @@ class ErasureRequest:
         return next((one.at for one in self.history if one.state == event), None)
 
 
-def list_erasure_requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+def list_erasure_requests(records: PipelineRecords) -> list[ErasureRequest]:
     """The pipeline's requests, oldest first."""
-    found = [_read_request_file(path) for path in _erasure_requests_folder(settings, pipeline).glob("*.json")]
+    found = [_read_request_file(path) for path in _erasure_requests_folder(records).glob("*.json")]
     return sorted(found, key=lambda request: (request.received_at, request.request))
 
 
-def read_erasure_request(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
+def read_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
     """A request as it is now. Raises UsageError with the nearest id."""
-    path = _erasure_requests_folder(settings, pipeline) / f"{request}.json"
+    path = _erasure_requests_folder(records) / f"{request}.json"
     if not path.is_file():
-        known = [path.stem for path in _erasure_requests_folder(settings, pipeline).glob("*.json")]
-        raise UsageError(f"Pipeline '{pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
+        known = [path.stem for path in _erasure_requests_folder(records).glob("*.json")]
+        raise UsageError(f"Pipeline '{records.pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
     return _read_request_file(path)
 
 
-def list_waiting_requests(settings: Settings, pipeline: str, only: Collection[str] = ()) -> list[ErasureRequest]:
+def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) -> list[ErasureRequest]:
     """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet.
 
     only: ids of those that are asked for; none means all.
     """
-    every = [one for one in list_erasure_requests(settings, pipeline) if not only or one.request in only]
+    every = [one for one in list_erasure_requests(records) if not only or one.request in only]
     found = [one for one in every if one.state == RECEIVED and one.withdrawn_at is None]
-    return [request for request in found if request.approved or not settings.erasure_approval]
+    return [request for request in found if request.approved or not records.settings.erasure_approval]
 
 
 def advance_request_state(
-    settings: Settings,
-    pipeline: str,
-    request: str | ErasureRequest,
-    state: State,
-    note: str = "",
-    *,
-    physical_due_at: str | None = None,
+    records: PipelineRecords, request: str | ErasureRequest, state: State, note: str = "", *, physical_due_at: str | None = None
 ) -> ErasureRequest:
     """Put a request into a state and say so in its history; nothing where the history ends with the same. note: no value of anybody."""
     if state not in get_args(State):
         raise UsageError(f"There is no state '{state}' of a request.{nearest_name_hint(state, get_args(State))}")
-    now = read_erasure_request(settings, pipeline, request if isinstance(request, str) else request.request)
+    now = read_erasure_request(records, request if isinstance(request, str) else request.request)
     due = physical_due_at or now.physical_due_at
     last = now.history[-1] if now.history else None
     if now.state == state and last and (last.state, last.note) == (state, note) and due == now.physical_due_at:
         return now
     return write_erasure_request(
-        settings, pipeline, replace(now, state=state, physical_due_at=due, history=(*now.history, new_request_event(state, note)))
+        records, replace(now, state=state, physical_due_at=due, history=(*now.history, new_request_event(state, note)))
     )
 
 
-def add_request_event(settings: Settings, pipeline: str, request: str, what: str, said: str = "") -> ErasureRequest:
+def add_request_event(records: PipelineRecords, request: str, what: str, said: str = "") -> ErasureRequest:
     """Add to a request's history what is no state of it, such as that its entries were lifted."""
-    now = read_erasure_request(settings, pipeline, request)
-    return write_erasure_request(settings, pipeline, replace(now, history=(*now.history, new_request_event(what, said))))
+    now = read_erasure_request(records, request)
+    return write_erasure_request(records, replace(now, history=(*now.history, new_request_event(what, said))))
 
 
-def mark_request_withdrawn(settings: Settings, pipeline: str, request: str) -> ErasureRequest:
+def mark_request_withdrawn(records: PipelineRecords, request: str) -> ErasureRequest:
     """Note that a request was taken back; what closure had found of its people goes."""
-    now = read_erasure_request(settings, pipeline, request)
-    return write_erasure_request(
-        settings, pipeline, replace(now, subjects=(), history=(*now.history, new_request_event(WITHDRAWN, "")))
-    )
+    now = read_erasure_request(records, request)
+    return write_erasure_request(records, replace(now, subjects=(), history=(*now.history, new_request_event(WITHDRAWN, ""))))
 
 
-def write_request_subjects(
-    settings: Settings, pipeline: str, request: str, subjects: Iterable[SuppressedIdentifier]
-) -> ErasureRequest:
+def write_request_subjects(records: PipelineRecords, request: str, subjects: Iterable[SuppressedIdentifier]) -> ErasureRequest:
     """Keep all that is known of a request's people, found by closure."""
     return write_erasure_request(
-        settings, pipeline, replace(read_erasure_request(settings, pipeline, request), subjects=tuple(sorted(subjects, key=repr)))
+        records, replace(read_erasure_request(records, request), subjects=tuple(sorted(subjects, key=repr)))
     )
 
 
-def write_request_canary(settings: Settings, pipeline: str, request: str, planted: str) -> ErasureRequest:
+def write_request_canary(records: PipelineRecords, request: str, planted: str) -> ErasureRequest:
     """Keep which canary is erased with a request."""
-    return write_erasure_request(settings, pipeline, replace(read_erasure_request(settings, pipeline, request), planted=planted))
+    return write_erasure_request(records, replace(read_erasure_request(records, request), planted=planted))
 
 
 def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[SuppressedIdentifier]:
@@ -205,7 +196,7 @@ def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterabl
 
     Raises UsageError where the list's key is not there.
     """
-    key = suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression"))
+    key = suppression_key.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression"))
     hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
     return list(
         dict.fromkeys(
@@ -224,8 +215,8 @@ def format_request_time(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _erasure_requests_folder(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline, "erasure_requests"))
+def _erasure_requests_folder(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping("erasure_requests"))
 
 
 def _read_request_file(path: Path) -> ErasureRequest:
@@ -241,10 +232,10 @@ def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
     })
 
 
-def write_erasure_request(settings: Settings, pipeline: str, request: ErasureRequest) -> ErasureRequest:
+def write_erasure_request(records: PipelineRecords, request: ErasureRequest) -> ErasureRequest:
     """Keep a request as it is now, whole or not at all."""
-    folder = _erasure_requests_folder(settings, pipeline)
-    make_private_folder(Path(settings.bookkeeping(pipeline)))
+    folder = _erasure_requests_folder(records)
+    make_private_folder(Path(records.bookkeeping()))
     folder.mkdir(parents=True, exist_ok=True)
     write_json_durably(folder / f"{request.request}.json", asdict(request), PRIVATE, indent=1)
     return request

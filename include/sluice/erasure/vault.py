@@ -14,6 +14,7 @@ from typing import Any
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
@@ -22,60 +23,54 @@ class VaultEntryMissing(UsageError):
     """The vault has no entry of a request."""
 
 
-def store_vault_entry(settings: Settings, pipeline: str, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
+def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
     """Put what a request was asked by into the vault. expires_at: ISO 8601, when the entry may go."""
     first = list(asked)
-    return _write_vault_entry(
-        settings, pipeline, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at}
-    )
+    return _write_vault_entry(records, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at})
 
 
-def add_vault_identifiers(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
     """Add further identifiers of a request's people, each once. Raises Missing where the request is not in the vault."""
-    stored = _read_vault_entry(settings, pipeline, request)
-    return _write_vault_identifiers(settings, pipeline, request, stored, [*_parse_vault_identifiers(stored), *found])
+    stored = _read_vault_entry(records, request)
+    return _write_vault_identifiers(records, request, stored, [*_parse_vault_identifiers(stored), *found])
 
 
-def replace_vault_identifiers(settings: Settings, pipeline: str, request: str, found: Iterable[Identifier]) -> Path:
+def replace_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
     """Let the request's people have what it was asked by and these, and nothing else that was found before. Raises Missing."""
-    stored = _read_vault_entry(settings, pipeline, request)
-    return _write_vault_identifiers(settings, pipeline, request, stored, [*_select_asked_identifiers(stored), *found])
+    stored = _read_vault_entry(records, request)
+    return _write_vault_identifiers(records, request, stored, [*_select_asked_identifiers(stored), *found])
 
 
-def read_vault_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_vault_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
     """All identifiers that are known of a request's people. Raises Missing where they are not in the vault any more."""
-    return _parse_vault_identifiers(_read_vault_entry(settings, pipeline, request))
+    return _parse_vault_identifiers(_read_vault_entry(records, request))
 
 
-def read_asked_identifiers(settings: Settings, pipeline: str, request: str) -> list[Identifier]:
+def read_asked_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
     """Those that the request was asked by. Raises Missing."""
-    return _select_asked_identifiers(_read_vault_entry(settings, pipeline, request))
+    return _select_asked_identifiers(_read_vault_entry(records, request))
 
 
-def has_vault_entry(settings: Settings, pipeline: str, request: str) -> bool:
+def has_vault_entry(records: PipelineRecords, request: str) -> bool:
     """Whether the vault has the request's identifiers."""
-    return _vault_entry_path(settings, pipeline, request).is_file()
+    return _vault_entry_path(records, request).is_file()
 
 
-def read_vault_expiry(settings: Settings, pipeline: str, request: str) -> str | None:
+def read_vault_expiry(records: PipelineRecords, request: str) -> str | None:
     """When a request's entry may go; None where there is none."""
-    return (
-        str(_read_vault_entry(settings, pipeline, request)["expires_at"])
-        if has_vault_entry(settings, pipeline, request)
-        else None
-    )
+    return str(_read_vault_entry(records, request)["expires_at"]) if has_vault_entry(records, request) else None
 
 
-def extend_vault_entry(settings: Settings, pipeline: str, request: str, until: datetime) -> None:
+def extend_vault_entry(records: PipelineRecords, request: str, until: datetime) -> None:
     """Keep a request's entry until an instant at least. Raises Missing."""
-    stored = _read_vault_entry(settings, pipeline, request)
+    stored = _read_vault_entry(records, request)
     if datetime.fromisoformat(stored["expires_at"]) < until:
-        _write_vault_entry(settings, pipeline, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
+        _write_vault_entry(records, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
 
 
-def remove_vault_entry(settings: Settings, pipeline: str, request: str) -> None:
+def remove_vault_entry(records: PipelineRecords, request: str) -> None:
     """Remove a request's entry, if there is one, and what a killed process has left of writing it."""
-    remove_file_durably(_vault_entry_path(settings, pipeline, request))
+    remove_file_durably(_vault_entry_path(records, request))
 
 
 def _prepare_vault_folder(settings: Settings) -> None:
@@ -91,10 +86,8 @@ def _prepare_vault_folder(settings: Settings) -> None:
         raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
 
 
-def _write_vault_identifiers(
-    settings: Settings, pipeline: str, request: str, stored: dict[str, Any], every: list[Identifier]
-) -> Path:
-    return _write_vault_entry(settings, pipeline, request, {**stored, **_serialize_identifiers(list(dict.fromkeys(every)))})
+def _write_vault_identifiers(records: PipelineRecords, request: str, stored: dict[str, Any], every: list[Identifier]) -> Path:
+    return _write_vault_entry(records, request, {**stored, **_serialize_identifiers(list(dict.fromkeys(every)))})
 
 
 def _select_asked_identifiers(stored: dict[str, Any]) -> list[Identifier]:
@@ -115,11 +108,11 @@ def _parse_vault_identifiers(stored: dict[str, Any]) -> list[Identifier]:
     return [Identifier(domain, value, *time) for (domain, value), time in pairs]
 
 
-def _read_vault_entry(settings: Settings, pipeline: str, request: str) -> dict[str, Any]:
-    path = _vault_entry_path(settings, pipeline, request)
+def _read_vault_entry(records: PipelineRecords, request: str) -> dict[str, Any]:
+    path = _vault_entry_path(records, request)
     if not path.is_file():
         raise VaultEntryMissing(
-            f"The identifiers of request {request} are not in the vault, {settings.vault}: they were removed, or their time is over. "
+            f"The identifiers of request {request} are not in the vault, {records.settings.vault}: they were removed, or their time is over. "
             "Ask again: sluice erase request"
         )
     content = read_secret_file(path)
@@ -133,13 +126,13 @@ def _read_vault_entry(settings: Settings, pipeline: str, request: str) -> dict[s
     return found
 
 
-def _vault_entry_path(settings: Settings, pipeline: str, request: str) -> Path:
-    return settings.vault / pipeline / f"{request}.json"
+def _vault_entry_path(records: PipelineRecords, request: str) -> Path:
+    return records.settings.vault / records.pipeline / f"{request}.json"
 
 
-def _write_vault_entry(settings: Settings, pipeline: str, request: str, content: dict[str, Any]) -> Path:
+def _write_vault_entry(records: PipelineRecords, request: str, content: dict[str, Any]) -> Path:
     """Whole or not at all, and on disk when this returns: the identifiers are nowhere else."""
-    _prepare_vault_folder(settings)
-    path = _vault_entry_path(settings, pipeline, request)
+    _prepare_vault_folder(records.settings)
+    path = _vault_entry_path(records, request)
     path.parent.mkdir(exist_ok=True, mode=0o700)
     return write_json_durably(path, content, PRIVATE)

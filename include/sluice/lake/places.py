@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.settings import QUARANTINE, Settings
+from sluice.pipeline_records import PipelineRecords
 
 
 class Places(Protocol):
@@ -43,32 +43,32 @@ def locate_streamed_tables(places: Places, declared: Source | Dataset[Any]) -> d
 
 @dataclass(frozen=True)
 class PipelinePlaces:
-    """A pipeline's places: below the lake and the landing folder of the settings."""
+    """A pipeline's places: those of its tables by their declarations, all others as its records say."""
 
-    settings: Settings
+    records: PipelineRecords
     graph: Graph
 
     @property
     def landing(self) -> Path:
-        """The pipeline's landing folder."""
-        return Path(self.settings.landing) / self.graph.pipeline.name
+        """As the records say."""
+        return self.records.landing
 
     def table(self, name: str) -> str:
         """As the declaration says."""
-        return self.graph.location(self.settings, name)
+        return self.graph.location(self.records.settings, name)
 
     def quarantine(self, name: str) -> str:
-        """<lake>/<pipeline>/quarantine/<table>; of a restricted table below the restricted root, too."""
-        return self.settings.table_path(self.graph.pipeline.name, QUARANTINE, name, restricted=self.graph[name].restricted)
+        """As the records say; of a restricted table below the restricted root, too."""
+        return self.records.quarantine(name, restricted=self.graph[name].restricted)
 
     def checkpoints(self, flow: str) -> str:
-        """As the settings say."""
-        return self.settings.checkpoints(self.graph.pipeline.name, flow)
+        """As the records say."""
+        return self.records.checkpoints(flow)
 
     def bookkeeping(self, name: str) -> str:
-        """As the settings say."""
-        return self.settings.bookkeeping(self.graph.pipeline.name, name)
+        """As the records say."""
+        return self.records.bookkeeping(name)
 
     def stop_request(self, run: str) -> Path:
-        """As the settings say."""
-        return self.settings.stop_request(self.graph.pipeline.name, run)
+        """As the records say."""
+        return self.records.stop_request(run)

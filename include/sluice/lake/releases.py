@@ -15,7 +15,7 @@ from typing import Any
 
 from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
-from sluice.settings import Settings
+from sluice.pipeline_records import PipelineRecords
 
 MANIFEST = "release.json"
 LAST = "last"
@@ -48,43 +48,40 @@ class Release:
         return f"sluice: release {self.number} of {self.pipeline}"
 
 
-def releases_folder(settings: Settings, pipeline: str) -> Path:
+def releases_folder(records: PipelineRecords) -> Path:
     """Where a pipeline's releases lie."""
-    return settings.released / pipeline
+    return records.settings.released / records.pipeline
 
 
-def read_pipeline_releases(settings: Settings, pipeline: str) -> list[Release]:
+def read_pipeline_releases(records: PipelineRecords) -> list[Release]:
     """A pipeline's releases, oldest first. Unfinished ones are among them, since people may be in them."""
-    found = [one for one in releases_folder(settings, pipeline).glob("*") if one.name.isdecimal() and one.is_dir()]
+    found = [one for one in releases_folder(records).glob("*") if one.name.isdecimal() and one.is_dir()]
     return [
-        Release(pipeline, int(one.name), one, _read_release_manifest(one)) for one in sorted(found, key=lambda one: int(one.name))
+        Release(records.pipeline, int(one.name), one, _read_release_manifest(one))
+        for one in sorted(found, key=lambda one: int(one.name))
     ]
 
 
-def find_release(settings: Settings, pipeline: str, number: int) -> Release:
+def find_release(records: PipelineRecords, number: int) -> Release:
     """A release by its number. Raises UsageError where there is none."""
-    known = read_pipeline_releases(settings, pipeline)
+    known = read_pipeline_releases(records)
     for release in known:
         if release.number == number:
             return release
     there = ", ".join(str(release.number) for release in known) or "none"
-    raise UsageError(f"Pipeline '{pipeline}' has no release {number}. There are: {there}.")
+    raise UsageError(f"Pipeline '{records.pipeline}' has no release {number}. There are: {there}.")
 
 
-def begin_release(settings: Settings, pipeline: str, said: dict[str, Any]) -> Release:
+def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
     """Make the folder of the next release, with a number that no other ever had. Its manifest is there before any table."""
-    root = releases_folder(settings, pipeline)
+    root = releases_folder(records)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
     number = (
-        max([
-            int(last.read_text()) if last.exists() else 0,
-            *(release.number for release in read_pipeline_releases(settings, pipeline)),
-        ])
-        + 1
+        max([int(last.read_text()) if last.exists() else 0, *(release.number for release in read_pipeline_releases(records))]) + 1
     )
     write_text_durably(last, str(number))
-    made = Release(pipeline, number, root / str(number), {**said, "release": number, "tables": {}})
+    made = Release(records.pipeline, number, root / str(number), {**said, "release": number, "tables": {}})
     made.folder.mkdir()
     write_release_manifest(made)
     return made

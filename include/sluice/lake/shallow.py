@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.durable_files import load_kept_json, write_json_durably
-from sluice.settings import Settings
+from sluice.pipeline_records import PipelineRecords
 
 
-def register_shallow_clone(settings: Settings, pipeline: str, run: str, lake: str) -> None:
+def register_shallow_clone(records: PipelineRecords, run: str, lake: str) -> None:
     """Write down, in the lake that is cloned, where a clone of it lies."""
-    folder = _shallow_clones_folder(settings, pipeline)
+    folder = _shallow_clones_folder(records)
     folder.mkdir(parents=True, exist_ok=True)
     write_json_durably(folder / f"{run}.json", {"lake": lake})
 
@@ -22,14 +22,14 @@ def _lake_of_clone(said: dict[str, str]) -> str:
     return said["lake"]
 
 
-def find_shallow_clone_lakes(settings: Settings, pipeline: str) -> list[str]:
+def find_shallow_clone_lakes(records: PipelineRecords) -> list[str]:
     """The lakes of the shallow clones that are still there."""
     found = {
         load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake_of_clone)
-        for file in _shallow_clones_folder(settings, pipeline).glob("*.json")
+        for file in _shallow_clones_folder(records).glob("*.json")
     }
-    return sorted(lake for lake in found if (Path(lake) / pipeline).is_dir())
+    return sorted(lake for lake in found if (Path(lake) / records.pipeline).is_dir())
 
 
-def _shallow_clones_folder(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline)) / "shallow_clones"
+def _shallow_clones_folder(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping()) / "shallow_clones"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
 from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, name_quarantine
 
 if TYPE_CHECKING:
@@ -40,7 +42,12 @@ class Workspace:
     @property
     def places(self) -> Places:
         """Where everything lies."""
-        return self.elsewhere or PipelinePlaces(self.settings, self.graph)
+        return self.elsewhere or PipelinePlaces(self.records, self.graph)
+
+    @cached_property
+    def records(self) -> PipelineRecords:
+        """Where all that is recorded of the pipeline lies."""
+        return self.graph.records(self.settings)
 
     @property
     def pipeline(self) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.settings import Settings, list_pipeline_names
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
+from sluice.settings import Settings
 
 RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
     "received",
@@ -109,11 +110,11 @@ class DueRequests:
 _SCANS = ("scan", "again")
 
 
-def read_request_standings(settings: Settings, pipeline: str) -> list[RequestStanding]:
+def read_request_standings(records: PipelineRecords) -> list[RequestStanding]:
     """Where each request of a pipeline stands, oldest first."""
-    folder = Path(settings.bookkeeping(pipeline, "erasure_requests"))
+    folder = Path(records.bookkeeping("erasure_requests"))
     told = [
-        load_kept_request(path, lambda said: _standing_with_sort_key(said, settings.erasure_approval))
+        load_kept_request(path, lambda said: _standing_with_sort_key(said, records.settings.erasure_approval))
         for path in folder.glob("*.json")
     ]
     return [standing for _, standing in sorted(told, key=lambda one: one[0])]
@@ -134,12 +135,12 @@ def find_due_requests(standings: Iterable[RequestStanding], now: datetime, asked
     return DueRequests(**{name: tuple(ids) for name, ids in found.items()})
 
 
-def may_hold_unseen_requests(settings: Settings, pipeline: str) -> bool:
+def may_hold_unseen_requests(records: PipelineRecords) -> bool:
     """Whether rows of bronze may ask that nobody has looked at yet, as far as can be told without the pipeline's declarations.
 
     That is where requests were looked for before, and the table has changed since.
     """
-    path = Path(settings.bookkeeping(pipeline, "erasure_requests")) / ".asked"
+    path = Path(records.bookkeeping("erasure_requests")) / ".asked"
     if not path.is_file():
         return False
     from sluice.lake import log  # Airflow parses whoever imports this
@@ -152,11 +153,11 @@ def may_hold_unseen_requests(settings: Settings, pipeline: str) -> bool:
 
 
 def summarize_erasure_requests(
-    settings: Settings, pipeline: str, asked: Collection[str] = (), now: datetime | None = None
+    records: PipelineRecords, asked: Collection[str] = (), now: datetime | None = None
 ) -> list[dict[str, Any]]:
     """Where requests stand, as plain objects of ids, states and dates: those asked for; or those that are open or were certified today."""
     now = now or datetime.now(UTC)
-    found = read_request_standings(settings, pipeline)
+    found = read_request_standings(records)
     shown = [one for one in found if one.request in asked or (not asked and (one.open or _is_certified_on(one, now)))]
     return [
         {
@@ -179,7 +180,7 @@ def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids is a request's, of any pipeline."""
-    folders = [Path(settings.bookkeeping(name, "erasure_requests")) for name in list_pipeline_names(settings)]
+    folders = [Path(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 

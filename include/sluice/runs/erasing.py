@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due, job, script
 from sluice.runs.execution import clones
@@ -43,20 +44,21 @@ def run_erase_stage(
     The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate.
     Starts no Spark where nothing is due. Raises SluiceError where a scan finds a person, and UsageError for an unknown id or a clone.
     """
+    records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
-    if clones.read_clone_description(settings, asked.pipeline) is not None:
+    if clones.read_clone_description(records) is not None:
         raise UsageError("This lake is a clone. Erase people where it was cloned from, then remove the clone and make it again.")
-    due.check_requests_exist(due.read_request_standings(settings, asked.pipeline), requests)
+    due.check_requests_exist(due.read_request_standings(records), requests)
     if approved:
-        for request in approve_requests(settings, asked.pipeline, requests):
+        for request in approve_requests(records, requests):
             print(f"Request {request} was withdrawn meanwhile: passed over.", flush=True)
-    found = due.find_due_requests(due.read_request_standings(settings, asked.pipeline), datetime.now(UTC), requests)
+    found = due.find_due_requests(due.read_request_standings(records), datetime.now(UTC), requests)
     if not found.now and (requests or not _may_hold_unseen_requests(settings, graph)):
         report = job.empty_run_report(asked)
     else:
         report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
-    job.forget_expired_identifiers(settings, asked.pipeline)
-    return {**report, "requests": due.summarize_erasure_requests(settings, asked.pipeline, requests)}
+    job.forget_expired_identifiers(records)
+    return {**report, "requests": due.summarize_erasure_requests(records, requests)}
 
 
 def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
@@ -66,7 +68,7 @@ def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
     return asking.has_unseen_request_rows(settings, graph)
 
 
-def approve_requests(settings: Settings, pipeline: str, ids: Sequence[str]) -> list[str]:
+def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
     """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake.
 
     Returns those that were withdrawn, which keep none of the others from being carried out. Raises UsageError for an unknown id.
@@ -74,11 +76,11 @@ def approve_requests(settings: Settings, pipeline: str, ids: Sequence[str]) -> l
     from sluice.erasure import requests
 
     withdrawn = []
-    for found in [requests.read_erasure_request(settings, pipeline, request) for request in ids]:
+    for found in [requests.read_erasure_request(records, request) for request in ids]:
         if found.withdrawn_at is not None:
             withdrawn.append(found.request)
         elif found.state == requests.RECEIVED:
-            requests.advance_request_state(settings, pipeline, found, requests.RECEIVED, requests.APPROVED)
+            requests.advance_request_state(records, found, requests.RECEIVED, requests.APPROVED)
     return withdrawn
 
 
@@ -125,14 +127,14 @@ def scan_and_certify_requests(
     from sluice.erasure import requests, vault
     from sluice.flows.progress import streams
 
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
-    found = due.find_due_requests(due.read_request_standings(settings, pipeline), datetime.now(UTC), asked)
+    found = due.find_due_requests(due.read_request_standings(records), datetime.now(UTC), asked)
     for request in found.again:
-        if not vault.has_vault_entry(settings, pipeline, request):
-            requests.add_request_event(settings, pipeline, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
-    scanned = [*found.scan, *(one for one in found.again if vault.has_vault_entry(settings, pipeline, one))]
+        if not vault.has_vault_entry(records, request):
+            requests.add_request_event(records, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
+    scanned = [*found.scan, *(one for one in found.again if vault.has_vault_entry(records, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)
         proved, failed = _certify_request_batch(workspace, scanned[first : first + _AT_ONCE])
@@ -148,18 +150,18 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
     from sluice.erasure.proof.sought import hint_at_near_spellings
     from sluice.lake.report import FlowReport
 
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     reports = {request: FlowReport(flow=f"erasure_{request}", layer=ERASE) for request in ids}
     errors: dict[str, BaseException] = {}
     known = []
     for request, report in reports.items():
         try:
-            vault.read_vault_identifiers(settings, pipeline, request)
-            known.append(requests.read_erasure_request(settings, pipeline, request))
+            vault.read_vault_identifiers(records, request)
+            known.append(requests.read_erasure_request(records, request))
         except SluiceError as error:  # of one's vault entry: it keeps nobody else from a certificate
             errors[report.flow] = error
     try:
-        issued = certificate.issue_certificates(settings, workspace.graph, known) if known else {}
+        issued = certificate.issue_certificates(records.settings, workspace.graph, known) if known else {}
     except certificate.CertificatesNotIssued as some:
         issued = some.made
         errors |= {reports[request].flow: error for request, error in some.errors.items()}
@@ -172,7 +174,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
         if made.verdict == certificate.FAIL:
             errors[report.flow] = SluiceError(
                 f"The scan for request {request} found the person or the control. The certificate: {made.path}."
-                f"{hint_at_near_spellings(settings, workspace.graph, request)}"
+                f"{hint_at_near_spellings(records.settings, workspace.graph, request)}"
             )
     return list(reports.values()), errors
 

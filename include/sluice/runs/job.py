@@ -20,6 +20,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
@@ -77,26 +78,28 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
     Raises StopRequested before a stage where the run is asked to stop, and what `run_recorded_stage` raises.
     """
     request = replace(request, run=request.run or uuid.uuid4().hex[:12])
+    stop_request = PipelineRecords(settings, request.pipeline).stop_request(request.run)
     for stage in stages:
-        if settings.stop_request(request.pipeline, request.run).exists():
+        if stop_request.exists():
             raise StopRequested(f"stopped on request, before stage '{stage}'; the next run goes on from there")
         yield run_recorded_stage(settings, replace(request, stage=stage))
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
     """The report of a stage that succeeded, with where the requests to erase people stand, if the stage may move them."""
-    clean_up_after_stage(settings, request.pipeline, request.stage)
-    standing = due.summarize_erasure_requests(settings, request.pipeline) if describe_stage(request.stage).moves_erasures else []
+    records = PipelineRecords(settings, request.pipeline)
+    clean_up_after_stage(records, request.stage)
+    standing = due.summarize_erasure_requests(records) if describe_stage(request.stage).moves_erasures else []
     return {**report, "requests": standing} if standing else report
 
 
-def clean_up_after_stage(settings: Settings, pipeline: str, stage: str) -> None:
+def clean_up_after_stage(records: PipelineRecords, stage: str) -> None:
     """What follows a stage that succeeded, whoever ran it."""
     if describe_stage(stage).moves_erasures:
-        forget_expired_identifiers(settings, pipeline)
+        forget_expired_identifiers(records)
 
 
-def forget_expired_identifiers(settings: Settings, pipeline: str) -> None:
+def forget_expired_identifiers(records: PipelineRecords) -> None:
     """Remove identifiers from the vault whose time is over.
 
     Not those of a request that is not proved yet, which nothing could prove then; nor, for a while, those that the second look needs.
@@ -106,16 +109,16 @@ def forget_expired_identifiers(settings: Settings, pipeline: str) -> None:
 
     now = datetime.now(UTC)
     unread: list[UsageError] = []
-    for one in due.read_request_standings(settings, pipeline):
+    for one in due.read_request_standings(records):
         if one.open or (one.looked_again_until or now) > now:
             continue
         try:
-            until = vault.read_vault_expiry(settings, pipeline, one.request)
+            until = vault.read_vault_expiry(records, one.request)
         except UsageError as error:
             unread.append(error)
             continue
         if until and datetime.fromisoformat(until) <= now:
-            vault.remove_vault_entry(settings, pipeline, one.request)
+            vault.remove_vault_entry(records, one.request)
     if unread:
         raise unread[0]
 
@@ -158,12 +161,13 @@ def open_leased_workspace(
     from sluice.lake.workspace import Workspace
     from sluice.runs.lease import lake_format, lock
 
-    lake_format.check_lake_format(settings, request.pipeline)
+    records = PipelineRecords(settings, request.pipeline)
+    lake_format.check_lake_format(records)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
     alone = request.stage or None if kept_running else None
-    with lock.hold_writer_lease(settings, session, request.pipeline, run, request.wait, kept_running, alone):
-        lake_format.write_lake_format(settings, request.pipeline)
+    with lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone):
+        lake_format.write_lake_format(records)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
 
@@ -198,7 +202,7 @@ def record_stage_run(
     try:
         reports = work()
     except BaseException as error:
-        quiet.remove_quiet_mark(workspace.settings, workspace.pipeline)
+        quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
             noted(error.reports, set(error.errors))
         raise
@@ -266,4 +270,4 @@ def append_report_rows(
         for flow in report["flows"]
     ]
     if rows:
-        ledger.append_run_rows(settings, request.pipeline, rows)
+        ledger.append_run_rows(PipelineRecords(settings, request.pipeline), rows)

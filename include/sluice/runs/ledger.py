@@ -15,8 +15,9 @@ from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS
-from sluice.settings import QUARANTINE, Settings, name_quarantine
+from sluice.settings import QUARANTINE, name_quarantine
 
 Row = dict[str, Any]
 
@@ -80,16 +81,16 @@ _OF_OUTCOME = (
 """What the delivery ledger says of the last outcome, None where it does not."""
 
 
-def append_run_rows(settings: Settings, pipeline: str, rows: list[Row]) -> None:
+def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Append to the run ledger. To be called under the pipeline's lease."""
-    path = settings.bookkeeping(pipeline, "runs")
+    path = records.bookkeeping("runs")
     with entries.rows_with_next_entries(path, rows) as written:
         write_deltalake(path, pa.Table.from_pylist(written, schema=RUNS), mode="append", schema_mode="merge")
 
 
-def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
+def read_run_ledger(records: PipelineRecords) -> list[Row]:
     """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
-    found = read_snapshot_rows(settings.bookkeeping(pipeline, "runs"))
+    found = read_snapshot_rows(records.bookkeeping("runs"))
     for row in found:
         for name in RUNS.names:  # a ledger that got its last row before there was such a column has none
             row.setdefault(name, None)
@@ -99,7 +100,7 @@ def read_run_ledger(settings: Settings, pipeline: str) -> list[Row]:
 
 
 def read_delivery_ledger(
-    settings: Settings, pipeline: str, source: str | None = None, replacing: frozenset[str] = frozenset()
+    records: PipelineRecords, source: str | None = None, replacing: frozenset[str] = frozenset()
 ) -> list[Row]:
     """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
@@ -110,13 +111,13 @@ def read_delivery_ledger(
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
-    for row in entries.sort_by_entry(read_snapshot_rows(settings.bookkeeping(pipeline, "outcomes")), RECORDED):
+    for row in entries.sort_by_entry(read_snapshot_rows(records.bookkeeping("outcomes")), RECORDED):
         if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
     found: list[Row] = []
-    rows = sorted(read_snapshot_rows(settings.bookkeeping(pipeline, "deliveries")), key=lambda row: int(row["delivery"]))
+    rows = sorted(read_snapshot_rows(records.bookkeeping("deliveries")), key=lambda row: int(row["delivery"]))
     carry_current_content(rows, ("size", "modified_at"))
     for row in rows:
         if source is None or row["source"] == source:
@@ -161,29 +162,31 @@ def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) 
     return {row["delivery"] for row in accepted} - counting
 
 
-def list_pipeline_tables(settings: Settings, pipeline: str) -> list[Row]:
+def list_pipeline_tables(records: PipelineRecords) -> list[Row]:
     """Every table of a pipeline that is there, restricted ones as well: layer, table, rows, version, files, bytes, path."""
     found = []
     for restricted in (False, True):
-        root = Path(settings.table_path(pipeline, "", "", restricted=restricted)).resolve()
+        root = Path(records.table_path("", "", restricted=restricted)).resolve()
         for log in sorted(root.glob("*/*/_delta_log")):
             layer, name = log.parent.parent.name, log.parent.name
             if not layer.startswith("_"):
-                path = settings.table_path(pipeline, layer, name, restricted=restricted)
+                path = records.table_path(layer, name, restricted=restricted)
                 found.append({"layer": layer, "table": name, **_measure_table(str(log.parent)), "path": path})
     return sorted(found, key=lambda row: (_LAYERS.get(row["layer"], 9), row["layer"], row["table"]))
 
 
-def read_table_rows(settings: Settings, pipeline: str, table: str) -> list[Row]:
+def read_table_rows(records: PipelineRecords, table: str) -> list[Row]:
     """A table's rows. Meant for small ones. Raises UsageError where there is no such table."""
-    return read_snapshot_rows(find_table_path(settings, pipeline, table))
+    return read_snapshot_rows(find_table_path(records, table))
 
 
-def find_table_path(settings: Settings, pipeline: str, table: str) -> str:
+def find_table_path(records: PipelineRecords, table: str) -> str:
     """Where a table lies that is there. Raises UsageError with the nearest name."""
-    present = {sql_name(row): str(row["path"]) for row in list_pipeline_tables(settings, pipeline)}
+    present = {sql_name(row): str(row["path"]) for row in list_pipeline_tables(records)}
     if table not in present:
-        raise UsageError(f"There is no table '{pipeline}.{table}' in {settings.lake}.{nearest_name_hint(table, present)}")
+        raise UsageError(
+            f"There is no table '{records.pipeline}.{table}' in {records.settings.lake}.{nearest_name_hint(table, present)}"
+        )
     return present[table]
 
 

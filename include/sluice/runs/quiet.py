@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
 from sluice.settings import LEASE_FILES, Settings
@@ -57,28 +58,28 @@ class NotComparable(Exception):
     """Something is there that cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
 
 
-def find_quiet_mark(settings: Settings, pipeline: str, now: datetime, leased: bool = False) -> QuietMark | None:
+def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = False) -> QuietMark | None:
     """The mark of a pipeline that is quiet; None where a run may find something to do. leased: this process holds the lease."""
     try:
-        mark = read_quiet_mark(settings, pipeline)
+        mark = read_quiet_mark(records)
         if mark is None or mark.until is None or now >= mark.until:
             return None
         # Whoever was killed while he held it may have left files that a run sweeps.
-        if not leased and holder.read_lease_description(Path(settings.bookkeeping(pipeline))) is not None:
+        if not leased and holder.read_lease_description(Path(records.bookkeeping())) is not None:
             return None
-        if due.find_due_requests(due.read_request_standings(settings, pipeline), now).now:
+        if due.find_due_requests(due.read_request_standings(records), now).now:
             return None
-        if mark.inputs != digest_run_inputs(settings, pipeline) or mark.lake != digest_lake(settings, pipeline):
+        if mark.inputs != digest_run_inputs(records) or mark.lake != digest_lake(records):
             return None
     except Exception:  # whatever is the matter, a run is there to find out and to say
         return None
     return mark
 
 
-def read_quiet_mark(settings: Settings, pipeline: str) -> QuietMark | None:
+def read_quiet_mark(records: PipelineRecords) -> QuietMark | None:
     """The mark as the latest run left it; None where there is none that can be read."""
     try:
-        said = load_kept_object(_quiet_mark_path(settings, pipeline), "when the pipeline was quiet", "Remove it.")
+        said = load_kept_object(_quiet_mark_path(records), "when the pipeline was quiet", "Remove it.")
         until = datetime.fromisoformat(said["until"]) if said["until"] else None
         began = datetime.fromisoformat(said["began"])
         return QuietMark(**{**said, "began": began, "stages": tuple(said["stages"]), "until": until})
@@ -86,40 +87,40 @@ def read_quiet_mark(settings: Settings, pipeline: str) -> QuietMark | None:
         return None
 
 
-def write_quiet_mark(settings: Settings, pipeline: str, mark: QuietMark) -> None:
+def write_quiet_mark(records: PipelineRecords, mark: QuietMark) -> None:
     """Write the mark. To be called under the pipeline's lease."""
     until = mark.until.isoformat() if mark.until else None
-    write_json_durably(_quiet_mark_path(settings, pipeline), {**vars(mark), "began": mark.began.isoformat(), "until": until})
+    write_json_durably(_quiet_mark_path(records), {**vars(mark), "began": mark.began.isoformat(), "until": until})
 
 
-def remove_quiet_mark(settings: Settings, pipeline: str) -> None:
+def remove_quiet_mark(records: PipelineRecords) -> None:
     """Take the mark away: something failed that the next run is to try again."""
-    _quiet_mark_path(settings, pipeline).unlink(missing_ok=True)
+    _quiet_mark_path(records).unlink(missing_ok=True)
 
 
-def digest_run_inputs(settings: Settings, pipeline: str) -> str:
+def digest_run_inputs(records: PipelineRecords) -> str:
     """A digest of what is given to a run: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
-    given = (Path(settings.landing) / pipeline, settings.secrets, Path(settings.bookkeeping(pipeline, _REQUESTS)))
+    given = (records.landing, records.settings.secrets, Path(records.bookkeeping(_REQUESTS)))
     return _digest_lines(
         *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
         sys.version,
-        *(f"{name} {getattr(settings, name)}" for name in _COMPARED_SETTINGS),
+        *(f"{name} {getattr(records.settings, name)}" for name in _COMPARED_SETTINGS),
         *(line for folder in given for line in _describe_folder(folder)),
-        *(line for folder in _code_folders(settings) for line in _describe_folder(folder, left_out=_is_compiled_code)),
+        *(line for folder in _code_folders(records.settings) for line in _describe_folder(folder, left_out=_is_compiled_code)),
     )
 
 
-def digest_lake(settings: Settings, pipeline: str) -> str:
+def digest_lake(records: PipelineRecords) -> str:
     """A digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
-    books = {settings.bookkeeping(pipeline), settings.bookkeeping(pipeline, restricted=True)}
+    books = {records.bookkeeping(), records.bookkeeping(restricted=True)}
 
     def is_left_out(folder: Path, name: str) -> bool:
         return name in _WRITTEN_BY_QUIET_RUNS and str(folder) in books
 
-    tables = [Path(root) / pipeline for root in (settings.lake, settings.restricted)]
+    tables = [Path(root) / records.pipeline for root in (records.settings.lake, records.settings.restricted)]
     return _digest_lines(
         *(line for folder in tables for line in _describe_folder(folder, left_out=is_left_out, logs_alone=True)),
-        *_describe_folder(settings.vault / pipeline),
+        *_describe_folder(records.settings.vault / records.pipeline),
     )
 
 
@@ -144,8 +145,8 @@ def _find_library_version(name: str) -> str:
         return ""
 
 
-def _quiet_mark_path(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline, _MARK))
+def _quiet_mark_path(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping(_MARK))
 
 
 def _digest_lines(*lines: str) -> str:

@@ -17,6 +17,7 @@ from sluice.declare.assembly.loading import load_declaration_graph, load_pipelin
 from sluice.errors import SluiceError
 from sluice.lake import durability
 from sluice.lake.report import FlowReport
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import library_texts_withheld
 from sluice.runs import job, quiet, script, summary
@@ -31,13 +32,14 @@ SPARK_IS_NEEDED = 4
 
 def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
     """Record and report a stage for which there is nothing to do. None, and nothing is written, where Spark is needed to say so."""
+    records = PipelineRecords(settings, request.pipeline)
     at = datetime.now(UTC)
-    if not request.takes_what_is_new or quiet.find_quiet_mark(settings, request.pipeline, at) is None:
+    if not request.takes_what_is_new or quiet.find_quiet_mark(records, at) is None:
         return None
     try:
         graph = load_declaration_graph(settings, request.pipeline)
-        with lock.hold_lease_without_spark(settings, request.pipeline, request.run, "The job waits for it."):
-            mark = quiet.find_quiet_mark(settings, request.pipeline, at, leased=True)  # once more: nobody writes now
+        with lock.hold_lease_without_spark(records, request.run, "The job waits for it."):
+            mark = quiet.find_quiet_mark(records, at, leased=True)  # once more: nobody writes now
             if mark is None or mark.declared != digest_declarations(graph):
                 return None
             return _record_quiet_stage(settings, request, mark, at)

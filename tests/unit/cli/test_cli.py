@@ -22,6 +22,7 @@ from tests.conftest import PLACES
 from sluice.cli import main
 from sluice.cli.setup import machine
 from sluice.ingest import ledger as tables
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
@@ -66,7 +67,7 @@ def last_line(out: str) -> dict[str, object]:
 
 
 def describe_holder(settings: Settings, pid: int, since: datetime, host: str | None = None) -> None:
-    folder = Path(settings.bookkeeping("gym"))
+    folder = Path(PipelineRecords(settings, "gym").bookkeeping())
     folder.mkdir(parents=True)
     told = {"run": "r1", "pid": pid, "host": host or socket.gethostname(), "since": since.isoformat()}
     (folder / "lease.json").write_text(json.dumps(told))
@@ -246,7 +247,7 @@ def test_stop_asks_the_run_that_holds_the_lease(call: Call, settings: Settings) 
     describe_holder(settings, os.getpid(), datetime.now(UTC))
     # It need not wait for an end: this process holds the lease, and does not give it up.
     assert "run r1" in call("stop", "gym", "--within", "0")[1]
-    assert settings.stop_request("gym", "r1").exists()
+    assert PipelineRecords(settings, "gym").stop_request("r1").exists()
     assert "run r1" in call("status", "gym")[1]
 
 
@@ -254,17 +255,17 @@ def test_a_process_that_ended_holds_no_lease(settings: Settings) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     describe_holder(settings, ended.pid, datetime.now(UTC))
-    assert holder.find_lease_holder(settings, "gym") is None
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
 
 
 def test_a_process_that_only_got_the_same_number_holds_no_lease(settings: Settings) -> None:
     describe_holder(settings, os.getpid(), datetime.now(UTC) - timedelta(days=365))
-    assert holder.find_lease_holder(settings, "gym") is None
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
 
 
 def test_the_holder_on_another_host_is_believed(settings: Settings) -> None:
     describe_holder(settings, 2**22 + 1, datetime.now(UTC), host="elsewhere")
-    assert holder.find_lease_holder(settings, "gym") is not None
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is not None
 
 
 def outcome(delivery: int, file: str, modified: int, sha256: str, state: str = "ingested") -> dict[str, object]:
@@ -277,6 +278,7 @@ def outcome(delivery: int, file: str, modified: int, sha256: str, state: str = "
 def test_of_a_file_that_is_replaced_one_delivery_counts(
     settings: Settings, replacing: frozenset[str], superseded: set[int]
 ) -> None:
+    records = PipelineRecords(settings, "gym")
     outcomes = [
         outcome(1, "a", 10, "x"),
         outcome(2, "a", 20, "x"),
@@ -288,19 +290,20 @@ def test_of_a_file_that_is_replaced_one_delivery_counts(
         outcome(8, "d", 20, "x", state="quarantined"),  # not accepted: supersedes nothing
     ]
     deliveries = [{"event": "delivered", **{n: row[n] for n in ("delivery", "source", "file")}} for row in outcomes]
-    write_deltalake(settings.bookkeeping("gym", "deliveries"), pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
-    write_deltalake(settings.bookkeeping("gym", "outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
-    found = ledger.read_delivery_ledger(settings, "gym", replacing=replacing)
+    write_deltalake(records.bookkeeping("deliveries"), pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
+    write_deltalake(records.bookkeeping("outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
+    found = ledger.read_delivery_ledger(records, replacing=replacing)
     assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
 
 
 def test_status_check_fails_while_a_file_is_missed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    records = PipelineRecords(settings, "gym")
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     (settings.landing / "gym" / "registrations").mkdir(parents=True)
-    deliveries, outcomes = settings.bookkeeping("gym", "deliveries"), settings.bookkeeping("gym", "outcomes")
+    deliveries, outcomes = records.bookkeeping("deliveries"), records.bookkeeping("outcomes")
 
     def status() -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
@@ -323,7 +326,7 @@ def test_status_check_fails_while_a_file_is_missed(
         deliver(number, **values)
         code, printed = status()
         assert (code, "tried again by every run" in printed) == (int(is_missed), is_missed), values
-    assert [row["state"] for row in ledger.read_delivery_ledger(settings, "gym")] == ["missed", "ingested", "missed", "vanished"]
+    assert [row["state"] for row in ledger.read_delivery_ledger(records)] == ["missed", "ingested", "missed", "vanished"]
 
 
 BROKEN = {

@@ -22,6 +22,7 @@ from sluice.erasure.personal_places.place import (
     SparkFunction,
 )
 from sluice.erasure.proof import scope, undeclared
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -93,10 +94,10 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(
     everywhere = (*registry.PERSONAL_PLACES, letters)
     for module in (registry, undeclared, scope):
         monkeypatch.setattr(module, "PERSONAL_PLACES", everywhere)
-    found = canary.scan_fresh_canary(settings, "house")
+    found = canary.scan_fresh_canary(PipelineRecords(settings, "house"))
     assert found["letter"] and all(found.values())
     assert undeclared.find_undeclared_paths(settings, house) == []
     assert {"what": "copies of letters", "until": None} in scope.list_unreachable_places(settings, house)
     blind = replace(letters, controls=(replace(letters.controls[0], findings=(ControlFinding("letter", "", "sqlite"),)),))
     monkeypatch.setattr(registry, "PERSONAL_PLACES", (blind,))
-    assert canary.scan_fresh_canary(settings, "house") == {"letter": 0}
+    assert canary.scan_fresh_canary(PipelineRecords(settings, "house")) == {"letter": 0}

@@ -26,6 +26,7 @@ from sluice.erasure import asking, prevention, receiving, requests, vault, withd
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression_key
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.runs import due, erasing
@@ -71,46 +72,40 @@ def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) 
 
 
 def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph) -> None:
+    records = PipelineRecords(settings, "club")
     asked = NOW - timedelta(days=3)
     made = _receive(settings, club, received_at=asked, said="by letter")
     assert datetime.fromisoformat(made.due_at) - datetime.fromisoformat(made.received_at) == timedelta(days=10)
     assert (made.state, made.done_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
-    assert requests.list_waiting_requests(settings, "club") == [made]
-    requests.advance_request_state(
-        settings, "club", made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00"
-    )
-    done = requests.advance_request_state(settings, "club", made.request, requests.LOGICALLY, "12 rows")
+    assert requests.list_waiting_requests(records) == [made]
+    requests.advance_request_state(records, made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00")
+    done = requests.advance_request_state(records, made.request, requests.LOGICALLY, "12 rows")
     assert [event.state for event in done.history] == ["received", "logically erased"], "said once"
     assert done.done_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
-    assert (
-        requests.list_waiting_requests(settings, "club") == []
-        and requests.read_erasure_request(settings, "club", made.request) == done
-    )
+    assert requests.list_waiting_requests(records) == [] and requests.read_erasure_request(records, made.request) == done
     with pytest.raises(UsageError, match=r"There is no state 'certifed' of a request\. Did you mean 'certified'"):
-        requests.advance_request_state(settings, "club", made, "certifed")  # type: ignore[arg-type]
+        requests.advance_request_state(records, made, "certifed")  # type: ignore[arg-type]
 
 
 def test_an_unknown_request_is_told_without_guessing_people(settings: Settings, club: Graph) -> None:
     made = _receive(settings, club)
     with pytest.raises(UsageError, match=f"has no erasure request '{made.request[:-1]}x'. Did you mean '{made.request}'"):
-        requests.read_erasure_request(settings, "club", f"{made.request[:-1]}x")
+        requests.read_erasure_request(PipelineRecords(settings, "club"), f"{made.request[:-1]}x")
 
 
 def test_the_vault_is_for_its_owner_alone_and_says_until_when(settings: Settings, club: Graph) -> None:
+    records = PipelineRecords(settings, "club")
     os.umask(0o022)
     made = _receive(settings, club)
     path = settings.vault / "club" / f"{made.request}.json"
     assert [stat.S_IMODE(one.stat().st_mode) for one in (settings.vault, path.parent, path)] == [0o700, 0o700, 0o600]
-    assert vault.read_vault_identifiers(settings, "club", made.request) == [Identifier("user_id", "ada")]
-    expires = datetime.fromisoformat(vault.read_vault_expiry(settings, "club", made.request) or "")
+    assert vault.read_vault_identifiers(records, made.request) == [Identifier("user_id", "ada")]
+    expires = datetime.fromisoformat(vault.read_vault_expiry(records, made.request) or "")
     assert expires - datetime.fromisoformat(made.due_at) == timedelta(days=30)
-    vault.remove_vault_entry(settings, "club", made.request)
-    assert (
-        not vault.has_vault_entry(settings, "club", made.request)
-        and vault.read_vault_expiry(settings, "club", made.request) is None
-    )
+    vault.remove_vault_entry(records, made.request)
+    assert not vault.has_vault_entry(records, made.request) and vault.read_vault_expiry(records, made.request) is None
     with pytest.raises(UsageError, match="are not in the vault"):
-        vault.read_vault_identifiers(settings, "club", made.request)
+        vault.read_vault_identifiers(records, made.request)
 
 
 def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Settings, club: Graph) -> None:
@@ -118,7 +113,7 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
     path = settings.vault / "club" / f"{made.request}.json"
     path.chmod(0o640)
     with pytest.raises(UsageError, match="can be read by others"):
-        vault.read_vault_identifiers(settings, "club", made.request)
+        vault.read_vault_identifiers(PipelineRecords(settings, "club"), made.request)
     settings.vault.chmod(0o755)
     with pytest.raises(UsageError, match="is open to others"):
         _receive(settings, club)
@@ -130,7 +125,9 @@ def test_an_open_vault_or_one_that_would_be_scanned_is_refused(settings: Setting
         object.__setattr__(settings, "vault", root / "vault")
         with pytest.raises(UsageError, match=why):
             _receive(settings, club)
-    assert len(requests.list_erasure_requests(settings, "club")) == 1, "a request whose identifiers are nowhere is none"
+    assert len(requests.list_erasure_requests(PipelineRecords(settings, "club"))) == 1, (
+        "a request whose identifiers are nowhere is none"
+    )
 
 
 def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
@@ -138,20 +135,22 @@ def test_nothing_that_is_printed_of_an_identifier_shows_it() -> None:
 
 
 def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settings, club: Graph) -> None:
+    records = PipelineRecords(settings, "club")
+
     def a_list(pipeline: str, key: bytes) -> None:
         (check,) = key_check_values({SUPPRESSION_KEY: key})
-        path = settings.bookkeeping(pipeline, "suppression")
+        path = PipelineRecords(settings, pipeline).bookkeeping("suppression")
         write_deltalake(path, pa.table({"domain": ["user_id"]}))
         DeltaTable(path).alter.set_table_properties({suppression_key.PROPERTY: check}, raise_if_not_exists=False)
 
     _receive(settings, club)
     first = (settings.secrets / SUPPRESSION_KEY).read_bytes()
-    assert Path(settings.bookkeeping("club")).stat().st_mode & 0o777 == 0o700
+    assert Path(records.bookkeeping()).stat().st_mode & 0o777 == 0o700
     a_list("gym", first)
     (settings.secrets / SUPPRESSION_KEY).unlink()
     with pytest.raises(UsageError, match=r"'suppression\.key' is not in .* any more\. Put it back"):
         _receive(settings, club)
-    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.list_erasure_requests(settings, "club")) == 1
+    assert not (settings.secrets / SUPPRESSION_KEY).exists() and len(requests.list_erasure_requests(records)) == 1
     a_list("club", first)
     secrets.store_secret(settings, SUPPRESSION_KEY, hashlib.sha256(b"another key").hexdigest().encode())
     with pytest.raises(
@@ -159,31 +158,33 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
     ):
         _receive(settings, club)
     secrets.store_secret(settings, SUPPRESSION_KEY, first, replace=True)
-    assert _receive(settings, club).pseudonyms == requests.list_erasure_requests(settings, "club")[0].pseudonyms
+    assert _receive(settings, club).pseudonyms == requests.list_erasure_requests(records)[0].pseudonyms
 
 
 def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, club: Graph) -> None:
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    records = PipelineRecords(settings, "club")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club")
     refused, scanned, lifted = (_receive(settings, club, Identifier("user_id", name)) for name in ("ada", "bo", "cem"))
     assert len(asking._compute_request_watermarks(workspace)) == 3
-    requests.advance_request_state(settings, "club", refused, requests.FAILED, "several people's")
-    requests.advance_request_state(settings, "club", scanned, requests.LOGICALLY)
-    requests.advance_request_state(settings, "club", scanned, requests.FAILED, "found")
-    requests.add_request_event(settings, "club", lifted.request, requests.LIFTED)
+    requests.advance_request_state(records, refused, requests.FAILED, "several people's")
+    requests.advance_request_state(records, scanned, requests.LOGICALLY)
+    requests.advance_request_state(records, scanned, requests.FAILED, "found")
+    requests.add_request_event(records, lifted.request, requests.LIFTED)
     assert {one for one, rows in asking._compute_request_watermarks(workspace).items() if rows} == set(scanned.pseudonyms)
 
 
 def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(settings: Settings, club: Graph) -> None:
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club")
+    records = PipelineRecords(settings, "club")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club")
     by_hand = _receive(settings, club, Identifier("user_id", "ada"))
     said = {"bo": "asked by rows of 'people', up to delivery 2", "cem": "asked by rows of 'people'"}
     by_rows, before = (
         receiving.receive_erasure_request(settings, club, [Identifier("user_id", who)], said=note) for who, note in said.items()
     )
-    requests.advance_request_state(settings, "club", by_rows, requests.FAILED, "several people's")
-    requests.advance_request_state(settings, "club", by_rows, requests.RECEIVED, "asked again, up to delivery 7")
+    requests.advance_request_state(records, by_rows, requests.FAILED, "several people's")
+    requests.advance_request_state(records, by_rows, requests.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
-        withdrawal.withdraw_erasure_request(settings, "club", one.request)
+        withdrawal.withdraw_erasure_request(records, one.request)
     assert asking._compute_request_watermarks(workspace) == {
         by_hand.pseudonyms[0]: 0,
         by_rows.pseudonyms[0]: 7,
@@ -196,13 +197,14 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
 def test_rows_that_may_ask_are_told_of_without_the_declarations(
     settings: Settings, club: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    records = PipelineRecords(settings, "club")
     said = [erasure_requests(reads="people", where=f"gone = {n}", identifier=("user_id", "user_id")) for n in (1, 2)]
     asking_graph = build_declaration_graph(CLUB, [PEOPLE, known], [LINK], said)
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="club", graph=asking_graph)
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club", graph=asking_graph)
     found = [[Identifier("user_id", "ada"), Identifier("user_id", "bo")], []]
     monkeypatch.setattr(asking, "_find_new_requesters", lambda *_: found.pop(0))
     monkeypatch.setattr(asking, "_find_latest_request_delivery", lambda _: 7)
-    assert not asking.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(settings, "club"), (
+    assert not asking.has_unseen_request_rows(settings, asking_graph) and not due.may_hold_unseen_requests(records), (
         "there is no bronze"
     )
     path = asking_graph.location(settings, "people")
@@ -211,22 +213,22 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     assert [len(one.pseudonyms) for one in asking.create_requests_from_rows(workspace)] == [1, 1], "a request a person"
     assert (
         not asking.has_unseen_request_rows(settings, asking_graph)
-        and not due.may_hold_unseen_requests(settings, "club")
+        and not due.may_hold_unseen_requests(records)
         and asking.create_requests_from_rows(workspace) == []
     )
     write_deltalake(path, pa.table({"user_id": ["cem"]}), mode="append")
-    assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(settings, "club")
+    assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
-    refused = requests.list_erasure_requests(settings, "club")[0]
-    requests.advance_request_state(settings, "club", refused, requests.FAILED, "several people's")
-    found += [vault.read_asked_identifiers(settings, "club", refused.request), []]
+    refused = requests.list_erasure_requests(records)[0]
+    requests.advance_request_state(records, refused, requests.FAILED, "several people's")
+    found += [vault.read_asked_identifiers(records, refused.request), []]
     (again,) = asking.create_requests_from_rows(workspace)
     assert (again.request, again.state, again.due_at) == (refused.request, requests.RECEIVED, refused.due_at)
-    assert len(requests.list_erasure_requests(settings, "club")) == 2
+    assert len(requests.list_erasure_requests(records)) == 2
     write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
     workspace.graph = club
-    assert asking.create_requests_from_rows(workspace) == [] and not due.may_hold_unseen_requests(settings, "club")
+    assert asking.create_requests_from_rows(workspace) == [] and not due.may_hold_unseen_requests(records)
 
 
 def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
@@ -313,16 +315,17 @@ def test_by_command(call: Call, settings: Settings, tmp_path: Path) -> None:
 
 
 def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settings, club: Graph) -> None:
+    records = PipelineRecords(settings, "club")
     made, other = _receive(settings, club), _receive(settings, club)
-    path = settings.bookkeeping("club", "suppression")
+    path = records.bookkeeping("suppression")
     listed = {"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]}
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
-        withdrawal.lift_suppression(settings, "club", made.request)
-    requests.advance_request_state(settings, "club", made, requests.LOGICALLY)
-    requests.advance_request_state(settings, "club", made, requests.FAILED, "a scan found something")
-    assert [withdrawal.lift_suppression(settings, "club", made.request) for _ in range(2)] == [1, 0]
+        withdrawal.lift_suppression(records, made.request)
+    requests.advance_request_state(records, made, requests.LOGICALLY)
+    requests.advance_request_state(records, made, requests.FAILED, "a scan found something")
+    assert [withdrawal.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
@@ -330,33 +333,30 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
         and rows[other.request]["lifted_at"] is None
     )
     assert not [one for one in prevention.inspect_table_log(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
-    kept = requests.read_erasure_request(settings, "club", made.request)
+    kept = requests.read_erasure_request(records, made.request)
     assert kept.lifted_at and kept.state == requests.FAILED and kept.history[-1].note == "1 entries of the suppression list"
 
 
 def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:
+    records = PipelineRecords(settings, "club")
     made, begun, done = (_receive(settings, club) for _ in range(3))
-    write_deltalake(settings.bookkeeping("club", "suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
-    requests.advance_request_state(settings, "club", done, requests.LOGICALLY)
-    taken = [withdrawal.withdraw_erasure_request(settings, "club", made.request) for _ in range(2)]
+    write_deltalake(records.bookkeeping("suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
+    requests.advance_request_state(records, done, requests.LOGICALLY)
+    taken = [withdrawal.withdraw_erasure_request(records, made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
-    assert not vault.has_vault_entry(settings, "club", made.request) and vault.has_vault_entry(settings, "club", begun.request)
-    vault.store_vault_entry(
-        settings, "club", made.request, [Identifier("user_id", "ada")], NOW.isoformat()
-    )  # as if killed before that
-    withdrawal.withdraw_erasure_request(settings, "club", made.request)
-    assert not vault.has_vault_entry(settings, "club", made.request)
-    assert [one.request for one in requests.list_waiting_requests(settings, "club")] == [begun.request]
-    assert made.request not in due.find_due_requests(due.read_request_standings(settings, "club"), datetime.now(UTC)).now
-    standing = next(one for one in due.read_request_standings(settings, "club") if one.request == made.request)
+    assert not vault.has_vault_entry(records, made.request) and vault.has_vault_entry(records, begun.request)
+    vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
+    withdrawal.withdraw_erasure_request(records, made.request)
+    assert not vault.has_vault_entry(records, made.request)
+    assert [one.request for one in requests.list_waiting_requests(records)] == [begun.request]
+    assert made.request not in due.find_due_requests(due.read_request_standings(records), datetime.now(UTC)).now
+    standing = next(one for one in due.read_request_standings(records) if one.request == made.request)
     assert not standing.open and standing.state == requests.WITHDRAWN
-    assert erasing.approve_requests(settings, "club", [made.request, begun.request]) == [made.request]
-    assert [one.approved for one in requests.list_erasure_requests(settings, "club")].count(True) == 1, (
-        "the other one is approved"
-    )
+    assert erasing.approve_requests(records, [made.request, begun.request]) == [made.request]
+    assert [one.approved for one in requests.list_erasure_requests(records)].count(True) == 1, "the other one is approved"
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        withdrawal.lift_suppression(settings, "club", made.request)
+        withdrawal.lift_suppression(records, made.request)
     with pytest.raises(UsageError, match="is being carried out"):
-        withdrawal.withdraw_erasure_request(settings, "club", begun.request)
+        withdrawal.withdraw_erasure_request(records, begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
-        withdrawal.withdraw_erasure_request(settings, "club", done.request)
+        withdrawal.withdraw_erasure_request(records, done.request)

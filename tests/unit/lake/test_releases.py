@@ -8,11 +8,12 @@ import pytest
 
 from sluice.errors import UsageError
 from sluice.lake import releases
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 
 def made(settings: Settings) -> releases.Release:
-    release = releases.begin_release(settings, "shop", {"at": "now"})
+    release = releases.begin_release(PipelineRecords(settings, "shop"), {"at": "now"})
     with releases.release_made_writable(release):
         put(release, "order", "one")
     release.tables["order"] = {"rows": 1}
@@ -31,9 +32,9 @@ def test_a_number_is_given_once(settings: Settings) -> None:
     first, second = made(settings), made(settings)
     releases.remove_release(second)
     assert (first.number, second.number, made(settings).number) == (1, 2, 3)
-    assert [one.number for one in releases.read_pipeline_releases(settings, "shop")] == [1, 3]
+    assert [one.number for one in releases.read_pipeline_releases(PipelineRecords(settings, "shop"))] == [1, 3]
     with pytest.raises(UsageError, match=r"has no release 2\. There are: 1, 3\."):
-        releases.find_release(settings, "shop", 2)
+        releases.find_release(PipelineRecords(settings, "shop"), 2)
 
 
 def test_what_is_released_is_read_and_not_changed(settings: Settings) -> None:

@@ -17,6 +17,7 @@ from sluice.declare.assembly import loading
 from sluice.erasure import asking, receiving, requests
 from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
@@ -55,7 +56,7 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
     monkeypatch.setattr(asking, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
-        requests.advance_request_state(settings, "gym", request, requests.LOGICALLY, physical_due_at=soon)
+        requests.advance_request_state(PipelineRecords(settings, "gym"), request, requests.LOGICALLY, physical_due_at=soon)
     erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), asked[:1])
     assert not started
     erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
@@ -68,7 +69,7 @@ def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
-    (Path(settings.bookkeeping("gym")) / "clone.json").write_text("{}")
+    (Path(PipelineRecords(settings, "gym").bookkeeping()) / "clone.json").write_text("{}")
     with pytest.raises(UsageError, match="where it was cloned from"):
         erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
 
@@ -77,14 +78,15 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
     settings: Settings, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = replace(settings, erasure_approval=True)
+    records = PipelineRecords(strict, "gym")
     monkeypatch.setitem(sys.modules, "sluice.session", None)
     report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
-    assert requests.list_waiting_requests(strict, "gym") == []
-    erasing.approve_requests(strict, "gym", asked[:1])
-    erasing.approve_requests(strict, "gym", asked[:1])
-    assert [one.request for one in requests.list_waiting_requests(strict, "gym")] == asked[:1]
-    assert [event.note for event in requests.read_erasure_request(strict, "gym", asked[0]).history].count(requests.APPROVED) == 1
+    assert requests.list_waiting_requests(records) == []
+    erasing.approve_requests(records, asked[:1])
+    erasing.approve_requests(records, asked[:1])
+    assert [one.request for one in requests.list_waiting_requests(records)] == asked[:1]
+    assert [event.note for event in requests.read_erasure_request(records, asked[0]).history].count(requests.APPROVED) == 1
 
 
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,16 +97,15 @@ def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]) -> None:
+    records = PipelineRecords(settings, "gym")
     on = NOW + timedelta(days=7)
-    requests.advance_request_state(
-        settings, "gym", asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds")
-    )
-    rows = due.summarize_erasure_requests(settings, "gym")
+    requests.advance_request_state(records, asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
+    rows = due.summarize_erasure_requests(records)
     shown = summary.format_run_summary({**job.empty_run_report(job.JobRequest("gym", "vacuum")), "requests": rows})
     assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
     assert f"request {asked[1]}: received" in shown
     assert "42000000" not in shown and not any(
-        one.pseudonyms[0] in json.dumps(rows) for one in requests.list_erasure_requests(settings, "gym")
+        one.pseudonyms[0] in json.dumps(rows) for one in requests.list_erasure_requests(records)
     )
 
 
@@ -122,35 +123,38 @@ def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]
 def test_every_state_of_a_request_has_what_is_due_of_it(
     settings: Settings, asked: list[str], state: requests.State, days: int | None, expected: str | None
 ) -> None:
+    records = PipelineRecords(settings, "gym")
     when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
     if state == requests.FAILED:
-        requests.advance_request_state(settings, "gym", asked[0], state, "ambiguous")
-        assert due.find_due_requests(due.read_request_standings(settings, "gym"), NOW, asked[:1]) == due.DueRequests(), (
+        requests.advance_request_state(records, asked[0], state, "ambiguous")
+        assert due.find_due_requests(due.read_request_standings(records), NOW, asked[:1]) == due.DueRequests(), (
             "it was never erased: it has to be asked anew"
         )
-        requests.advance_request_state(settings, "gym", asked[0], requests.LOGICALLY)
-    requests.advance_request_state(settings, "gym", asked[0], state, physical_due_at=when)
-    found = due.find_due_requests(due.read_request_standings(settings, "gym"), NOW, asked[:1])
+        requests.advance_request_state(records, asked[0], requests.LOGICALLY)
+    requests.advance_request_state(records, asked[0], state, physical_due_at=when)
+    found = due.find_due_requests(due.read_request_standings(records), NOW, asked[:1])
     assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
-    later = due.find_due_requests(due.read_request_standings(settings, "gym"), NOW + timedelta(days=31), asked[:1])
+    later = due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=31), asked[:1])
     if state == requests.CERTIFIED:
         assert later.again == (asked[0],)
 
 
 def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked: list[str]) -> None:
-    requests.advance_request_state(settings, "gym", asked[0], requests.LOGICALLY)
-    requests.advance_request_state(settings, "gym", asked[0], requests.CERTIFIED, "the first")
-    requests.advance_request_state(settings, "gym", asked[0], requests.CERTIFIED, "by hand")
-    (standing,) = [one for one in due.read_request_standings(settings, "gym") if one.request == asked[0]]
+    records = PipelineRecords(settings, "gym")
+    requests.advance_request_state(records, asked[0], requests.LOGICALLY)
+    requests.advance_request_state(records, asked[0], requests.CERTIFIED, "the first")
+    requests.advance_request_state(records, asked[0], requests.CERTIFIED, "by hand")
+    (standing,) = [one for one in due.read_request_standings(records) if one.request == asked[0]]
     later = NOW + timedelta(days=31)
     assert len(standing.certified) == 2 and due.find_due_requests([standing], later).again == (asked[0],)
     assert due.find_due_requests([replace(standing, certified=(*standing.certified, later))], later).again == ()
 
 
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
-    requests.advance_request_state(settings, "gym", asked[0], requests.PHYSICALLY)
-    requests.add_request_event(settings, "gym", asked[0], due.SCANNED, "INCONCLUSIVE")
-    standings = due.read_request_standings(settings, "gym")
+    records = PipelineRecords(settings, "gym")
+    requests.advance_request_state(records, asked[0], requests.PHYSICALLY)
+    requests.add_request_event(records, asked[0], due.SCANNED, "INCONCLUSIVE")
+    standings = due.read_request_standings(records)
     assert due.find_due_requests(standings, NOW).scan == ()
     assert due.find_due_requests(standings, NOW, asked[:1]).scan == (asked[0],)
     assert due.find_due_requests(standings, NOW + timedelta(days=8)).scan == (asked[0],)
@@ -159,31 +163,33 @@ def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(sett
 def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_proof(
     settings: Settings, asked: list[str]
 ) -> None:
+    records = PipelineRecords(settings, "gym")
     from sluice.erasure import vault
     from sluice.erasure.subjects.identifiers import Identifier
 
     done, late = asked
     for request in asked:
-        vault.store_vault_entry(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+        vault.store_vault_entry(records, request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
     for days, kept in ((1, True), (45, False)):
         _certified_ago(settings, done, days)
-        job.forget_expired_identifiers(settings, "gym")
-        assert vault.has_vault_entry(settings, "gym", done) is kept, "the second look needs them, and not for ever"
-    assert vault.has_vault_entry(settings, "gym", late), "nothing could prove it any more"
+        job.forget_expired_identifiers(records)
+        assert vault.has_vault_entry(records, done) is kept, "the second look needs them, and not for ever"
+    assert vault.has_vault_entry(records, late), "nothing could prove it any more"
 
 
 def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Settings, asked: list[str]) -> None:
+    records = PipelineRecords(settings, "gym")
     from sluice.erasure import vault
 
     for request in asked[:2]:
         _certified_ago(settings, request, 45)
-        vault.store_vault_entry(settings, "gym", request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
-    first, last = sorted(asked[:2], key=[one.request for one in due.read_request_standings(settings, "gym")].index)
+        vault.store_vault_entry(records, request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+    first, last = sorted(asked[:2], key=[one.request for one in due.read_request_standings(records)].index)
     file = next(settings.vault.rglob(f"{first}.json"))
     file.write_text("{")
     with pytest.raises(UsageError, match=f"is damaged.*sluice erase withdraw {first}"):
-        job.forget_expired_identifiers(settings, "gym")
-    assert file.exists() and not vault.has_vault_entry(settings, "gym", last)
+        job.forget_expired_identifiers(records)
+    assert file.exists() and not vault.has_vault_entry(records, last)
 
 
 def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
@@ -206,23 +212,23 @@ def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
 def _certified_ago(settings: Settings, request: str, days: int) -> None:
     at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
     history = (requests.RequestEvent(at, requests.LOGICALLY), requests.RequestEvent(at, requests.CERTIFIED))
-    found = replace(requests.read_erasure_request(settings, "gym", request), state=requests.CERTIFIED, history=history)
-    requests.write_erasure_request(settings, "gym", found)
+    found = replace(
+        requests.read_erasure_request(PipelineRecords(settings, "gym"), request), state=requests.CERTIFIED, history=history
+    )
+    requests.write_erasure_request(PipelineRecords(settings, "gym"), found)
 
 
 def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(settings: Settings, asked: list[str]) -> None:
+    records = PipelineRecords(settings, "gym")
     from sluice.erasure import vault
 
     _certified_ago(settings, asked[0], 50)
-    vault.remove_vault_entry(settings, "gym", asked[0])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="gym")
+    vault.remove_vault_entry(records, asked[0])
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
     assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
-    found = requests.read_erasure_request(settings, "gym", asked[0])
+    found = requests.read_erasure_request(records, asked[0])
     assert [one.state for one in found.history] == [requests.LOGICALLY, requests.CERTIFIED, requests.NOT_SCANNED]
-    assert (
-        due.find_due_requests(due.read_request_standings(settings, "gym"), NOW + timedelta(days=90), asked[:1])
-        == due.DueRequests()
-    )
+    assert due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=90), asked[:1]) == due.DueRequests()
 
 
 def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(monkeypatch: pytest.MonkeyPatch) -> None:

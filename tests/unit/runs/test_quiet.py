@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import settings_at
 
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
 from sluice.runs.lease import holder
 from sluice.runs.quiet import QuietMark
@@ -53,12 +54,13 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def mark_quiet(settings: Settings, until: datetime | None = NOW + timedelta(days=1)) -> None:
-    inputs, lake = quiet.digest_run_inputs(settings, "shop"), quiet.digest_lake(settings, "shop")
-    quiet.write_quiet_mark(settings, "shop", QuietMark("r1", NOW, ("bronze",), inputs, lake, until))
+    records = PipelineRecords(settings, "shop")
+    inputs, lake = quiet.digest_run_inputs(records), quiet.digest_lake(records)
+    quiet.write_quiet_mark(records, QuietMark("r1", NOW, ("bronze",), inputs, lake, until))
 
 
 def is_quiet(settings: Settings, now: datetime = NOW) -> bool:
-    return quiet.find_quiet_mark(settings, "shop", now) is not None
+    return quiet.find_quiet_mark(PipelineRecords(settings, "shop"), now) is not None
 
 
 def grow(path: Path) -> None:
@@ -101,7 +103,7 @@ def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Pa
     link = tmp_path / "landing/shop/sales/link"
     link.symlink_to(elsewhere)
     with pytest.raises(quiet.NotComparable):
-        quiet.digest_run_inputs(settings, "shop")
+        quiet.digest_run_inputs(PipelineRecords(settings, "shop"))
     assert not is_quiet(settings)
     link.unlink()
     mark_quiet(settings)
@@ -139,7 +141,7 @@ def test_it_ends_with_its_time_with_other_settings_and_with_an_unmarked_end(sett
 def test_a_lease_that_was_not_given_up_ends_it(settings: Settings) -> None:
     """Who was killed while he held it may have left files; who holds it writes."""
     mark_quiet(settings)
-    books = Path(settings.bookkeeping("shop"))
+    books = Path(PipelineRecords(settings, "shop").bookkeeping())
     mine = holder.write_lease_description(books, "r2")
     assert not is_quiet(settings)
     holder.write_lease_end(books, mine)

@@ -14,6 +14,7 @@ from orchestration import alerts
 from sluice.cli import main
 from sluice.entries import ENTRY
 from sluice.lake.report import FlowReport
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger, summary
 from sluice.settings import Settings
 
@@ -47,13 +48,14 @@ def row(run: str, flow: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def recorded(settings: Settings) -> list[dict[str, Any]]:
     """A ledger that was begun before rows had entries."""
+    records = PipelineRecords(settings, "gym")
     flow = summary.summarize_flow(report())
     old = pa.schema([field for field in ledger.RUNS if field.name != ENTRY])
     earlier = {**row("old", {**flow, "null_rules": {}, "table_rules": {}}), "started_at": AT.replace(day=1)}
-    write_deltalake(settings.bookkeeping("gym", "runs"), pa.Table.from_pylist([earlier], schema=old))
-    assert [one[ENTRY] for one in ledger.read_run_ledger(settings, "gym")] == [None]
-    ledger.append_run_rows(settings, "gym", [row("new", flow)])
-    return ledger.read_run_ledger(settings, "gym")
+    write_deltalake(records.bookkeeping("runs"), pa.Table.from_pylist([earlier], schema=old))
+    assert [one[ENTRY] for one in ledger.read_run_ledger(records)] == [None]
+    ledger.append_run_rows(records, [row("new", flow)])
+    return ledger.read_run_ledger(records)
 
 
 def test_a_ledger_of_before_there_were_entries_is_read_and_goes_on(recorded: list[dict[str, Any]]) -> None:

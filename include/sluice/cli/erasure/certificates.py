@@ -10,8 +10,9 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs.lease import lock
-from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
     from residue import ScanResult
@@ -46,17 +47,17 @@ def certificate(
     from sluice.erasure.proof.sought import hint_at_near_spellings
 
     settings = Settings.current()
-    pipeline = _find_request_pipeline(settings, request)
+    records = _find_request_records(settings, request)
     if new:
-        graph = load_declaration_graph(settings, pipeline)
+        graph = load_declaration_graph(settings, records.pipeline)
         # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
-        with lock.hold_lease_without_spark(settings, pipeline, "certificate", "Ask again when it has ended."):
-            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(settings, pipeline, request)])
-    found = checking.read_verified_certificate(settings, pipeline, request)
+        with lock.hold_lease_without_spark(records, "certificate", "Ask again when it has ended."):
+            certificates.issue_certificates(settings, graph, [requests.read_erasure_request(records, request)])
+    found = checking.read_verified_certificate(records, request)
     if found is None:
-        state = requests.read_erasure_request(settings, pipeline, request).state
+        state = requests.read_erasure_request(records, request).state
         raise SluiceError(
-            f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {pipeline}"
+            f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {records.pipeline}"
         )
     if as_json:
         print_json({**found.record, "path": str(found.path)})
@@ -64,7 +65,7 @@ def certificate(
         _print_issued_certificate(found)
     if new and found.verdict != certificates.PASS:
         hint = (
-            hint_at_near_spellings(settings, load_declaration_graph(settings, pipeline), request)
+            hint_at_near_spellings(settings, load_declaration_graph(settings, records.pipeline), request)
             if found.verdict == certificates.FAIL
             else ""
         )
@@ -134,10 +135,11 @@ def scan(
     from sluice.erasure.proof import sought, undeclared
 
     settings = Settings.current()
-    graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
-    known = requests.list_erasure_requests(settings, pipeline)
-    asked = [requests.read_erasure_request(settings, pipeline, one) for one in request] if request else known
-    there = [one for one in asked if vault.has_vault_entry(settings, pipeline, one.request)]
+    records = PipelineRecords.of_known(settings, pipeline)
+    graph = load_declaration_graph(settings, pipeline)
+    known = requests.list_erasure_requests(records)
+    asked = [requests.read_erasure_request(records, one) for one in request] if request else known
+    there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
         raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
@@ -209,15 +211,12 @@ def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
         print_rows([{"file or folder": one} for one in undeclared], ("file or folder",), "Nobody has declared")
 
 
-def _find_request_pipeline(settings: Settings, request: str) -> str:
-    """The pipeline that a request is of. Raises UsageError with the nearest id."""
+def _find_request_records(settings: Settings, request: str) -> PipelineRecords:
+    """Those of the pipeline that a request is of. Raises UsageError with the nearest id."""
     from sluice.erasure import requests
 
-    by_id = {
-        one.request: pipeline
-        for pipeline in list_pipeline_names(settings)
-        for one in requests.list_erasure_requests(settings, pipeline)
-    }
+    every = list_pipeline_records(settings)
+    by_id = {one.request: records for records in every for one in requests.list_erasure_requests(records)}
     if request not in by_id:
         raise UsageError(f"There is no erasure request '{request}'.{nearest_name_hint(request, by_id)}")
     return by_id[request]

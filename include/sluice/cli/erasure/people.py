@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.pipeline_stages import ERASE
 from sluice.runs.lease import lock
 from sluice.settings import Settings, require_known_pipeline
@@ -105,8 +105,7 @@ def import_requests(
 @erase.command("list")
 def list_requests(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's requests, oldest first."""
-    settings = Settings.current()
-    rows = [_request_as_row(found) for found in _read_requests(settings, require_known_pipeline(settings, pipeline))]
+    rows = [_request_as_row(found) for found in _read_requests(PipelineRecords.of_known(Settings.current(), pipeline))]
     if as_json:
         print_json({"pipeline": pipeline, "requests": rows})
         return
@@ -132,14 +131,17 @@ def status_of_requests(
 ) -> None:
     """Show how many requests wait, are done, failed or are overdue, for each pipeline or for one; or the history of one request."""
     settings = Settings.current()
-    pipelines = select_pipelines(settings, None)
+    pipelines = {records.pipeline: records for records in list_pipeline_records(settings)}
     if which in pipelines:
-        _print_pipeline_requests(settings, str(which), as_json)
+        _print_pipeline_requests(pipelines[which], as_json)
         return
     if which:
-        _print_request(*_find_request(settings, which, pipelines, "pipeline, and no erasure request,"), as_json)
+        found, request = _find_request(settings, which, list(pipelines), "pipeline, and no erasure request,")
+        _print_request(found.pipeline, request, as_json)
         return
-    rows = [{"pipeline": pipeline, **_count_requests_by_state(_read_requests(settings, pipeline))} for pipeline in pipelines]
+    rows = [
+        {"pipeline": pipeline, **_count_requests_by_state(_read_requests(records))} for pipeline, records in pipelines.items()
+    ]
     if as_json:
         print_json({"pipelines": rows})
     else:
@@ -154,11 +156,10 @@ def lift(
     """Let the people of a request come back by new data. What was delivered before stays out."""
     from sluice.erasure import withdrawal
 
-    settings = Settings.current()
-    pipeline, _ = _find_request(settings, request)
-    lifted = withdrawal.lift_suppression(settings, pipeline, request)
+    records, _ = _find_request(Settings.current(), request)
+    lifted = withdrawal.lift_suppression(records, request)
     if as_json:
-        print_json({"pipeline": pipeline, "request": request, "lifted": lifted})
+        print_json({"pipeline": records.pipeline, "request": request, "lifted": lifted})
     else:
         escaping_console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
 
@@ -171,39 +172,34 @@ def withdraw(
     """Take back a request that was not carried out yet, such as one made by mistake. Its identifiers leave the vault."""
     from sluice.erasure import withdrawal
 
-    settings = Settings.current()
-    pipeline, _ = _find_request(settings, request)
+    records, _ = _find_request(Settings.current(), request)
     # A propagation that begins meanwhile would have it in hand.
-    with lock.hold_lease_without_spark(settings, pipeline, "withdrawal", "Try again when it has ended."):
-        found = withdrawal.withdraw_erasure_request(settings, pipeline, request)
+    with lock.hold_lease_without_spark(records, "withdrawal", "Try again when it has ended."):
+        found = withdrawal.withdraw_erasure_request(records, request)
     if as_json:
-        print_json({"pipeline": pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
+        print_json({"pipeline": records.pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
     else:
         escaping_console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
 
 
-def count_waiting_requests(settings: Settings, pipeline: str) -> int:
+def count_waiting_requests(records: PipelineRecords) -> int:
     """How many requests are not carried out yet."""
-    return int(_count_requests_by_state(_read_requests(settings, pipeline))["waiting"])
+    return int(_count_requests_by_state(_read_requests(records))["waiting"])
 
 
-def _read_requests(settings: Settings, pipeline: str) -> list[ErasureRequest]:
+def _read_requests(records: PipelineRecords) -> list[ErasureRequest]:
     from sluice.erasure import requests
 
-    return requests.list_erasure_requests(settings, pipeline)
+    return requests.list_erasure_requests(records)
 
 
 def _find_request(
     settings: Settings, request: str, others: Sequence[str] = (), called: str = "erasure request"
-) -> tuple[str, ErasureRequest]:
-    """Whose pipeline's request has that id. Raises UsageError with the nearest id. others: names that may have been meant as well."""
+) -> tuple[PipelineRecords, ErasureRequest]:
+    """The request of that id, and its pipeline's records. Raises UsageError with the nearest id. others: what may have been meant as well."""
     from sluice.errors import nearest_name_hint
 
-    every = {
-        one.request: (pipeline, one)
-        for pipeline in select_pipelines(settings, None)
-        for one in _read_requests(settings, pipeline)
-    }
+    every = {one.request: (records, one) for records in list_pipeline_records(settings) for one in _read_requests(records)}
     if request not in every:
         raise UsageError(f"There is no {called} '{request}'.{nearest_name_hint(request, [*every, *others])}")
     return every[request]
@@ -243,14 +239,14 @@ def _count_requests_by_state(found: list[ErasureRequest]) -> dict[str, Any]:
     }
 
 
-def _print_pipeline_requests(settings: Settings, pipeline: str, as_json: bool) -> None:
-    found = _read_requests(settings, pipeline)
-    standing, rows = {"pipeline": pipeline, **_count_requests_by_state(found)}, [_request_as_row(one) for one in found]
+def _print_pipeline_requests(records: PipelineRecords, as_json: bool) -> None:
+    found = _read_requests(records)
+    standing, rows = {"pipeline": records.pipeline, **_count_requests_by_state(found)}, [_request_as_row(one) for one in found]
     if as_json:
         print_json({"pipelines": [standing], "requests": rows})
         return
     print_rows([standing], _STANDING)
-    _print_requests(pipeline, rows)
+    _print_requests(records.pipeline, rows)
 
 
 def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
@@ -312,11 +308,10 @@ def approve(
     request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
 ) -> None:
     """Let requests be carried out, where SLUICE_ERASURE_APPROVAL=yes asks for that. On Airflow 3 its form does so, too."""
-    settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
     from sluice.runs import erasing
 
-    withdrawn = erasing.approve_requests(settings, pipeline, request)
+    withdrawn = erasing.approve_requests(records, request)
     for one in withdrawn:
         escaping_console().print(
             f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False

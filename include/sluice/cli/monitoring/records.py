@@ -13,9 +13,10 @@ from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import log
 from sluice.lake.delivery_origins import DeliveryOrigin, find_version_origins
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
-from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
+from sluice.settings import Settings, list_pipeline_names
 
 _STATES = (
     "waiting",
@@ -44,8 +45,8 @@ def history(
     """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
     settings = Settings.current()
     rows = []
-    for pipeline, shown, path in _find_history_tables(settings, name):
-        found = find_version_origins(path, partial(_find_input_path, settings, pipeline))
+    for records, shown, path in _find_history_tables(settings, name):
+        found = find_version_origins(path, partial(_find_input_path, records))
         rows += [
             _commit_as_row(shown, commit, found.get(commit["version"], DeliveryOrigin()))
             for commit in log.read_commit_history(path, limit)
@@ -69,11 +70,10 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """List deliveries, newest first. Which file came when, and what became of it."""
-    settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
     if state is not None and state not in _STATES:
         raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, _STATES)}")
-    found = ledgers.read_delivery_ledger(settings, pipeline, replacing=find_replacing_sources(settings, pipeline))
+    found = ledgers.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:
         raise UsageError(f"No delivery is of a source '{source}'.{nearest_name_hint(source, sources)}")
@@ -109,8 +109,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List what each run did, newest first. Tables of a stage that had nothing new share a row; --json has them all."""
-    settings = Settings.current()
-    rows = ledgers.read_run_ledger(settings, require_known_pipeline(settings, pipeline))[::-1]
+    rows = ledgers.read_run_ledger(PipelineRecords.of_known(Settings.current(), pipeline))[::-1]
     if rules:
         of_rules = ("started_at", "run", "flow", "state", "rule", "rows", "null", "met", "text", "rules_version")
         none = f"No expectation of '{pipeline}' has found anything yet."
@@ -173,18 +172,19 @@ def _print_newest_rows(
         escaping_console().print(f"... and {len(rows) - limit:,} older ones; --limit shows more")
 
 
-def _find_history_tables(settings: Settings, name: str) -> list[tuple[str, str, str]]:
-    """Of each table: its pipeline, what it is called here, and where it lies."""
+def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRecords, str, str]]:
+    """Of each table: its pipeline's records, what it is called here, and where it lies."""
     if name in list_pipeline_names(settings):
-        return [(name, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(settings, name)]
-    pipeline, wanted, path = resolve_table_name(settings, name)
-    return [(pipeline, f"{pipeline}.{wanted}", path)]
+        every = PipelineRecords(settings, name)
+        return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(every)]
+    records, wanted, path = resolve_table_name(settings, name)
+    return [(records, f"{records.pipeline}.{wanted}", path)]
 
 
-def _find_input_path(settings: Settings, pipeline: str, name: str) -> str | None:
+def _find_input_path(records: PipelineRecords, name: str) -> str | None:
     """Where a table lies that a view reads; None of one that is not there any more."""
-    known = {ledgers.sql_name(row) for row in ledgers.list_pipeline_tables(settings, pipeline)}
-    return ledgers.find_table_path(settings, pipeline, name) if name in known else None
+    known = {ledgers.sql_name(row) for row in ledgers.list_pipeline_tables(records)}
+    return ledgers.find_table_path(records, name) if name in known else None
 
 
 def _commit_as_row(shown: str, commit: dict[str, Any], origin: DeliveryOrigin) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sluice.cli.places import find_replacing_sources, select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_duration, format_instant, format_size, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.runs.planning import plan
@@ -34,7 +35,7 @@ def status(
 ) -> None:
     """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
     settings = Settings.current()
-    found = [_compute_status(settings, name) for name in select_pipelines(settings, pipeline)]
+    found = [_compute_status(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
     if as_json:
         print_json({"lake": settings.lake, "pipelines": found})
     else:
@@ -45,24 +46,24 @@ def status(
         raise typer.Exit(1)
 
 
-def _compute_status(settings: Settings, pipeline: str) -> dict[str, Any]:
-    writing = holder.find_lease_holder(settings, pipeline)
-    deliveries = ledger.read_delivery_ledger(settings, pipeline, replacing=find_replacing_sources(settings, pipeline))
+def _compute_status(records: PipelineRecords) -> dict[str, Any]:
+    writing = holder.find_lease_holder(records)
+    deliveries = ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     return {
-        "pipeline": pipeline,
-        "tables": ledger.list_pipeline_tables(settings, pipeline),
+        "pipeline": records.pipeline,
+        "tables": ledger.list_pipeline_tables(records),
         "deliveries": dict(Counter(row["state"] for row in deliveries)),
-        "runs": _find_last_runs(settings, pipeline),
+        "runs": _find_last_runs(records),
         "lease": vars(writing) if writing else None,
-        "erasure_requests_waiting": people.count_waiting_requests(settings, pipeline),
-        **compute_standing(settings, pipeline),
+        "erasure_requests_waiting": people.count_waiting_requests(records),
+        **compute_standing(records),
     }
 
 
-def _find_last_runs(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+def _find_last_runs(records: PipelineRecords) -> list[dict[str, Any]]:
     """The last run of each stage, in the order in which they were recorded."""
     last: dict[str, dict[str, Any]] = {}
-    for row in ledger.read_run_ledger(settings, pipeline):
+    for row in ledger.read_run_ledger(records):
         known = last.pop(row["stage"], None)
         # A process that is kept running is one run of many rounds.
         same = known is not None and (known["run"], known["started_at"]) == (row["run"], format_instant(row["started_at"]))
@@ -102,7 +103,7 @@ def _print_status(state: dict[str, Any]) -> None:
         printed.print(f"Erasure requests waiting: {state['erasure_requests_waiting']}")
 
 
-def compute_standing(settings: Settings, pipeline: str) -> dict[str, Any]:
+def compute_standing(records: PipelineRecords) -> dict[str, Any]:
     """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
     found: dict[str, Any] = {
         "flows": [],
@@ -116,7 +117,7 @@ def compute_standing(settings: Settings, pipeline: str) -> dict[str, Any]:
         "problems": [],
     }
     try:
-        books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
+        books = PipelineBooks(records.settings, load_declaration_graph(records.settings, records.pipeline))
     except SluiceError as error:
         return found | {"adds_up": True, "problems": [str(error)]}
     parts = {
@@ -224,7 +225,7 @@ def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
             **asdict(gap.interval),
             "scheduled": str(gap.interval),
             "its runs": gap.why,
-            "command": gap.command(books.pipeline),
+            "command": gap.command(books.records.pipeline),
         }
         for gap in gaps.find_schedule_gaps(books.settings, books.graph)
     ]

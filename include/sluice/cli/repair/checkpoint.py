@@ -73,7 +73,7 @@ def reset(
     if not as_json:
         escaping_console().print(consequence, soft_wrap=True)
     _confirm_reset(flow, yes)
-    with lock.hold_lease_without_spark(settings, pipeline, "reset", "Reset when it has ended."):
+    with lock.hold_lease_without_spark(books.records, "reset", "Reset when it has ended."):
         checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
     _print_reset_outcome(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
@@ -96,7 +96,7 @@ def _load_flow_checkpoints(settings: Settings, graph: Graph, table: str) -> list
     rows = []
     for declared in wanted:
         flow, folder = books.checkpoints(declared)
-        row: dict[str, Any] = {"pipeline": books.pipeline, "table": declared.name, "flow": flow}
+        row: dict[str, Any] = {"pipeline": books.records.pipeline, "table": declared.name, "flow": flow}
         try:
             progress = positions.read_flow_progress(folder, flow)
             standing = lag.read_flow_standing(books, declared)
@@ -129,7 +129,7 @@ def _describe_progress(books: PipelineBooks, table: str, progress: FlowProgress 
 
 def _locate_input(books: PipelineBooks, name: str) -> str:
     """Where an input lies: a declared table, or one of the pipeline's own."""
-    return books.path(name) if name in {declared.name for declared in books.graph} else books.bookkeeping(name)
+    return books.path(name) if name in {declared.name for declared in books.graph} else books.records.bookkeeping(name)
 
 
 def _checkpoint_as_row(found: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _describe_position(name: str, at: dict[str, Any]) -> str:
 def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
     """What the next run will do after a reset."""
     declared = books.graph[table]
-    flow, name = lag.measure_lag_from_start(books, lag.read_flow_standing(books, declared)), f"{books.pipeline}.{table}"
+    flow, name = lag.measure_lag_from_start(books, lag.read_flow_standing(books, declared)), f"{books.records.pipeline}.{table}"
     if isinstance(declared, Source):
         known = [row for row in books.deliveries if row["source"] == table]
         with_outcome = sum(row["state"] != "waiting" for row in known)

@@ -12,6 +12,7 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, p
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import QUARANTINE, Settings, name_quarantine, name_quarantined_table, require_known_pipeline
@@ -42,9 +43,8 @@ def list_reasons(
     as_json: AsJson = False,
 ) -> None:
     """Show how many rows were set aside, by table and reason. A row with several reasons counts for each."""
-    settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
-    rows = _query_each_quarantine(settings, pipeline, _BY_DELIVERY) if ids else count_quarantined_by_reason(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
+    rows = _query_each_quarantine(records, _BY_DELIVERY) if ids else count_quarantined_by_reason(records)
     if ids:
         rows = [
             {
@@ -128,9 +128,9 @@ def discard(
     _print_readmission_report(pipeline, report, as_json)
 
 
-def count_quarantined_by_reason(settings: Settings, pipeline: str) -> list[dict[str, Any]]:
+def count_quarantined_by_reason(records: PipelineRecords) -> list[dict[str, Any]]:
     """How many rows of how many deliveries are in quarantine, by table and reason. A row with several reasons counts for each."""
-    return _query_each_quarantine(settings, pipeline, _BY_REASON)
+    return _query_each_quarantine(records, _BY_REASON)
 
 
 def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bool) -> None:
@@ -143,10 +143,10 @@ def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bo
         escaping_console().print(f"What reads these tables follows in the next run: sluice run {pipeline}", soft_wrap=True)
 
 
-def _query_each_quarantine(settings: Settings, pipeline: str, text: str) -> list[dict[str, Any]]:
+def _query_each_quarantine(records: PipelineRecords, text: str) -> list[dict[str, Any]]:
     """What a query says of each quarantine."""
     found: list[dict[str, Any]] = []
-    for one in ledger.list_pipeline_tables(settings, pipeline):
+    for one in ledger.list_pipeline_tables(records):
         if one["layer"] == QUARANTINE:
             found += [{"table": one["table"], **row} for row in query_delta_table(one["path"], text)]
     return found

@@ -40,7 +40,7 @@ def repair(
     able = [one for one in found if not one.refused]
     if able:
         _confirm_log_repair(pipeline, yes)
-        with lock.hold_lease_without_spark(settings, pipeline, "repair", "Repair when it has ended."):
+        with lock.hold_lease_without_spark(graph.records(settings), "repair", "Repair when it has ended."):
             for one in able:
                 lost_commits.repair_table_log(settings, graph, one)
     if as_json:

@@ -15,8 +15,9 @@ from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_js
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 INTERRUPTED = 130
 SHOWN = 31
@@ -45,7 +46,7 @@ def backfill(
 ) -> None:
     """Replay days: what they touch becomes what today's code makes of them. Exit code 1 where a run failed."""
     settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
+    records = PipelineRecords.of_known(settings, pipeline)
     if cancel:
         ended = backfills.cancel_backfills(settings, backfills.find_airflow_with_dag(settings, pipeline), pipeline)
         escaping_console().print(
@@ -53,7 +54,7 @@ def backfill(
         )
         return
     how = _BackfillOptions(per_interval, local, wait)
-    asked = _plan_backfill(settings, pipeline, start, end, tuple(table or ()), how)
+    asked = _plan_backfill(records, start, end, tuple(table or ()), how)
     _announce_backfill(settings, asked, how, listing=dry_run)
     found = [] if dry_run else _run_backfill(settings, asked, how)
     if as_json:
@@ -68,10 +69,10 @@ def backfill(
 
 
 def _plan_backfill(
-    settings: Settings, pipeline: str, start: str | None, end: str | None, tables: tuple[str, ...], how: _BackfillOptions
+    records: PipelineRecords, start: str | None, end: str | None, tables: tuple[str, ...], how: _BackfillOptions
 ) -> BackfillRequest:
     """The backfill that the arguments mean. Raises UsageError for wrong names and dates."""
-    graph = load_declaration_graph(settings, pipeline)
+    graph = load_declaration_graph(records.settings, records.pipeline)
     for name in tables:
         graph[name]  # refuses an unknown one, with the nearest
     if not (start and end):
@@ -83,7 +84,7 @@ def _plan_backfill(
     if days.start >= now:
         raise UsageError(f"{days} lies in the future. Today is {now.date()} (UTC).")
     if not how.per_interval:
-        return BackfillRequest(pipeline, days, tables, (days,))
+        return BackfillRequest(records.pipeline, days, tables, (days,))
     every = backfills.data_intervals_starting_within(graph.pipeline.schedule, days)
     if not every:
         raise UsageError(
@@ -101,7 +102,7 @@ def _plan_backfill(
         raise UsageError(
             f"No interval in {days} is over yet. One run over the range takes what is there: leave --per-interval out."
         )
-    return BackfillRequest(pipeline, days, tables, runs)
+    return BackfillRequest(records.pipeline, days, tables, runs)
 
 
 def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions, *, listing: bool) -> None:
@@ -188,7 +189,7 @@ def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[st
     try:
         with printed.status(f"{stages[0]} of {interval} ...") as status:
             for stage, took, report in backfills.replay_by_spark_submit(
-                settings, asked.pipeline, run, stages, interval, asked.tables
+                PipelineRecords(settings, asked.pipeline), run, stages, interval, asked.tables
             ):
                 changed = sum(flow.get("rows_out") or 0 for flow in report.get("flows", ()))
                 printed.print(f"  {stage:<20}{took:>6.1f} s   {changed:,} rows")

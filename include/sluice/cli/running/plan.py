@@ -39,7 +39,7 @@ def plan(
         raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
     found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
     open_ones = gaps.find_schedule_gaps(settings, graph)
-    requests = people.count_waiting_requests(settings, pipeline)
+    requests = people.count_waiting_requests(graph.records(settings))
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return

@@ -25,6 +25,7 @@ from orchestration.stopping import end_process_and_jvm, is_process_alive
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
 from sluice.runs.keep_running.triggers import parse_trigger
 from sluice.runs.lease import holder
@@ -134,7 +135,8 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
     from sluice import session
     from sluice.runs.lease import lake_format
 
-    request = settings.stop_request(asked.pipeline, asked.run)
+    records = PipelineRecords(settings, asked.pipeline)
+    request = records.stop_request(asked.run)
 
     def heard(number: int, frame: Any) -> None:
         if request.exists():
@@ -144,7 +146,7 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
         request.touch()
         print("Stopping at the next batch's boundary. Once more ends it at once.", file=sys.stderr, flush=True)
 
-    lake_format.check_lake_format(settings, asked.pipeline)
+    lake_format.check_lake_format(records)
     session.start_spark_session(settings, name)  # it has a handler of its own, which is replaced here
     ours = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, heard) for number in _SIGNALS} if ours else {}
@@ -225,24 +227,23 @@ def stop(
     ] = False,
 ) -> None:
     """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
-    settings = Settings.current()
-    require_known_pipeline(settings, pipeline)
-    found = holder.find_lease_holder(settings, pipeline)
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
+    found = holder.find_lease_holder(records)
     if found is None:  # between two stages of a run nobody holds the lease for a moment
         time.sleep(_BETWEEN_STAGES)
-        found = holder.find_lease_holder(settings, pipeline)
+        found = holder.find_lease_holder(records)
     if found is None:
         escaping_console().print(f"Nothing runs on '{pipeline}'.")
         return
     process = _find_run_process(found)
-    request = settings.stop_request(pipeline, found.run)
+    request = records.stop_request(found.run)
     request.parent.mkdir(parents=True, exist_ok=True)
     request.touch()
     escaping_console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
     started = time.monotonic()
-    while not _has_run_ended(settings, pipeline, found) and time.monotonic() - started < within:
+    while not _has_run_ended(records, found) and time.monotonic() - started < within:
         time.sleep(_LOOK_AGAIN)
-    if _has_run_ended(settings, pipeline, found):
+    if _has_run_ended(records, found):
         escaping_console().print(f"It has ended, after {time.monotonic() - started:.0f} s. The next run goes on from there.")
     elif force:
         _force_run_end(found, process, within)
@@ -261,9 +262,9 @@ def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
     return None
 
 
-def _has_run_ended(settings: Settings, pipeline: str, found: LeaseHolder) -> bool:
+def _has_run_ended(records: PipelineRecords, found: LeaseHolder) -> bool:
     """Whether it has given the lease up, or is gone. A run that has been asked takes no other."""
-    now = holder.find_lease_holder(settings, pipeline)
+    now = holder.find_lease_holder(records)
     return now is None or now.run != found.run
 
 

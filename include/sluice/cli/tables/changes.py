@@ -18,6 +18,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.delta_log import open_checked_table
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
@@ -42,10 +43,9 @@ def changes(
     as_json: AsJson = False,
 ) -> None:
     """List the rows that each version inserted, updated or deleted, oldest version first. An update is two rows: before and after."""
-    settings = Settings.current()
-    pipeline, wanted, path = resolve_table_name(settings, name)
+    records, wanted, path = resolve_table_name(Settings.current(), name)
     last = _resolve_last_version(name, path, from_version, to_version)
-    found = _read_changes(name, path, range(from_version, last + 1), _find_declared_keys(settings, pipeline, wanted), limit + 1)
+    found = _read_changes(name, path, range(from_version, last + 1), _find_declared_keys(records, wanted), limit + 1)
     columns = _list_change_columns(path, wanted)
     # A version has the columns that the table had then.
     rows = [{column: row.get(column) for column in columns} | {AT: format_instant(row[AT])} for row in found[:limit]]
@@ -125,10 +125,10 @@ def _list_change_columns(path: str, wanted: str) -> list[str]:
     return [*sorted(columns, key=lambda column: column in ("_delivery", "_row")), CHANGE, VERSION, AT]
 
 
-def _find_declared_keys(settings: Settings, pipeline: str, wanted: str) -> tuple[str, ...]:
+def _find_declared_keys(records: PipelineRecords, wanted: str) -> tuple[str, ...]:
     """The keys of a declared table; of any other, changes come in the order of its files."""
     try:
-        graph = load_declaration_graph(settings, pipeline)
+        graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
         return ()
     declared = graph.tables.get(wanted) or graph.views.get(wanted)

@@ -16,6 +16,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log, versions
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
@@ -87,9 +88,9 @@ def diff(
 ) -> None:
     """Compare a table with what it was, or with another lake. Exit code 1 where they differ. Values are not printed."""
     settings = Settings.current()
-    pipeline, wanted, path = resolve_table_name(settings, name)
-    graph = load_declaration_graph(settings, pipeline)
-    there = _find_other_side(settings, pipeline, name, path, against)
+    records, wanted, path = resolve_table_name(settings, name)
+    graph = load_declaration_graph(settings, records.pipeline)
+    there = _find_other_side(records, name, path, against)
     keys, private = _find_comparison_columns(graph, wanted)
     from sluice.lake import evaluation
     from sluice.runs.copies import comparison
@@ -102,7 +103,7 @@ def diff(
         reader = session.read.format("delta")
         frames.append((reader if side.version is None else reader.option("versionAsOf", side.version)).load(side.path))
     found = comparison.compare_table_states(frames[0], frames[1], keys, private, examples)
-    notes = _list_stand_in_notes(settings, pipeline, wanted, against, keys)
+    notes = _list_stand_in_notes(records, wanted, against, keys)
     if as_json:
         print_json({"table": name, "against": there.called, "equal": found.same, **_comparison_as_json(found), "notes": notes})
     else:
@@ -111,7 +112,7 @@ def diff(
         raise typer.Exit(1)
 
 
-def _find_other_side(settings: Settings, pipeline: str, name: str, path: str, against: str) -> ComparedSide:
+def _find_other_side(records: PipelineRecords, name: str, path: str, against: str) -> ComparedSide:
     """The state to compare with. Raises UsageError for what is neither a version nor a lake with the table."""
     if not Path(against).is_dir():
         try:
@@ -120,9 +121,9 @@ def _find_other_side(settings: Settings, pipeline: str, name: str, path: str, ag
             raise UsageError(f"{error} Nor is there a folder '{against}', to be a lake.") from None
         versions.check_version_readable(name, path, version)
         return ComparedSide(f"version {version}", path, version)
-    if path.startswith(f"{settings.restricted}/"):
+    if path.startswith(f"{records.settings.restricted}/"):
         raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
-    other = str(Path(against).absolute()) + path.removeprefix(settings.lake)
+    other = str(Path(against).absolute()) + path.removeprefix(records.settings.lake)
     if not log.is_delta_table(other):
         raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
     return ComparedSide(against, other)
@@ -136,11 +137,11 @@ def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...]
     return ("_delivery", "_row"), _RECORDS | (declared.private if isinstance(declared, Source | Dataset) else frozenset())
 
 
-def _list_stand_in_notes(settings: Settings, pipeline: str, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:
+def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:
     notes = []
-    for lake in (settings.lake, against):
+    for lake in (records.settings.lake, against):
         clone = (
-            clones.read_clone_description(replace(settings, lake=str(Path(lake).absolute())), pipeline)
+            clones.read_clone_description(replace(records, settings=replace(records.settings, lake=str(Path(lake).absolute()))))
             if Path(lake).is_dir()
             else None
         )

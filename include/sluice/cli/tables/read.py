@@ -15,8 +15,9 @@ from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, pri
 from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import open_table_snapshot
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs import ledger
-from sluice.settings import Settings, list_pipeline_names, name_quarantined_table
+from sluice.settings import Settings, name_quarantined_table
 
 _HELD_BACK = ("record", "made", "content", "_subject")
 
@@ -39,12 +40,11 @@ def sql(
 
     session = start_spark_session(settings, "sluice sql").newSession()
     query = parse_allowed_query(session, text)
-    tables = {
-        name: path for pipeline in list_pipeline_names(settings) for name, path in _find_table_paths(settings, pipeline).items()
-    }
+    every = list_pipeline_records(settings)
+    tables = {name: path for records in every for name, path in _find_table_paths(records).items()}
     named = {name.lower().partition(".")[0] for name in query.relations}
-    wanted = [pipeline for pipeline in list_pipeline_names(settings) if query.lists or pipeline in named]
-    graphs = [graph for pipeline in wanted if (graph := load_graph_if_readable(settings, pipeline)) is not None]
+    wanted = [records for records in every if query.lists or records.pipeline in named]
+    graphs = [graph for records in wanted if (graph := load_graph_if_readable(records)) is not None]
     views = [f"{graph.pipeline.name}.{view}" for graph in graphs for view in graph.computed]
     reads = check_query_relations(query, [*tables, *views])
     register.register_tables(session, {name: path for name, path in tables.items() if name in reads}, as_of)
@@ -116,9 +116,9 @@ def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _find_table_paths(settings: Settings, pipeline: str) -> dict[str, str]:
+def _find_table_paths(records: PipelineRecords) -> dict[str, str]:
     """Every table of a pipeline that is there, by its name in SQL."""
-    return {f"{pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.list_pipeline_tables(settings, pipeline)}
+    return {f"{records.pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.list_pipeline_tables(records)}
 
 
 def query_as_role(
@@ -129,7 +129,9 @@ def query_as_role(
     Raises UsageError for a role that no pipeline names, a query of anything but its views, and for earlier versions: an erased person is in them.
     """
     graphs = {
-        name: graph for name in list_pipeline_names(settings) if (graph := load_graph_if_readable(settings, name)) is not None
+        records.pipeline: graph
+        for records in list_pipeline_records(settings)
+        if (graph := load_graph_if_readable(records)) is not None
     }
     views = list_role_views(graphs, role)
     if as_of is not None:

@@ -10,6 +10,7 @@ from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_js
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import releases
 from sluice.lake.releases import Release
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, require_known_pipeline
 
 app = typer.Typer(help="De-identified copies of tables, with numbers, for those who may not read the lake.", no_args_is_help=True)
@@ -38,12 +39,12 @@ def make(
 @app.command("list")
 def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List a pipeline's releases, their tables, and what was erased from them since."""
-    settings = Settings.current()
-    found = releases.read_pipeline_releases(settings, require_known_pipeline(settings, pipeline))
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
+    found = releases.read_pipeline_releases(records)
     if as_json:
         print_json({"pipeline": pipeline, "releases": [_release_as_json(release) for release in found]})
     elif found:
-        _print_releases(found, f"Releases of {pipeline} in {releases.releases_folder(settings, pipeline)}")
+        _print_releases(found, f"Releases of {pipeline} in {releases.releases_folder(records)}")
     else:
         escaping_console().print(f"Nothing of '{pipeline}' was released yet.")
 
@@ -55,8 +56,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only say what would go.")] = False,
 ) -> None:
     """Remove a release. Its number is not given again."""
-    settings = Settings.current()
-    release = releases.find_release(settings, require_known_pipeline(settings, pipeline), number)
+    release = releases.find_release(PipelineRecords.of_known(Settings.current(), pipeline), number)
     if yes:
         releases.remove_release(release)
     names = ", ".join(release.tables)

@@ -20,6 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
@@ -93,18 +94,22 @@ class Graph:
         declared = self[name]
         return declared.table if isinstance(declared, Source) else name
 
+    def records(self, settings: Settings) -> PipelineRecords:
+        """Where all that is recorded of this pipeline lies."""
+        return PipelineRecords(settings, self.pipeline.name)
+
     def location(self, settings: Settings, name: str) -> str:
         """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
-        declared, pipeline = self[name], self.pipeline.name
+        declared, records = self[name], self.records(settings)
         if declared.place is not None:
-            return settings.bookkeeping(pipeline, declared.place, restricted=declared.restricted)
-        return settings.table_path(pipeline, self.layer(declared), self.table_of(name), restricted=declared.restricted)
+            return records.bookkeeping(declared.place, restricted=declared.restricted)
+        return records.table_path(self.layer(declared), self.table_of(name), restricted=declared.restricted)
 
     def location_of_late(self, settings: Settings, name: str) -> str:
         """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
         stream = self.streams[name]
         restricted = any(self[one].restricted for one in (name, *stream.reads))
-        return settings.table_path(self.pipeline.name, self.layer(stream), stream.late, restricted=restricted)
+        return self.records(settings).table_path(self.layer(stream), stream.late, restricted=restricted)
 
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; of a source, the lowest."""

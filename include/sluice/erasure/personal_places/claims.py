@@ -31,7 +31,7 @@ _RECORDS = frozenset({
 
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Declared tables, quarantines, and what came late, as far as they are there."""
-    paths = list_record_tables(graph, PipelinePlaces(settings, graph), settings).values()
+    paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
     known = {os.path.normpath(path) for path in paths if log.is_delta_table(path)}
     return lambda root, path: root in (LAKE, RESTRICTED) and os.path.normpath(path) in known
 
@@ -49,7 +49,7 @@ def claim_own_records(_: Settings, __: Graph) -> Claim:
 
 def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     """Landed and archived files that a source takes, whatever became of them, and the folders above them."""
-    landing = settings.landing / graph.pipeline.name
+    landing = graph.records(settings).landing
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     folders = {one.name: [Path(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
@@ -66,10 +66,9 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
 
 def claim_releases(settings: Settings, graph: Graph) -> Claim:
     """Releases, and in each of them what its own list of tables names."""
-    folder = releases.releases_folder(settings, graph.pipeline.name)
-    named = {
-        one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(settings, graph.pipeline.name)
-    }
+    records = graph.records(settings)
+    folder = releases.releases_folder(records)
+    named = {one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(records)}
 
     def claims(root: str, path: Path) -> bool:
         if root != RELEASED:

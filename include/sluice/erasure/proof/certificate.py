@@ -33,6 +33,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 __all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "CertificatesNotIssued", "issue_certificates", "read_certificates"]
@@ -57,41 +58,37 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
     Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
     made, where the vault does not have the identifiers of one any more.
     """
-    pipeline, found = graph.pipeline.name, _gather_evidence(settings, graph, asked)
+    records = graph.records(settings)
+    found = _gather_evidence(records, graph, asked)
     made: dict[str, Certificate] = {}
     errors: dict[str, SluiceError] = {}
-    last = read_latest_certificate(settings, pipeline)
+    last = read_latest_certificate(records)
     try:
         for request in asked:
             try:
-                last = made[request.request] = _issue_certificate(settings, graph, request, found.about_request(request), last)
+                last = made[request.request] = _issue_certificate(records, graph, request, found.about_request(request), last)
             except SluiceError as error:  # of one request: it keeps nobody else from a certificate
                 errors[request.request] = error
-                last = read_latest_certificate(settings, pipeline)  # a certificate may have been written before the error
+                last = read_latest_certificate(records)  # a certificate may have been written before the error
     finally:
-        canary.remove_stale_canaries(settings, pipeline)
+        canary.remove_stale_canaries(records)
     if errors:
         raise CertificatesNotIssued(made, errors)
     return made
 
 
 def _issue_certificate(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> Certificate:
     """last: the end of the chain."""
-    pipeline = graph.pipeline.name
-    made = write_certificate(
-        settings, pipeline, request.request, _build_certificate_record(settings, graph, request, found, last), last
-    )
-    _advance_certified_request(settings, pipeline, request, made)
+    made = write_certificate(records, request.request, _build_certificate_record(records, graph, request, found, last), last)
+    _advance_certified_request(records, request, made)
     return made
 
 
-def _judge_control(settings: Settings, pipeline: str, request: ErasureRequest, found: ErasureEvidence) -> dict[str, Any]:
+def _judge_control(records: PipelineRecords, request: ErasureRequest, found: ErasureEvidence) -> dict[str, Any]:
     """The canary: what was found of it beforehand, what is now, and whether this very scanner finds another one that is planted now."""
-    before = canary.read_planted_counts(settings, pipeline, request.control) or _find_earlier_control_counts(
-        settings, pipeline, request.request
-    )
+    before = canary.read_planted_counts(records, request.control) or _find_earlier_control_counts(records, request.request)
     hits, again = found.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
     places = sorted({(hit.root, found.hidden(hit.path), hit.decoder) for hit in hits})
@@ -109,31 +106,31 @@ def _judge_control(settings: Settings, pipeline: str, request: ErasureRequest, f
     return {"verdict": verdict, "why": why, "before": before, "now": again, "after": after, "places": places[:MOST_NAMED]}
 
 
-def _find_earlier_control_counts(settings: Settings, pipeline: str, request: str) -> dict[str, int] | None:
+def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict[str, int] | None:
     """What an earlier certificate of the request, as it was issued, knows of the control: it is gone since."""
-    every = [one.record for one in read_certificates(settings, pipeline, request)]
+    every = [one.record for one in read_certificates(records, request)]
     if not every:
         return None
-    seals = signatures.load_seal_check(settings)
+    seals = signatures.load_seal_check(records.settings)
     issued = (one for one in every if has_matching_hash(one) and seals.holds(one))
     return next((before for one in issued if (before := one["control"]["before"])), None)
 
 
 def _build_certificate_record(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> dict[str, Any]:
-    pipeline, result = graph.pipeline.name, found.result
-    control = _judge_control(settings, pipeline, request, found)
+    result = found.result
+    control = _judge_control(records, request, found)
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and request.certified_at is None:
         # Before the record names the date: the second look needs what this one looked for, however late this one is.
-        vault.extend_vault_entry(settings, pipeline, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
+        vault.extend_vault_entry(records, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
     return {
         "format": FORMAT,
         "number": last.record["number"] + 1 if last else 1,
         "previous": last.record["hash"] if last else None,
-        "pipeline": pipeline,
+        "pipeline": records.pipeline,
         "request": request.request,
         "received_at": request.received_at,
         "due_at": request.due_at,
@@ -152,7 +149,7 @@ def _build_certificate_record(
         "seconds": round(result.seconds, 2),
         "tables": found.tables,
         "undeclared": [{"root": one.root, "path": found.hidden(one.path)} for one in found.undeclared],
-        "exceptions": _list_certificate_exceptions(settings, graph, request, found),
+        "exceptions": _list_certificate_exceptions(records, graph, request, found),
         "sluice": __version__,
         "scanner": checking.hash_scanner_source(),
         "policy": found.policy,
@@ -161,9 +158,9 @@ def _build_certificate_record(
 
 
 def _list_certificate_exceptions(
-    settings: Settings, graph: Graph, request: ErasureRequest, found: ErasureEvidence
+    records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence
 ) -> list[dict[str, Any]]:
-    expires, shared = vault.read_vault_expiry(settings, graph.pipeline.name, request.request), found.shared[request.request]
+    expires, shared = vault.read_vault_expiry(records, request.request), found.shared[request.request]
     told: list[dict[str, Any]] = [{"what": "the identifiers of the request, in the vault", "until": expires}]
     if shared:
         told.append({
@@ -172,21 +169,19 @@ def _list_certificate_exceptions(
         })
     for path in found.acknowledged:
         told.append({"what": f"'{path}', which is no table of the pipeline's and said to be there", "until": None})
-    return [*told, *scope.list_unreachable_places(settings, graph)]
+    return [*told, *scope.list_unreachable_places(records.settings, graph)]
 
 
-def _advance_certified_request(settings: Settings, pipeline: str, request: ErasureRequest, made: Certificate) -> None:
+def _advance_certified_request(records: PipelineRecords, request: ErasureRequest, made: Certificate) -> None:
     """Put the request into the state that its certificate shows. What is not decided leaves it as it is."""
     said = f"certificate {made.path.stem}: {made.verdict}, {format_certificate_note(made.record)}"
     # A request that is not carried out yet would never be, if it counted as failed.
     meant = {PASS: (requests.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
-    now = requests.read_erasure_request(settings, pipeline, request.request)
+    now = requests.read_erasure_request(records, request.request)
     if now.state in meant and now.done_at is not None:
-        requests.advance_request_state(
-            settings, pipeline, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said
-        )
+        requests.advance_request_state(records, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said)
     else:
-        requests.add_request_event(settings, pipeline, request.request, "scanned", said)
+        requests.add_request_event(records, request.request, "scanned", said)
 
 
 @dataclass(frozen=True)
@@ -214,24 +209,25 @@ class ErasureEvidence:
         return replace(self, rows=rows, result=result)
 
 
-def _gather_evidence(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
+def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
     """Scan, and ask the tables, for the people of these requests at once.
 
     Raises UsageError where the vault does not have the identifiers of one any more, and SluiceError where the lake is not on this machine.
     """
-    pipeline, wanted = graph.pipeline.name, sought.collect_sought_needles(settings, graph, asked)
+    settings = records.settings
+    wanted = sought.collect_sought_needles(settings, graph, asked)
     return ErasureEvidence(
         rows=sought.query_sought_rows(settings, graph, wanted),
         result=sought.scan_all_roots(settings, graph, wanted),
         shared=wanted.shared,
-        witnessed=canary.scan_fresh_canary(settings, pipeline),
+        witnessed=canary.scan_fresh_canary(records),
         undeclared=undeclared.find_undeclared_paths(settings, graph),
         acknowledged=undeclared.find_acknowledged_paths(settings, graph),
         tables={
             name: log.latest_table_version(path) for name, path in sorted(scope.find_searched_tables(settings, graph).items())
         },
         policy=_hash_policy(settings, graph),
-        hidden=stamps.make_path_hasher(settings, pipeline),
+        hidden=stamps.make_path_hasher(records),
     )
 
 

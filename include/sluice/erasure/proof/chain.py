@@ -14,7 +14,8 @@ from sluice.durable_files import PRIVATE, write_text_durably
 from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
-from sluice.settings import Settings, is_valid_name
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import is_valid_name
 
 _NUMBERED = re.compile(r"-(\d+)\Z")
 _TOLD = 16
@@ -48,9 +49,9 @@ class Certificate:
         return str(self.record["stamps"]["physical"]["verdict"])
 
 
-def read_certificates(settings: Settings, pipeline: str, request: str | None = None) -> list[Certificate]:
+def read_certificates(records: PipelineRecords, request: str | None = None) -> list[Certificate]:
     """The certificates of a pipeline, or of one request, in the order of the chain."""
-    return read_certificate_folder(_certificates_folder(settings, pipeline), request)
+    return read_certificate_folder(_certificates_folder(records), request)
 
 
 def read_certificate_folder(folder: Path, request: str | None = None) -> list[Certificate]:
@@ -59,21 +60,19 @@ def read_certificate_folder(folder: Path, request: str | None = None) -> list[Ce
     return [Certificate(path, read_certificate_record(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
 
 
-def read_latest_certificate(settings: Settings, pipeline: str) -> Certificate | None:
+def read_latest_certificate(records: PipelineRecords) -> Certificate | None:
     """The last of the chain."""
-    paths = list(_certificates_folder(settings, pipeline).glob("*.json"))
+    paths = list(_certificates_folder(records).glob("*.json"))
     found = max(paths, key=_parse_chain_number, default=None)
     return Certificate(found, read_certificate_record(found)) if found else None
 
 
-def write_certificate(
-    settings: Settings, pipeline: str, request: str, record: dict[str, Any], last: Certificate | None
-) -> Certificate:
+def write_certificate(records: PipelineRecords, request: str, record: dict[str, Any], last: Certificate | None) -> Certificate:
     """Keep a record, signed, and a page of it to read; whole or not at all. last: the end of the chain.
 
     Raises UsageError where the key of the signatures is lost.
     """
-    folder = _certificates_folder(settings, pipeline)
+    folder = _certificates_folder(records)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{request}-{record['number']}.json"
     if path.exists():
@@ -82,7 +81,7 @@ def write_certificate(
     shown = page.render_certificate_page(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
     # Made by chance, the key is, only as long as nothing was sealed with it.
-    record["signature"] = signatures.sign_certificate_record(settings, record, make=last is None)
+    record["signature"] = signatures.sign_certificate_record(records.settings, record, make=last is None)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         write_text_durably(target, text, PRIVATE)
     return Certificate(path, record)
@@ -178,5 +177,5 @@ def _parse_chain_number(path: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def _certificates_folder(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline, "certificates"))
+def _certificates_folder(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping("certificates"))

@@ -15,6 +15,7 @@ from sluice.erasure.proof import chain, signatures, sought, stamps, undeclared
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
 from sluice.errors import SluiceError
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,9 +43,8 @@ def verify_certificate(
     no certificate, the key of the seals is lost, or the identifiers are not in the vault any more.
     """
     record = chain.read_certificate_record(path)
-    every = (
-        chain.read_certificates(settings, record["pipeline"]) if public is None else chain.read_certificate_folder(path.parent)
-    )
+    records = PipelineRecords(settings, record["pipeline"])
+    every = chain.read_certificates(records) if public is None else chain.read_certificate_folder(path.parent)
     seals = signatures.load_seal_check(settings, public)
     report: Report = {
         "certificate": path.name,
@@ -52,9 +52,7 @@ def verify_certificate(
         "seal": seals.holds(record),
         "page": chain.is_page_of_record(record, path.with_suffix(".html")),
         "chain": chain.is_chained_to_first(record, chain.index_records_by_hash(every)),
-        "head": _is_complete_to_head(
-            record, every, seals, None if public else _read_certificate_notes(settings, record["pipeline"])
-        ),
+        "head": _is_complete_to_head(record, every, seals, None if public else _read_certificate_notes(records)),
         "kept": None if kept is None else _has_chain_head(every, kept),
         "issued": None,
         "verdict": None,
@@ -63,7 +61,7 @@ def verify_certificate(
     if is_as_issued(report):
         report["issued"] = record["verdict"]
         if graph is not None:
-            _compare_with_rescan(settings, graph, record, report)
+            _compare_with_rescan(records, graph, record, report)
     return report
 
 
@@ -72,12 +70,12 @@ def is_as_issued(report: Report) -> bool:
     return report["seal"] is True and not any(report[part] is False for part in _PARTS)
 
 
-def read_verified_certificate(settings: Settings, pipeline: str, request: str) -> Certificate | None:
+def read_verified_certificate(records: PipelineRecords, request: str) -> Certificate | None:
     """The last certificate of a request; None where it has none. Raises SluiceError where it is not the one that was issued."""
-    found = chain.read_certificates(settings, pipeline, request)
+    found = chain.read_certificates(records, request)
     if not found:
         return None
-    report = verify_certificate(settings, found[-1].path)
+    report = verify_certificate(records.settings, found[-1].path)
     if not is_as_issued(report):
         wrong = ", ".join(part for part in _PARTS if report[part] is False)
         raise SluiceError(
@@ -87,13 +85,14 @@ def read_verified_certificate(settings: Settings, pipeline: str, request: str) -
     return found[-1]
 
 
-def _compare_with_rescan(settings: Settings, graph: Graph, record: dict[str, Any], report: Report) -> None:
+def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[str, Any], report: Report) -> None:
     """Scan again, and say in the report what is otherwise."""
-    request = requests.read_erasure_request(settings, record["pipeline"], record["request"])
+    settings = records.settings
+    request = requests.read_erasure_request(records, record["request"])
     wanted = sought.collect_sought_needles(settings, graph, [request])
     rows = sought.query_sought_rows(settings, graph, wanted)
     result = sought.scan_all_roots(settings, graph, wanted)
-    others, hidden = len(undeclared.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(settings, record["pipeline"])
+    others, hidden = len(undeclared.find_undeclared_paths(settings, graph)), stamps.make_path_hasher(records)
     now = stamps.build_stamps(request, rows, result, {"verdict": stamps.PASS}, others, hidden)
     report["verdict"] = stamps.find_worst_verdict(now["logical"]["verdict"], now["physical"]["verdict"])
     report["differs"] = _describe_differences(record, now, result)
@@ -130,9 +129,9 @@ def _has_chain_head(every: Sequence[Certificate], head: tuple[int, str]) -> bool
     return any(one["number"] == number and one["hash"].startswith(hashed) for one in chain.index_records_by_hash(every).values())
 
 
-def _read_certificate_notes(settings: Settings, pipeline: str) -> set[tuple[int, str]]:
+def _read_certificate_notes(records: PipelineRecords) -> set[tuple[int, str]]:
     """The certificates that the histories of requests tell of: numbers, and the beginnings of their hashes."""
-    notes = (event.note for request in requests.list_erasure_requests(settings, pipeline) for event in request.history)
+    notes = (event.note for request in requests.list_erasure_requests(records) for event in request.history)
     return {found for note in notes if (found := chain.parse_certificate_note(note)) is not None}
 
 

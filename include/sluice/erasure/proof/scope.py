@@ -40,13 +40,13 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
     """
     if "://" in settings.lake:
         raise ValueError("the lake is an object store, which this scan does not read")
-    state, pipeline = settings.state, graph.pipeline.name
+    state, records = settings.state, graph.records(settings)
     clocks = find_table_clocks(settings, graph).values()
     found = [
-        _build_table_root(LAKE, f"{settings.lake}/{pipeline}", clocks),
-        _build_table_root(RESTRICTED, str(settings.restricted / pipeline), clocks),
-        ScanRoot(LANDING, str(settings.landing / pipeline), written=_list_text_formats(graph)),
-        ScanRoot(RELEASED, str(settings.released / pipeline)),
+        _build_table_root(LAKE, f"{settings.lake}/{records.pipeline}", clocks),
+        _build_table_root(RESTRICTED, str(settings.restricted / records.pipeline), clocks),
+        ScanRoot(LANDING, str(records.landing), written=_list_text_formats(graph)),
+        ScanRoot(RELEASED, str(settings.released / records.pipeline)),
         ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
     ]
@@ -57,10 +57,8 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
 
 def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     """Landing folders of which nothing is there although files should be."""
-    landing, found = (
-        settings.landing / graph.pipeline.name,
-        known.read_known_files(settings.bookkeeping(graph.pipeline.name, "deliveries")),
-    )
+    records = graph.records(settings)
+    landing, found = records.landing, known.read_known_files(records.bookkeeping("deliveries"))
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 
@@ -78,8 +76,9 @@ def list_source_encodings(graph: Graph) -> list[str]:
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
-    found = list_record_tables(graph, PipelinePlaces(settings, graph), settings)
-    found |= {f"_sluice/{name}": settings.bookkeeping(graph.pipeline.name, name) for name in RECORD_TABLES}
+    records = graph.records(settings)
+    found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
+    found |= {f"_sluice/{name}": records.bookkeeping(name) for name in RECORD_TABLES}
     return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 
@@ -123,7 +122,7 @@ def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]
 
     Views are not among them: they are made anew of these tables. Nor is what has its subject inside of a column.
     """
-    changing, places, found = graph.changing_hands(), PipelinePlaces(settings, graph), {}
+    changing, places, found = graph.changing_hands(), PipelinePlaces(graph.records(settings), graph), {}
     for declared in graph:
         domain = graph.domain(declared)
         inside = isinstance(declared, Source) and declared.subject_in

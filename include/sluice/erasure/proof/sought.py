@@ -29,6 +29,7 @@ from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_key, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
@@ -51,21 +52,19 @@ class SoughtNeedles:
 
 def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
     """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
-    columns, known = (
-        domain_columns.columns_by_domain(settings, graph),
-        releases.read_pipeline_releases(settings, graph.pipeline.name),
-    )
-    listed = _lazy_suppression_list(settings, graph.pipeline.name)
+    records = graph.records(settings)
+    columns, known = domain_columns.columns_by_domain(settings, graph), releases.read_pipeline_releases(records)
+    listed = _lazy_suppression_list(records)
     person: list[Needle] = []
     shared: dict[str, int] = {}
     for request in asked:
-        found, shared[request.request] = _collect_request_needles(settings, graph, request.request, columns, known, listed)
+        found, shared[request.request] = _collect_request_needles(records, graph, request.request, columns, known, listed)
         person += [replace(one, of=request.request) for one in found]
     by_canary = {request.control: request for request in asked}
     control = [
         replace(needle, of=name)
         for name, request in by_canary.items()
-        for needle in canary.build_canary_needles(settings, graph.pipeline.name, request)
+        for needle in canary.build_canary_needles(records, request)
     ]
     return SoughtNeedles(person, control, shared)
 
@@ -91,7 +90,7 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
 
 
 def _collect_request_needles(
-    settings: Settings,
+    records: PipelineRecords,
     graph: Graph,
     request: str,
     columns: Mapping[str, set[str]],
@@ -99,31 +98,27 @@ def _collect_request_needles(
     listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
     """What is looked for of the people of one request, and how many of their identifiers were others', too."""
-    pipeline, encodings = graph.pipeline.name, scope.list_source_encodings(graph)
-    of_people = (
-        one for one in vault.read_vault_identifiers(settings, pipeline, request) if not one.domain.startswith(canary.PREFIX)
-    )
-    found = _end_reassigned_identifiers(settings, graph, request, list(of_people), listed)
+    encodings = scope.list_source_encodings(graph)
+    of_people = (one for one in vault.read_vault_identifiers(records, request) if not one.domain.startswith(canary.PREFIX))
+    found = _end_reassigned_identifiers(records, graph, request, list(of_people), listed)
     # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
     shared = _group_shared_identifiers(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
-    person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(settings, graph, known, own)]
+    person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(records, graph, known, own)]
     person += [needles.build_timed_needle(*whose, spans) for whose, spans in shared.items()]
     person += [replace(one, shared=True) for one in needles.build_needles(shared, columns, encodings)]
     return person, len(shared)
 
 
 def _build_release_needles(
-    settings: Settings, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]
+    records: PipelineRecords, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]
 ) -> list[Needle]:
     """What releases call people, by (domain, value): each by pseudonyms of its own, in which no form of an identifier is.
 
     A release may have been made when a domain was called otherwise, and say so.
     """
     found = []
-    key = (
-        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")) if known else b""
-    )
+    key = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         # A release of before a form was declared is of the text.
@@ -143,27 +138,24 @@ def _group_shared_identifiers(found: Sequence[Identifier]) -> dict[tuple[str, st
     return shared
 
 
-def _lazy_suppression_list(settings: Settings, pipeline: str) -> Callable[[], Times]:
+def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
     """The suppression list, read when somebody asks for it first."""
 
     @functools.cache
     def listed() -> Times:
 
-        return suppression_list.read_suppression_times(settings.bookkeeping(pipeline, "suppression"))
+        return suppression_list.read_suppression_times(records.bookkeeping("suppression"))
 
     return listed
 
 
 def _end_reassigned_identifiers(
-    settings: Settings, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
+    records: PipelineRecords, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
 ) -> list[Identifier]:
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
     if not any(_may_have_ended(one) for one in found):
         return list(found)
-    key, known = (
-        suppression_key.read_suppression_key(settings, settings.bookkeeping(graph.pipeline.name, "suppression")),
-        listed(),
-    )
+    key, known = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression")), listed()
     made = []
     for one in found:
         hashed = compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_have_ended(one) else None
@@ -200,13 +192,13 @@ def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
 
 def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
     """A sentence or two to append to a message. No value of anybody."""
-    pipeline = graph.pipeline.name
-    told = f" Where: sluice erase scan {pipeline} --request {request}"
-    if not vault.has_vault_entry(settings, pipeline, request):
+    records = graph.records(settings)
+    told = f" Where: sluice erase scan {records.pipeline} --request {request}"
+    if not vault.has_vault_entry(records, request):
         return told
     kinds = sorted({
         one.domain
-        for one in vault.read_vault_identifiers(settings, pipeline, request)
+        for one in vault.read_vault_identifiers(records, request)
         if one.domain != PSEUDONYM
         and not one.domain.startswith(PREFIX)
         and graph.canonical(one.domain) == AS_TEXT

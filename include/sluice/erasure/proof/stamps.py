@@ -11,8 +11,8 @@ from typing import Any, Literal
 from residue import Hit, ScanResult, needles
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_key
-from sluice.settings import Settings
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS: Verdict = "PASS"
@@ -89,9 +89,9 @@ def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) ->
     return [{"root": one.root, "path": hidden(one.path), "reason": one.reason} for one in found.unread[:MOST_NAMED]]
 
 
-def make_path_hasher(settings: Settings, pipeline: str) -> Callable[[str], str]:
+def make_path_hasher(records: PipelineRecords) -> Callable[[str], str]:
     """What stands for a path in a record: paths may tell of people, and who guesses one must not be able to try it without the key."""
-    key = suppression_key.read_suppression_key(settings, settings.bookkeeping(pipeline, "suppression"))
+    key = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression"))
 
     def hidden(path: str) -> str:
         return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]

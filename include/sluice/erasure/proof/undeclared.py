@@ -42,16 +42,13 @@ def _find_acknowledging_path(graph: Graph, one: UndeclaredPath) -> str | None:
 
 
 def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
-    pipeline = graph.pipeline.name
+    records = graph.records(settings)
     claims = [place.claims(settings, graph) for place in PERSONAL_PLACES if place.claims]
     found = []
-    for name, root in ((LAKE, Path(settings.lake) / pipeline), (RESTRICTED, settings.restricted / pipeline)):
+    for name, root in ((LAKE, Path(settings.lake) / records.pipeline), (RESTRICTED, settings.restricted / records.pipeline)):
         unclaimed = (path for path in _list_pipeline_entries(root) if not any(claim(name, path) for claim in claims))
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in unclaimed]
-    for name, root, depth in (
-        (LANDING, settings.landing / pipeline, None),
-        (RELEASED, releases.releases_folder(settings, pipeline), 2),
-    ):
+    for name, root, depth in ((LANDING, records.landing, None), (RELEASED, releases.releases_folder(records), 2)):
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in _walk_unclaimed(name, root, claims, depth)]
     return found
 

@@ -35,7 +35,7 @@ def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
     for name, request in _requests_by_canary(erasing.waiting).items():
         for store in stores:
             step, of = f"canary {store.step}", f"{name}/{store.folder}"
-            folder = canary.find_planted_canary(erasing.workspace.settings, erasing.workspace.pipeline, name)
+            folder = canary.find_planted_canary(erasing.workspace.records, name)
             if folder and not erasing.is_done(step, of):
                 values = _read_canary_values(erasing.workspace, request)
                 place = CanaryPlace(folder / store.folder, store.column, values, erasing.began)
@@ -44,9 +44,7 @@ def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
 
 def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
     """The tables of canaries by a name of their own, for what is done to every table."""
-    planted = {
-        name: canary.find_planted_canary(workspace.settings, workspace.pipeline, name) for name in _requests_by_canary(requests)
-    }
+    planted = {name: canary.find_planted_canary(workspace.records, name) for name in _requests_by_canary(requests)}
     found = {
         f"canary_{name}_{store.folder}": str(folder / store.folder)
         for name, folder in planted.items()
@@ -65,7 +63,7 @@ def _read_canary_values(workspace: Workspace, request: ErasureRequest) -> frozen
     """What says whose a row or record is, of the canary of a request."""
     return frozenset(
         one.value
-        for one in vault.read_vault_identifiers(workspace.settings, workspace.pipeline, request.request)
+        for one in vault.read_vault_identifiers(workspace.records, request.request)
         if one.domain == f"{canary.PREFIX}{TEXT}"
     )
 

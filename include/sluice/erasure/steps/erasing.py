@@ -47,10 +47,10 @@ class Erasing:
     def done(self, step: str, table: str = "", rows: int = 0, files: int = 0) -> None:
         """Note that a step was done. rows, files: how many it took out or rewrote."""
         open_ = [one.request for one in self.waiting if (one.request, table, step) not in self._noted]
-        ledger.record_erasure_step(self.workspace.settings, self.workspace.pipeline, open_, table, step, rows, files)
+        ledger.record_erasure_step(self.workspace.records, open_, table, step, rows, files)
         self._noted.update((request, table, step) for request in open_)
 
     @cached_property
     def _noted(self) -> set[tuple[str, str, str]]:
-        found = ledger.read_erasure_ledger(self.workspace.settings, self.workspace.pipeline)
+        found = ledger.read_erasure_ledger(self.workspace.records)
         return {(one.request, one.table, one.step) for one in found}

@@ -115,17 +115,17 @@ class ErasedNames:
 
 def load_erased_names(erasing: Erasing) -> ErasedNames:
     """The people of the requests that are carried out, as far as the vault still knows them."""
-    settings, pipeline = erasing.workspace.settings, erasing.workspace.pipeline
+    records = erasing.workspace.records
     known = [
         one
         for request in erasing.waiting
-        if vault.has_vault_entry(settings, pipeline, request.request)
-        for one in vault.read_vault_identifiers(settings, pipeline, request.request)
+        if vault.has_vault_entry(records, request.request)
+        for one in vault.read_vault_identifiers(records, request.request)
         if not one.domain.startswith(PREFIX)
     ]
     handed_on = {(one.domain, one.value) for one in known if one.since or one.until}
     own = {(one.domain, one.value) for one in known} - handed_on
-    columns = domain_columns.columns_by_domain(settings, erasing.workspace.graph)
+    columns = domain_columns.columns_by_domain(records.settings, erasing.workspace.graph)
     return index_erased_names(
         (value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain}))
     )

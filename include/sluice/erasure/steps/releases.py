@@ -18,7 +18,7 @@ STEP = "releases"
 def erase_from_releases(erasing: Erasing) -> None:
     """Erase from every table of every release; one that does not say whose its rows are is withdrawn: nobody knows who is counted in it."""
     workspace = erasing.workspace
-    for release in releases.read_pipeline_releases(workspace.settings, workspace.pipeline):
+    for release in releases.read_pipeline_releases(workspace.records):
         waiting = [name for name in release.tables if not erasing.is_done(STEP, _release_table_key(release, name))]
         if not waiting:
             continue
@@ -30,15 +30,15 @@ def erase_from_releases(erasing: Erasing) -> None:
 def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
     """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
     workspace = erasing.workspace
-    settings, pipeline, forms = workspace.settings, workspace.pipeline, workspace.graph.forms
+    records, forms = workspace.records, workspace.graph.forms
     if not forms:
         return set()
-    key = suppression_key.read_suppression_key(settings, workspace.suppression)
+    key = suppression_key.read_suppression_key(records.settings, workspace.suppression)
     known = [
         one
         for request in erasing.waiting
-        if vault.has_vault_entry(settings, pipeline, request.request)
-        for one in vault.read_vault_identifiers(settings, pipeline, request.request)
+        if vault.has_vault_entry(records, request.request)
+        for one in vault.read_vault_identifiers(records, request.request)
         if one.domain in forms
     ]
     names = {domain: {domain, *workspace.graph.former(domain)} for domain in forms}

@@ -14,7 +14,7 @@ from sluice.settings import Settings
 def columns_by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
     """By domain, the names of the columns whose values are of it, in any table, source or link."""
     found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
-    places = PipelinePlaces(settings, graph)
+    places = PipelinePlaces(graph.records(settings), graph)
     for declared in graph:
         if isinstance(declared, Source):
             domain = graph.domain(declared)

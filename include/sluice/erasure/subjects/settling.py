@@ -19,26 +19,22 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
     To be called before anything is deleted: the links are deleted, too. So a request whose people are on the suppression list stays as it
     is; for any other what an attempt before has found is found anew, since more was delivered. rows: see `close`. Raises vault.Missing and Ambiguous.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     if _is_request_settled(
         workspace, request, suppression_list.list_suppressed_requests(workspace) if rows is None else rows.listed
     ):
         return request
-    known = vault.read_vault_identifiers(settings, pipeline, request.request)
+    known = vault.read_vault_identifiers(records, request.request)
     made_up = [one for one in known if one.domain.startswith(canary.PREFIX)]
-    asked = [one for one in vault.read_asked_identifiers(settings, pipeline, request.request) if one not in made_up]
+    asked = [one for one in vault.read_asked_identifiers(records, request.request) if one not in made_up]
     found = close_over_identifiers(workspace, asked, rows)
-    vault.replace_vault_identifiers(settings, pipeline, request.request, [*found, *made_up])
+    vault.replace_vault_identifiers(records, request.request, [*found, *made_up])
     kinds = {one.domain for one in found}
     requests.write_request_subjects(
-        settings, pipeline, request.request, requests.pseudonymise_subjects(settings, workspace.graph, found)
+        records, request.request, requests.pseudonymise_subjects(records.settings, workspace.graph, found)
     )
     return requests.add_request_event(
-        settings,
-        pipeline,
-        request.request,
-        "closed",
-        f"{len(found)} identifiers of {len(kinds)} kinds: {', '.join(sorted(kinds))}",
+        records, request.request, "closed", f"{len(found)} identifiers of {len(kinds)} kinds: {', '.join(sorted(kinds))}"
     )
 
 
@@ -47,30 +43,28 @@ def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) ->
 
     What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
-    found, waiting = [], requests.list_waiting_requests(settings, pipeline, only)
+    records = workspace.records
+    found, waiting = [], requests.list_waiting_requests(records, only)
     with link_rows.open_link_rows(workspace) as rows:
         _preload_link_rows(workspace, rows, waiting)
         for request in waiting:
             try:
                 found.append(settle_erasure_request(workspace, request, rows))
             except (AmbiguousIdentifier, vault.VaultEntryMissing) as error:
-                requests.advance_request_state(settings, pipeline, request, requests.FAILED, str(error))
+                requests.advance_request_state(records, request, requests.FAILED, str(error))
     return found
 
 
 def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: Collection[str]) -> bool:
-    there = vault.has_vault_entry(workspace.settings, workspace.pipeline, request.request)
+    there = vault.has_vault_entry(workspace.records, request.request)
     return bool(request.subjects) and (request.request in listed or not there)
 
 
 def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[ErasureRequest]) -> None:
     """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
-    settings, pipeline, links = workspace.settings, workspace.pipeline, workspace.graph.links
+    records, links = workspace.records, workspace.graph.links
     open_ = [one.request for one in waiting if not _is_request_settled(workspace, one, rows.listed)]
-    asked = (
-        vault.read_asked_identifiers(settings, pipeline, one) for one in open_ if vault.has_vault_entry(settings, pipeline, one)
-    )
+    asked = (vault.read_asked_identifiers(records, one) for one in open_ if vault.has_vault_entry(records, one))
     people = fresh = {(one.domain, one.value) for of in asked for one in canonicalise_identifiers(workspace.graph, of)}
     while fresh:
         found = {

@@ -21,6 +21,7 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
 from sluice.lake.places import PipelinePlaces
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
 from sluice.runs.execution import clones
@@ -39,10 +40,10 @@ def clone_tables(
 
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
-    pipeline = graph.pipeline.name
+    records, pipeline = graph.records(settings), graph.pipeline.name
     target = replace(settings, lake=str(Path(to).absolute()))
-    check_clone_target(settings, target, pipeline)
-    if requests.list_waiting_requests(settings, pipeline):
+    check_clone_target(records, target)
+    if requests.list_waiting_requests(records):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a clone is made after them. Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )
@@ -57,18 +58,20 @@ def clone_tables(
     return report, made
 
 
-def check_clone_target(settings: Settings, target: Settings, pipeline: str) -> None:
+def check_clone_target(records: PipelineRecords, target: Settings) -> None:
     """Raises UsageError where the target is the lake itself, lies in it or around it, or holds tables of the pipeline."""
-    here, there = Path(settings.lake).resolve(), Path(target.lake).resolve()
+    here, there = Path(records.settings.lake).resolve(), Path(target.lake).resolve()
     if here == there or here in there.parents or there in here.parents:
-        raise UsageError(f"A clone needs a lake of its own; {target.lake} and {settings.lake} are, or lie in, one another.")
+        raise UsageError(
+            f"A clone needs a lake of its own; {target.lake} and {records.settings.lake} are, or lie in, one another."
+        )
     if there.exists() and not there.is_dir():
         raise UsageError(f"{target.lake} is no folder.")
-    present = ledger.list_pipeline_tables(replace(target, restricted=Path(target.lake)), pipeline)
-    if present or clones.read_clone_description(target, pipeline):
+    present = ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=Path(target.lake))))
+    if present or clones.read_clone_description(replace(records, settings=target)):
         raise UsageError(
-            f"{target.lake} has tables of '{pipeline}' already, and a clone is made as a whole. "
-            f"Name another folder, or remove {target.lake}/{pipeline}."
+            f"{target.lake} has tables of '{records.pipeline}' already, and a clone is made as a whole. "
+            f"Name another folder, or remove {target.lake}/{records.pipeline}."
         )
 
 
@@ -84,9 +87,9 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
         "tables": {},
         "not_cloned": plan.left_out,
     }
-    _write_clone_file(clones.clone_description_path(workspace.settings, workspace.pipeline), said)
+    _write_clone_file(clones.clone_description_path(workspace.records), said)
     if plan.kind == SHALLOW:
-        shallow.register_shallow_clone(settings, workspace.pipeline, workspace.run, workspace.settings.lake)
+        shallow.register_shallow_clone(workspace.graph.records(settings), workspace.run, workspace.settings.lake)
     return said
 
 
@@ -117,7 +120,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
         report.seconds = round(time.monotonic() - report.started, 2)
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}
     said["finished"] = True
-    _write_clone_file(clones.clone_description_path(workspace.settings, workspace.pipeline), said)
+    _write_clone_file(clones.clone_description_path(workspace.records), said)
     return reports
 
 
@@ -174,7 +177,7 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
     """Every table that is there: declared ones and quarantines."""
     from sluice.lake.workspace import has_quarantine
 
-    places, found = PipelinePlaces(settings, graph), []
+    places, found = PipelinePlaces(graph.records(settings), graph), []
     for one in graph:
         private = one.private if isinstance(one, Dataset) else _find_personal_columns(graph, one)
         dataset = one if isinstance(one, Dataset) else None

@@ -28,7 +28,7 @@ def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait:
     Raises SluiceError where requests to erase people wait: they would be in the copy.
     """
     chosen = [_find_releasable_table(settings, graph, name) for name in dict.fromkeys(names)]
-    if requests.list_waiting_requests(settings, graph.pipeline.name):
+    if requests.list_waiting_requests(graph.records(settings)):
         raise SluiceError(
             f"Erasure requests of '{graph.pipeline.name}' wait; a release is made after them. "
             f"Run: sluice run {graph.pipeline.name} --stage {DELETIONS.name}"
@@ -62,9 +62,7 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
     from sluice.lake.report import FlowReport
 
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    into = releases.begin_release(
-        workspace.settings, workspace.pipeline, {"pipeline": workspace.pipeline, "at": at, "run": workspace.run}
-    )
+    into = releases.begin_release(workspace.records, {"pipeline": workspace.pipeline, "at": at, "run": workspace.run})
     made.append(into)
     reports = []
     with releases.release_made_writable(into):

@@ -13,6 +13,7 @@ from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
 
@@ -22,30 +23,29 @@ Flow = Callable[[Workspace, FlowReport], None]
 _NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 
 
-def read_clone_description(settings: Settings, pipeline: str) -> dict[str, Any] | None:
+def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
     """What the lake of the settings was cloned from. None where it is no clone."""
     try:
-        return load_kept_object(clone_description_path(settings, pipeline), "what this clone was made from", _REMEDY)
+        return load_kept_object(clone_description_path(records), "what this clone was made from", _REMEDY)
     except FileNotFoundError:
         return None
 
 
-def clone_description_path(settings: Settings, pipeline: str) -> Path:
+def clone_description_path(records: PipelineRecords) -> Path:
     """Where a clone says what it is."""
-    return Path(settings.bookkeeping(pipeline)) / "clone.json"
+    return Path(records.bookkeeping()) / "clone.json"
 
 
 def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises UsageError for a stage that a clone has nothing for: it has no deliveries, and bronze and silver stay as they were cloned."""
-    pipeline = graph.pipeline.name
-    clone = read_clone_description(settings, pipeline)
+    clone = read_clone_description(graph.records(settings))
     if clone is None:
         return
     able = [one.name for one in all_stages_of_pipeline(graph.pipeline) if _is_run_in_clones(graph, one)]
     if stage not in able:
         raise UsageError(
             f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
-            f"cloned; only views are brought up to date. Run: sluice run {pipeline} --stage {able[0]}"
+            f"cloned; only views are brought up to date. Run: sluice run {graph.pipeline.name} --stage {able[0]}"
         )
     hidden = [view.name for view in graph.views.values() if view.restricted and graph.layer(view) == stage]
     if hidden and str(settings.restricted) == clone["restricted"]:
@@ -55,9 +55,9 @@ def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
         )
 
 
-def find_left_out_columns(settings: Settings, pipeline: str) -> frozenset[str]:
+def find_left_out_columns(records: PipelineRecords) -> frozenset[str]:
     """The names of columns that a clone leaves out of some table. None in a lake that is no clone."""
-    clone = read_clone_description(settings, pipeline) or {"tables": {}}
+    clone = read_clone_description(records) or {"tables": {}}
     return frozenset(name for table in clone["tables"].values() for name in table["left_out"])
 
 
@@ -70,7 +70,7 @@ def _is_run_in_clones(graph: Graph, stage: Stage) -> bool:
 
 def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
     """A view's flow. In a clone a view that names a column which the clone leaves out stays as it was cloned, and says so."""
-    gone = find_left_out_columns(workspace.settings, workspace.pipeline)
+    gone = find_left_out_columns(workspace.records)
     if not gone:
         return flow
 
@@ -90,6 +90,6 @@ def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
 
 def adapt_stream_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
     """A stream's flow. A clone has no checkpoint that it could go on from."""
-    if read_clone_description(workspace.settings, workspace.pipeline) is None:
+    if read_clone_description(workspace.records) is None:
         return flow
     return lambda _, report: report.notes.append("a clone leaves what streams write as it was cloned")

@@ -41,28 +41,28 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
 
     To be called under the lease, before the stage does anything.
     """
-    settings, pipeline = workspace.settings, workspace.pipeline
+    records = workspace.records
     stages = list_stage_names(workspace.graph.pipeline)
     try:
-        if settings.secrets_given or clones.read_clone_description(settings, pipeline) is not None:
+        if records.settings.secrets_given or clones.read_clone_description(records) is not None:
             return None
-        if quiet.find_latest_code_change(settings) >= psutil.Process().create_time():
+        if quiet.find_latest_code_change(records.settings) >= psutil.Process().create_time():
             return None  # this process may have loaded what was there before
         if stage == stages[0]:
-            return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(settings, pipeline), "")
-        mark = quiet.read_quiet_mark(settings, pipeline)
+            return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(records), "")
+        mark = quiet.read_quiet_mark(records)
         if mark is None or mark.run != workspace.run or list(mark.stages) != stages[: stages.index(stage)]:
             return None
-        return mark if mark.lake == quiet.digest_lake(settings, pipeline) else None
+        return mark if mark.lake == quiet.digest_lake(records) else None
     except Exception as error:
-        _tell_without_mark(pipeline, error)
+        _tell_without_mark(records.pipeline, error)
         return None
 
 
 def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> None:
     """Note that the run has done this stage, too. To be called under the lease, when all that it did is recorded and on the disk."""
     try:
-        quiet.write_quiet_mark(workspace.settings, workspace.pipeline, _add_stage(workspace, stage, mark, reports))
+        quiet.write_quiet_mark(workspace.records, _add_stage(workspace, stage, mark, reports))
     except Exception as error:
         _tell_without_mark(workspace.pipeline, error)
 
@@ -73,7 +73,7 @@ def _tell_without_mark(pipeline: str, error: Exception) -> None:
 
 
 def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> QuietMark:
-    settings, pipeline, graph = workspace.settings, workspace.pipeline, workspace.graph
+    records, graph = workspace.records, workspace.graph
     tables = dict(mark.tables)
     if stage in graph.pipeline.layer_names:
         tables[stage] = [
@@ -90,9 +90,9 @@ def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
     if list(done.stages) == list_stage_names(graph.pipeline):
         until = _find_end_of_quiet(workspace, mark.began)
         nothing_left = until > datetime.now(UTC) and not _list_what_waits(workspace)
-        if nothing_left and quiet.digest_run_inputs(settings, pipeline) == mark.inputs:
+        if nothing_left and quiet.digest_run_inputs(records) == mark.inputs:
             done = replace(done, until=until, declared=digest_declarations(graph))
-    return replace(done, lake=quiet.digest_lake(settings, pipeline))
+    return replace(done, lake=quiet.digest_lake(records))
 
 
 def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None:
@@ -111,7 +111,11 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
             for source in books.graph.sources
             for file in (*books.of_source(source, "waiting"), *books.known.unread_files(source))
         ),
-        *(one.path for one in books.graph.sources.values() if one.kind.in_files and not (books.landing / one.path).is_dir()),
+        *(
+            one.path
+            for one in books.graph.sources.values()
+            if one.kind.in_files and not (books.records.landing / one.path).is_dir()
+        ),
         *_list_failed_verifications(books),
     ]
 

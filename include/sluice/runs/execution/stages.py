@@ -92,7 +92,7 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     warnings: dict[str, list[str]] = {}
     if first:
         settlement.finish_interrupted_journals(workspace)
-        if clones.read_clone_description(workspace.settings, workspace.pipeline) is None:
+        if clones.read_clone_description(workspace.records) is None:
             canonical_entries.recompute_suppression_entries(
                 workspace
             )  # before anything is read: another spelling of an erased person
@@ -201,7 +201,7 @@ def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
 
 def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
     """Raises UsageError where a source had a table of its own: its earlier records are there, and would not be read with the others."""
-    own = workspace.settings.table_path(workspace.pipeline, workspace.graph.layer(source), source.name)
+    own = workspace.records.table_path(workspace.graph.layer(source), source.name)
     if source.into and log.is_delta_table(own):
         raise UsageError(
             f"Source '{source.name}' goes into '{source.into}', but bronze has a table '{source.name}' with its earlier records. "

@@ -47,7 +47,7 @@ def _judge_table_rules(
     if not rules or not log.is_delta_table(path):
         return
     _check_rule_references(workspace, dataset, rules)
-    before = [row for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["flow"] == dataset.name]
+    before = [row for row in ledger.read_run_ledger(workspace.records) if row["flow"] == dataset.name]
     for rule in rules:
         report.table_rules[rule.name] = _evaluate_table_rule(workspace, dataset, rule, before)
     for rule in rules:

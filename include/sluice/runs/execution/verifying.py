@@ -75,9 +75,7 @@ def compare_with_recompute(
 
 def choose_table_to_verify(workspace: Workspace) -> list[str]:
     """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
-    verified = [
-        row["flow"] for row in ledger.read_run_ledger(workspace.settings, workspace.pipeline) if row["stage"] == VERIFY.name
-    ]
+    verified = [row["flow"] for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
     last = {flow: place for place, flow in enumerate(verified)}
     there = [
         name

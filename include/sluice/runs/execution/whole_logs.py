@@ -9,6 +9,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.delta_log import LOG, check_table_logs
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, name_quarantine
 
 
@@ -21,8 +22,8 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
     """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
     reads = [name for item in graph if item.name in of_layer for name in item.reads]
-    places = PipelinePlaces(settings, graph)
-    found = locate_bookkeeping_tables(settings, graph.pipeline.name)
+    places = PipelinePlaces(graph.records(settings), graph)
+    found = locate_bookkeeping_tables(places.records)
     for item in graph:
         if of_layer and item.name not in (*of_layer, *reads):
             continue
@@ -34,11 +35,11 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
     return found
 
 
-def locate_bookkeeping_tables(settings: Settings, pipeline: str) -> dict[str, str]:
+def locate_bookkeeping_tables(records: PipelineRecords) -> dict[str, str]:
     """By name, the tables in which Sluice keeps its records of a pipeline, those that are there."""
     found: dict[str, str] = {}
     for restricted in (False, True):
-        folder = Path(settings.bookkeeping(pipeline, restricted=restricted))
+        folder = Path(records.bookkeeping(restricted=restricted))
         logs = sorted([*folder.glob(f"*/{LOG}"), *folder.glob(f"*/*/{LOG}")])
         found |= {str(log.parent.relative_to(folder)): str(log.parent) for log in logs}
     return found

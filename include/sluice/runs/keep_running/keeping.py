@@ -82,7 +82,7 @@ def run_until_stopped(
     with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
         begun()
         keeper = PipelineKeeper(workspace, asked, every, upkeep)
-        span = gaps.KeptRunningSpan(settings, asked.pipeline)
+        span = gaps.KeptRunningSpan(workspace.records)
         did = 0
         while not keeper.is_to_stop():
             started = time.monotonic()
@@ -202,7 +202,7 @@ class PipelineKeeper:
         try:
             report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             self._reports += [report] if report["flows"] else []
-            job.clean_up_after_stage(self._workspace.settings, self._workspace.pipeline, stage)
+            job.clean_up_after_stage(self._workspace.records, stage)
         except stages.FlowsFailed as failed:
             self._reports.append(
                 summary.summarize_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)

@@ -87,11 +87,11 @@ class FlowNews:
         """Whether there is a request of erasure that was not carried out, or there may be one among what was delivered."""
         if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
-        folder = Path(self._workspace.settings.bookkeeping(self._workspace.pipeline, "erasure_requests"))
+        folder = Path(self._workspace.records.bookkeeping("erasure_requests"))
         state = _read_folder_state(folder)
         if state is None or state == self._requests:
             return False
-        waiting = bool(requests.list_waiting_requests(self._workspace.settings, self._workspace.pipeline))
+        waiting = bool(requests.list_waiting_requests(self._workspace.records))
         if not waiting and not _is_recent_state(state):
             self._requests = state
         return waiting

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.durable_files import write_json_durably
-from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION, Settings
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION
 
 _CLOCKS_DIFFER = 2.0
 
@@ -59,9 +60,9 @@ class LeaseHolder:
         return f"{what} is kept running by {self}, {alone}{ending}"
 
 
-def find_lease_holder(settings: Settings, pipeline: str) -> LeaseHolder | None:
+def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
     """Who holds the lease, or None: where the process that last described itself has ended, nobody does."""
-    return find_living_holder(Path(settings.bookkeeping(pipeline)))
+    return find_living_holder(Path(records.bookkeeping()))
 
 
 def find_living_holder(folder: Path) -> LeaseHolder | None:

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from sluice.errors import LeaseHeld, StopRequested, UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
-from sluice.settings import DRIVER_LOCK, JVM_LOCK, Settings
+from sluice.settings import DRIVER_LOCK, JVM_LOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,13 +34,7 @@ _LOCKED_TO_THE_END: list[IO[bytes]] = []
 
 @contextmanager
 def hold_writer_lease(
-    settings: Settings,
-    session: SparkSession,
-    pipeline: str,
-    run: str,
-    wait: float,
-    kept_running: bool = False,
-    stage: str | None = None,
+    records: PipelineRecords, session: SparkSession, run: str, wait: float, kept_running: bool = False, stage: str | None = None
 ) -> Iterator[None]:
     """Hold a pipeline's lease. wait: how many seconds to wait for it. kept_running: told to others, who need not wait for such a holder.
 
@@ -47,21 +42,21 @@ def hold_writer_lease(
 
     Raises LeaseHeld, saying by whom it is held, and StopRequested where somebody asks this run to stop while it waits.
     """
-    if "://" in settings.lake:
+    if "://" in records.settings.lake:
         raise UsageError(
-            f"The lake {settings.lake} is on an object store, where commits of two drivers get lost. Use a local disk."
+            f"The lake {records.settings.lake} is on an object store, where commits of two drivers get lost. Use a local disk."
         )
     remedy = "Run again when it has ended, or give --wait SECONDS."
 
     def in_vain(found: holder.LeaseHolder) -> bool:
-        if settings.stop_request(pipeline, run).exists():
+        if records.stop_request(run).exists():
             raise StopRequested("stopped on request, before the lease was free; nothing was done")
-        return found.kept_running and not settings.stop_request(pipeline, found.run).exists()
+        return found.kept_running and not records.stop_request(found.run).exists()
 
-    folder = Path(settings.bookkeeping(pipeline))
+    folder = Path(records.bookkeeping())
     make_private_folder(folder)
     with hold_lease_in_folder(
-        folder, session, run, wait, f"Pipeline '{pipeline}'", remedy, pipeline, in_vain, kept_running, stage
+        folder, session, run, wait, f"Pipeline '{records.pipeline}'", remedy, records.pipeline, in_vain, kept_running, stage
     ):
         yield
 
@@ -149,17 +144,17 @@ def _try_lock_of_this_process(file: IO[bytes]) -> bool:
 
 
 @contextmanager
-def hold_lease_without_spark(settings: Settings, pipeline: str, run: str, remedy: str) -> Iterator[None]:
+def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) -> Iterator[None]:
     """Hold a pipeline's lease: the same locks of the operating system as a job takes. run: what others see that it is held by.
 
     Raises LeaseHeld at once where it is held, with the remedy.
     """
-    folder = Path(settings.bookkeeping(pipeline))
+    folder = Path(records.bookkeeping())
     make_private_folder(folder)
     with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:
         if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
             found = holder.find_living_holder(folder)
-            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{pipeline}'", remedy, pipeline))
+            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{records.pipeline}'", remedy, records.pipeline))
         mine = holder.write_lease_description(folder, run)
         try:
             yield

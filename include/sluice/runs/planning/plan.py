@@ -84,7 +84,7 @@ def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMa
     days = ", or a backfill for some days" if name in books.graph.tables else ""
     return (
         f"'{name}' was restored to version {mark.version}{at}; what it took since that version is not in it until a refresh: "
-        f"sluice run {books.pipeline} --mode refresh --table {name}{days}."
+        f"sluice run {books.records.pipeline} --mode refresh --table {name}{days}."
     )
 
 

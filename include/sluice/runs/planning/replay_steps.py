@@ -28,7 +28,7 @@ def plan_bronze_replay(
 
 def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
     """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
-    fresh = discovery.preview_discovery(source, books.landing, books.known, interval).came
+    fresh = discovery.preview_discovery(source, books.records.landing, books.known, interval).came
     lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
     readable = books.select_unchanged(source, lacking)
     files = [

@@ -83,7 +83,7 @@ def plan_bronze_step(
 
 
 def _list_waiting_files(books: PipelineBooks, source: Source) -> list[dict[str, Any]]:
-    found = discovery.preview_discovery(source, books.landing, books.known)
+    found = discovery.preview_discovery(source, books.records.landing, books.known)
     return [
         *(
             {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}

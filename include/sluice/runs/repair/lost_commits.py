@@ -68,19 +68,18 @@ def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) 
 
 def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> None:
     """Let the flows start anew, and set the damaged files aside. To be called under the lease. Raises SluiceError for one that is refused."""
+    records = graph.records(settings)
     if repair.refused:
         raise SluiceError(repair.refused)
     # What is not done when this is killed is done by the next repair: the table is damaged until the last step.
     for name in repair.anew:
         flow = graph.flow_name(graph[name])
-        checkpoints.reset_checkpoint(
-            settings.checkpoints(graph.pipeline.name, flow), flow, f"a commit of '{repair.table}' was lost"
-        )
+        checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
     for source, numbers in repair.lost.items():
         record_lost_deliveries(settings, graph, source, numbers)
     durability.flush_run_output(settings)
     restricted = Path(repair.path).is_relative_to(settings.restricted)
-    books = Path(settings.bookkeeping(graph.pipeline.name, SET_ASIDE, restricted=restricted))
+    books = Path(records.bookkeeping(SET_ASIDE, restricted=restricted))
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / Path(repair.path).parent.name / Path(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
@@ -214,14 +213,14 @@ def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
     """By delivery of a source, the last outcome, of those that were read."""
-    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).bookkeeping("outcomes"))
     found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
     return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
 
 
 def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
     """Write down that deliveries are to be read again, as if they had no outcome."""
-    outcomes = settings.bookkeeping(graph.pipeline.name, "outcomes")
+    outcomes = graph.records(settings).bookkeeping("outcomes")
     known = find_last_read_outcomes(settings, graph, graph.sources[name])
     reason = "its rows were in a commit that was lost; it is read again"
     rows = [
@@ -238,9 +237,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
     """The requests that were carried out and are not on the list of erased people as it was at a version."""
     found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
-    done = [
-        one.request for one in requests.list_erasure_requests(settings, graph.pipeline.name) if one.state != requests.RECEIVED
-    ]
+    done = [one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != requests.RECEIVED]
     return sorted(set(done) - set(found))
 
 

@@ -117,7 +117,7 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
     from sluice.flows.copies import erased
 
     pipeline = workspace.pipeline
-    known = {request.request: request for request in requests.list_erasure_requests(workspace.settings, pipeline)}
+    known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
     if any(request.state == requests.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "

@@ -21,6 +21,7 @@ from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces, locate_streamed_tables
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.settings import Settings
@@ -33,48 +34,39 @@ class PipelineBooks:
     settings: Settings
     graph: Graph
 
-    @property
-    def pipeline(self) -> str:
-        """The pipeline's name."""
-        return self.graph.pipeline.name
+    @cached_property
+    def records(self) -> PipelineRecords:
+        """Where all that is recorded of the pipeline lies."""
+        return self.graph.records(self.settings)
 
     @cached_property
     def deliveries(self) -> list[Row]:
         """The delivery ledger, oldest first, with the state of each delivery."""
         replacing = frozenset(source.name for source in self.graph.sources.values() if source.redelivery == "replace")
-        return ledger.read_delivery_ledger(self.settings, self.pipeline, replacing=replacing)
+        return ledger.read_delivery_ledger(self.records, replacing=replacing)
 
     @cached_property
     def runs(self) -> list[Row]:
         """The run ledger, newest last."""
-        return ledger.read_run_ledger(self.settings, self.pipeline)
+        return ledger.read_run_ledger(self.records)
 
     @cached_property
     def known(self) -> KnownFiles:
         """What is known of each file of the landing folders."""
-        return read_known_files(self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
-
-    @property
-    def landing(self) -> Path:
-        """The pipeline's landing folder."""
-        return Path(self.settings.landing) / self.pipeline
+        return read_known_files(self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
     def path(self, name: str) -> str:
         """Where a declared table lies."""
         return self.graph.location(self.settings, name)
 
-    def bookkeeping(self, name: str) -> str:
-        """Where one of the pipeline's own tables lies."""
-        return self.settings.bookkeeping(self.pipeline, name)
-
     def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
         """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
-        return locate_streamed_tables(PipelinePlaces(self.settings, self.graph), declared)
+        return locate_streamed_tables(PipelinePlaces(self.records, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """A table's flow as its checkpoint and its commits call it, and the folder of its checkpoints."""
         name = self.graph.flow_name(declared)
-        return name, self.settings.checkpoints(self.pipeline, name)
+        return name, self.records.checkpoints(name)
 
     def of_source(self, name: str, *states: str) -> list[Row]:
         """A source's deliveries in these states."""
@@ -96,13 +88,13 @@ class PipelineBooks:
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
         """Of a source's deliveries those that can be read as they were discovered. Raises Unreachable."""
         find: Callable[[Source, Path, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
-        unchanged = find(source, self.landing, rows)
+        unchanged = find(source, self.records.landing, rows)
         return [row for row in rows if row["delivery"] in unchanged]
 
     def warnings(self, source: Source) -> list[str]:
         """What is to be seen to before records of a source are lost. Raises Unreachable."""
         find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
-        return find(source, self.bookkeeping("deliveries"), self.bookkeeping("outcomes"))
+        return find(source, self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.durable_files import write_json_durably
 from sluice.errors import DeclarationError
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.settings import Settings
@@ -50,7 +51,7 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     The latest interval that has ended counts once a run for it has failed: until the next one its run may still come or be retried.
     """
     now = now or datetime.now(UTC)
-    rows = [row for row in ledger.read_run_ledger(settings, graph.pipeline.name) if row["interval_start"] is not None]
+    rows = [row for row in ledger.read_run_ledger(graph.records(settings)) if row["interval_start"] is not None]
     scheduled = [_row_interval(row) for row in rows if row["mode"] == "increment"]
     if not scheduled:
         return []
@@ -110,8 +111,8 @@ def _row_interval(row: Row) -> Interval:
 class KeptRunningSpan:
     """The time for which one process has kept a pipeline running, so far. To be used under the pipeline's lease."""
 
-    def __init__(self, settings: Settings, pipeline: str) -> None:
-        self._file = _kept_running_file(settings, pipeline)
+    def __init__(self, records: PipelineRecords) -> None:
+        self._file = _kept_running_file(records)
         self._before = _read_kept_running_spans(self._file)
         self._start = datetime.now(UTC)
         self._last = self._written = self._start
@@ -133,12 +134,12 @@ def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interv
     """The scheduled time that was taken by looks: from the beginning of the interval in which the first was, to the last."""
     return [
         Interval(croniter(graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
-        for start, end in _read_kept_running_spans(_kept_running_file(settings, graph.pipeline.name))
+        for start, end in _read_kept_running_spans(_kept_running_file(graph.records(settings)))
     ]
 
 
-def _kept_running_file(settings: Settings, pipeline: str) -> Path:
-    return Path(settings.bookkeeping(pipeline)) / "kept_running.json"
+def _kept_running_file(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping()) / "kept_running.json"
 
 
 def _read_kept_running_spans(file: Path) -> list[tuple[datetime, datetime]]:

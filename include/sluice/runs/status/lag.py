@@ -135,7 +135,7 @@ def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
     """The deliveries whose outcomes a silver flow has not taken; none where it has no checkpoint to go on from."""
-    outcomes = books.bookkeeping("outcomes")
+    outcomes = books.records.bookkeeping("outcomes")
     flow = read_silver_standing(books, table)
     try:
         return set() if flow.anew is not None else {row["delivery"] for row in _read_outcomes_after(outcomes, flow.progress)}
@@ -147,7 +147,7 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
     """Files or offsets that nobody has discovered, and deliveries without outcome."""
     flow = read_bronze_standing(books, source)
     try:
-        found = discovery.preview_discovery(source, books.landing, books.known)
+        found = discovery.preview_discovery(source, books.records.landing, books.known)
         warnings = (*books.warnings(source), *found.warnings)
     except SluiceError as error:
         return replace(flow, stuck=str(error))
@@ -175,7 +175,7 @@ def _count_waiting_records(source: Source, files: list[str]) -> int | None:
 
 def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     """Outcomes that it has not taken."""
-    outcomes = books.bookkeeping("outcomes")
+    outcomes = books.records.bookkeeping("outcomes")
     flow = read_silver_standing(books, table)
     if flow.anew is not None:
         return measure_lag_from_start(books, flow)
@@ -183,7 +183,7 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     try:
         mine = [row for row in _read_outcomes_after(outcomes, flow.progress) if row["source"] in feeding]
     except positions.StreamChangesLost as lost:
-        remedy = f"Run: sluice checkpoint reset {books.pipeline}.{table.name}"
+        remedy = f"Run: sluice checkpoint reset {books.records.pipeline}.{table.name}"
         return replace(flow, stuck=f"its stream cannot go on: {lost} of the outcomes is gone. {remedy}")
     taken = {row["delivery"] for row in mine}
     return replace(
@@ -210,7 +210,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
         return replace(
             _read_stream_standing(books, stream),
             anew=None,
-            stuck=str(continuity.broken_stream_error(books.pipeline, stream.name, why)),
+            stuck=str(continuity.broken_stream_error(books.records.pipeline, stream.name, why)),
         )
     return _add_waiting_changes(books, stream, _read_stream_standing(books, stream))
 

@@ -15,7 +15,7 @@ from sluice.lake import log
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import QUARANTINE, Settings, name_quarantine
+from sluice.settings import Settings, name_quarantine
 
 _ERASING = (DELETIONS.name, ERASE)
 
@@ -58,7 +58,7 @@ class DeliveryAccount:
 def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccount]:
     """An account for each bronze table that there is."""
     books = PipelineBooks(settings, graph)
-    counted = _read_counted_outcomes(settings.bookkeeping(graph.pipeline.name, "outcomes"))
+    counted = _read_counted_outcomes(books.records.bookkeeping("outcomes"))
     own = [source for source in graph.sources.values() if source.into is None]
     return [_reconcile_bronze_table(books, source, counted) for source in own if log.is_delta_table(books.path(source.name))]
 
@@ -69,17 +69,13 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
     bronze = _compare_counted_rows(books, feeding, source.name, books.path(source.name), _select_counts(counted, feeding, "rows"))
     asides = [
         _compare_counted_rows(
-            books,
-            [name],
-            name_quarantine(name),
-            books.settings.table_path(books.pipeline, QUARANTINE, name),
-            _select_counts(counted, [name], "quarantined"),
+            books, [name], name_quarantine(name), books.records.quarantine(name), _select_counts(counted, [name], "quarantined")
         )
         for name in feeding
     ]
     there = [aside.there for aside in asides]
     marked = anonymised.count_marked_rows(books.path(source.name))
-    listed = log.read_table_state(books.bookkeeping("suppression"))
+    listed = log.read_table_state(books.records.bookkeeping("suppression"))
     return DeliveryAccount(
         source=source.name,
         rows=bronze.counted,

@@ -14,6 +14,7 @@ from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.ingest import ledger
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, Any, str]]
@@ -24,6 +25,7 @@ SECRET = "4711"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A lake of gym with a file and two rows in quarantine, and their deliveries."""
+    records = PipelineRecords(settings, "gym")
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
     rows = [
@@ -40,18 +42,18 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
         pa.field("quarantined_at", pa.timestamp("us", tz="UTC")),
         *(pa.field(name, pa.string()) for name in ("made", "rules_version")),
     ])
-    write_deltalake(settings.table_path("gym", "quarantine", "readings"), pa.Table.from_pylist(rows, schema=schema))
+    write_deltalake(records.table_path("quarantine", "readings"), pa.Table.from_pylist(rows, schema=schema))
     events = [("a", "delivered"), ("b", "delivered"), ("c", "existing"), ("a", "cleaned"), ("d", "delivered")]
     deliveries = [
         {"delivery": number, "source": "readings", "file": file, "event": event} for number, (file, event) in enumerate(events, 1)
     ]
-    ledger.append_delivery_ledger_rows(settings.bookkeeping("gym", "deliveries"), deliveries, ledger.DELIVERIES, "run")
+    ledger.append_delivery_ledger_rows(records.bookkeeping("deliveries"), deliveries, ledger.DELIVERIES, "run")
     common = {"source": "readings", "recorded_at": AT, "run": "run1", "batch": 4}
     outcomes = [
         {"delivery": 1, "file": "a", "state": "quarantined", "read": 1, "rows": 0, "quarantined": 1, **common},
         {"delivery": 2, "file": "b", "state": "ingested", "read": 12, "rows": 9, "quarantined": 2, "discarded": 1, **common},
     ]
-    ledger.append_delivery_ledger_rows(settings.bookkeeping("gym", "outcomes"), outcomes, ledger.OUTCOMES, "run")
+    ledger.append_delivery_ledger_rows(records.bookkeeping("outcomes"), outcomes, ledger.OUTCOMES, "run")
     return settings
 
 

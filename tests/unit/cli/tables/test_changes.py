@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.conftest import PLACES
 
 from sluice.cli import main
+from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, str, str]]
@@ -26,7 +27,7 @@ def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """gym with a table: made and filled at version 0, an update and a delete at 1 and 2, two rows more at 3."""
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-    path = settings.table_path("gym", "silver", "heart_rate")
+    path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     write_deltalake(path, readings((2, 7), (1, 7), (1, 6)), configuration=FEED)
     DeltaTable(path).update(predicate="device_id = 1", updates={"heartrate": "heartrate + 1"})
     DeltaTable(path).delete("device_id = 2")
@@ -93,20 +94,20 @@ def test_the_first_rows_of_the_asked_versions_are_shown_and_that_there_are_more(
 
 
 def test_a_version_from_before_a_column_shows_it_empty(call: Call, lake: Settings) -> None:
-    path = lake.table_path("gym", "silver", "heart_rate")
+    path = PipelineRecords(lake, "gym").table_path("silver", "heart_rate")
     more = readings((4, 1)).append_column("more", pa.array(["x"]))
     write_deltalake(path, more, mode="append", schema_mode="merge")
     assert [row["more"] for row in found(call, TABLE, "--from-version", "3")["rows"]] == [None, None, "x"]
 
 
 def test_changes_of_a_table_without_its_declared_keys_are_shown_as_well(call: Call, lake: Settings) -> None:
-    path = lake.table_path("gym", "silver", "workouts")
+    path = PipelineRecords(lake, "gym").table_path("silver", "workouts")
     write_deltalake(path, pa.table({"a": [1, 2]}), configuration=FEED)
     assert len(found(call, "gym.workouts", "--from-version", "0")["rows"]) == 2
 
 
 def test_a_version_in_which_no_row_changed_says_so(call: Call, lake: Settings) -> None:
-    DeltaTable(lake.table_path("gym", "silver", "heart_rate")).alter.set_table_properties({
+    DeltaTable(PipelineRecords(lake, "gym").table_path("silver", "heart_rate")).alter.set_table_properties({
         "delta.logRetentionDuration": "interval 9 days"
     })
     assert call(TABLE, "--from-version", "4") == (0, "No row of 'gym.heart_rate' changed in version 4.\n", "")
@@ -131,13 +132,13 @@ def test_a_table_that_is_not_there_is_answered_with_the_nearest(call: Call) -> N
 
 
 def test_a_version_without_change_feed_is_named_with_another_way_to_look(call: Call, lake: Settings) -> None:
-    write_deltalake(lake.table_path("gym", "silver", "visits"), readings((1, 1)))
+    write_deltalake(PipelineRecords(lake, "gym").table_path("silver", "visits"), readings((1, 1)))
     code, _, error = call("gym.visits", "--from-version", "0")
     assert code == 2 and "'gym.visits' kept no change feed at version 0" in error and "--as-of 0" in error
 
 
 def test_a_version_whose_files_are_gone_is_named(call: Call, lake: Settings) -> None:
-    path = Path(lake.table_path("gym", "silver", "heart_rate"))
+    path = Path(PipelineRecords(lake, "gym").table_path("silver", "heart_rate"))
     for file in (path / "_change_data").glob("*.parquet"):
         file.unlink()
     code, _, error = call(TABLE, "--from-version", "0")
@@ -146,7 +147,7 @@ def test_a_version_whose_files_are_gone_is_named(call: Call, lake: Settings) -> 
 
 def test_of_a_quarantine_nothing_of_a_record_is_shown(call: Call, lake: Settings) -> None:
     row = {"_delivery": 1, "_row": 2, "_file": "a", "reasons": ["x"], "record": SECRET, "made": SECRET, "_subject": SECRET}
-    path = lake.table_path("gym", "quarantine", "heart_rate")
+    path = PipelineRecords(lake, "gym").table_path("quarantine", "heart_rate")
     write_deltalake(path, pa.Table.from_pylist([row]), configuration=FEED)
     out = call(f"{TABLE}_quarantine", "--from-version", "0")[1]
     assert "reasons" in out and SECRET not in out

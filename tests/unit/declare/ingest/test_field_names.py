@@ -23,6 +23,7 @@ from sluice.ingest import formats
 from sluice.ingest import ledger as tables
 from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields, newly_held_back_fields
 from sluice.ingest.values import types
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 
@@ -160,13 +161,14 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
 
 
 def test_a_later_outcome_does_not_take_back_which_fields_a_delivery_had(settings: Settings) -> None:
+    records = PipelineRecords(settings, "odd")
     delivery = {"delivery": 1, "source": "s", "file": "a", "event": "delivered"}
-    tables.append_delivery_ledger_rows(settings.bookkeeping("odd", "deliveries"), [delivery], tables.DELIVERIES, "run")
+    tables.append_delivery_ledger_rows(records.bookkeeping("deliveries"), [delivery], tables.DELIVERIES, "run")
     for minute, held_back in enumerate(['{"_id": "string"}', None, '{"_more": "bigint"}', None]):
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
         outcome = {"delivery": 1, "source": "s", "file": "a", "state": "ingested", "recorded_at": at, "held_back": held_back}
-        tables.append_delivery_ledger_rows(settings.bookkeeping("odd", "outcomes"), [outcome], tables.OUTCOMES, "run")
-    (row,) = ledger.read_delivery_ledger(settings, "odd")
+        tables.append_delivery_ledger_rows(records.bookkeeping("outcomes"), [outcome], tables.OUTCOMES, "run")
+    (row,) = ledger.read_delivery_ledger(records)
     assert row["held_back"] == {"_id": "string", "_more": "bigint"}
     books = [
         PipelineBooks(settings, build_declaration_graph(PIPELINE, [Source(name="s", schema_hints=hints)]))

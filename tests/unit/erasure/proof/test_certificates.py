@@ -36,6 +36,7 @@ from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import ledger
 from sluice.lake import releases
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs.lease import lock
@@ -75,9 +76,11 @@ NO_SPARK = SimpleNamespace(sql=lambda text: None)
 def request_of_her(settings: Settings, house: Graph) -> str:
     """A request whose rows are gone, its canary planted and not yet erased."""
     made = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    workspace: Any = SimpleNamespace(
+        records=PipelineRecords(settings, "house"), settings=settings, pipeline="house", graph=house, session=NO_SPARK
+    )
     canary.plant_canary(workspace, [made])
-    requests.advance_request_state(settings, "house", made, requests.PHYSICALLY)
+    requests.advance_request_state(PipelineRecords(settings, "house"), made, requests.PHYSICALLY)
     return made.request
 
 
@@ -89,26 +92,31 @@ def _erase(settings: Settings, request: str, *kept: str) -> None:
 
 
 def _canary(settings: Settings, request: str) -> Path:
-    return canary.locate_canary_folder(settings, "house", requests.read_erasure_request(settings, "house", request).control)
+    return canary.locate_canary_folder(
+        PipelineRecords(settings, "house"), requests.read_erasure_request(PipelineRecords(settings, "house"), request).control
+    )
 
 
 def _issue(settings: Settings, house: Graph, request: str) -> certificate.Certificate:
-    return certificate.issue_certificates(settings, house, [requests.read_erasure_request(settings, "house", request)])[request]
+    return certificate.issue_certificates(
+        settings, house, [requests.read_erasure_request(PipelineRecords(settings, "house"), request)]
+    )[request]
 
 
 def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings, house: Graph, request_of_her: str) -> None:
+    records = PipelineRecords(settings, "house")
     _erase(settings, request_of_her)
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.CERTIFIED
+    assert requests.read_erasure_request(records, request_of_her).state == requests.CERTIFIED
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
     assert "holds, one of the identifiers looked for, in the forms listed below" in page, "and no more than that is proved"
     for text in (page, made.path.read_text()):
-        assert HER not in text and canary.read_canary_identifiers(settings, "house", request_of_her)[0].value not in text
+        assert HER not in text and canary.read_canary_identifiers(records, request_of_her)[0].value not in text
 
     again = _issue(settings, house, request_of_her)
     assert again.verdict == "PASS" and again.record["previous"] == made.record["hash"]
@@ -122,7 +130,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     report = checking.verify_certificate(settings, made.path, house)
     assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
     failed = _issue(settings, house, request_of_her)
-    assert failed.verdict == "FAIL" and requests.read_erasure_request(settings, "house", request_of_her).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(records, request_of_her).state == requests.FAILED
     assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
 
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
@@ -131,20 +139,17 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
 
 
 def test_who_is_certified_late_is_looked_for_again_all_the_same(settings: Settings, house: Graph, request_of_her: str) -> None:
+    records = PipelineRecords(settings, "house")
     _erase(settings, request_of_her)
     soon = (datetime.now(UTC) + timedelta(days=2)).isoformat()
-    vault.store_vault_entry(
-        settings, "house", request_of_her, vault.read_vault_identifiers(settings, "house", request_of_her), soon
-    )
+    vault.store_vault_entry(records, request_of_her, vault.read_vault_identifiers(records, request_of_her), soon)
     made = _issue(settings, house, request_of_her)
-    until = str(vault.read_vault_expiry(settings, "house", request_of_her))
+    until = str(vault.read_vault_expiry(records, request_of_her))
     assert made.verdict == "PASS" and datetime.fromisoformat(until) > datetime.now(UTC) + timedelta(days=40)
     assert made.record["exceptions"][0]["until"] == until, "the certificate says so"
-    vault.store_vault_entry(
-        settings, "house", request_of_her, vault.read_vault_identifiers(settings, "house", request_of_her), soon
-    )
+    vault.store_vault_entry(records, request_of_her, vault.read_vault_identifiers(records, request_of_her), soon)
     _issue(settings, house, request_of_her)
-    assert vault.read_vault_expiry(settings, "house", request_of_her) == soon, "only the first one is followed by a second look"
+    assert vault.read_vault_expiry(records, request_of_her) == soon, "only the first one is followed by a second look"
 
 
 def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
@@ -154,7 +159,7 @@ def test_whoever_is_left_in_a_release_by_its_own_pseudonym_is_found(
     key = secrets.read_secret_key(settings)
     told = {"tables": {"note": {"pseudonyms": {"who": "who"}}}}
     for person, verdict in (("bert-meier-0815", "PASS"), (HER, "FAIL")):
-        begun = releases.begin_release(settings, "house", told)
+        begun = releases.begin_release(PipelineRecords(settings, "house"), told)
         release = replace(begun, said=told)
         releases.write_release_manifest(release)
         listed = str(compute_pseudonym(key, "who", person))
@@ -205,19 +210,20 @@ def _first_format(record: dict[str, Any], key: bytes | None) -> dict[str, Any]:
 
 
 def _note_of_certificate_cut(settings: Settings, request: str) -> None:
-    file = Path(settings.bookkeeping("house", "erasure_requests")) / f"{request}.json"
+    file = Path(PipelineRecords(settings, "house").bookkeeping("erasure_requests")) / f"{request}.json"
     file.write_text(re.sub(r", number \d+, hash [0-9a-f]+", "", file.read_text()))
 
 
 def test_no_certificate_without_its_seal_holds_and_none_is_shown(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    records = PipelineRecords(settings, "house")
     late = settings.landing / "house" / "notes" / "late.jsonl"
     late.parent.mkdir(parents=True)
     late.write_text(json.dumps({"who": HER}))
     made = _issue(settings, house, request_of_her)
     assert made.verdict == "FAIL"
-    shown = checking.read_verified_certificate(settings, "house", request_of_her)
+    shown = checking.read_verified_certificate(records, request_of_her)
     assert shown is not None and shown.record["hash"] == made.record["hash"]
     page, parts = made.path.with_suffix(".html").read_text(), ("hash", "seal", "page", "chain", "head")
 
@@ -239,9 +245,9 @@ def test_no_certificate_without_its_seal_holds_and_none_is_shown(
             "nothing of it is told, nor scanned for"
         )
         with pytest.raises(SluiceError, match=r"is not shown.*seal"):
-            checking.read_verified_certificate(settings, "house", request_of_her)
+            checking.read_verified_certificate(records, request_of_her)
         # What a forged record tells of the control is not believed either.
-        assert certificate._find_earlier_control_counts(settings, "house", request_of_her) is None
+        assert certificate._find_earlier_control_counts(records, request_of_her) is None
 
     # Of before there were signatures: sealed with the key it holds, and without its seal it was issued by nobody.
     key = secrets.read_secret_key(settings, "certificate.key")
@@ -251,7 +257,7 @@ def test_no_certificate_without_its_seal_holds_and_none_is_shown(
     made.path.write_text(json.dumps(_first_format(made.record, None)))
     assert [checking.verify_certificate(settings, made.path)[part] for part in parts] == [True, False, False, True, True]
     with pytest.raises(SluiceError, match=r"is not shown.*\(seal, page\)"):
-        checking.read_verified_certificate(settings, "house", request_of_her)
+        checking.read_verified_certificate(records, request_of_her)
     secrets.find_secret(settings, "certificate.key").unlink()  # type: ignore[union-attr]
     with pytest.raises(UsageError, match=r"The secret 'certificate\.key' is not in"):
         checking.verify_certificate(settings, made.path)
@@ -304,14 +310,14 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(certificates.Settings, "current", lambda: settings)
-    monkeypatch.setattr(certificates, "list_pipeline_names", lambda _: ["house"])
+    monkeypatch.setattr(certificates, "list_pipeline_records", lambda of: [PipelineRecords(of, "house")])
     monkeypatch.setattr(certificates, "require_known_pipeline", lambda _, name: name)
     monkeypatch.setattr(certificates, "load_declaration_graph", lambda *_: house)
     monkeypatch.setattr(lock, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
     with pytest.raises(SluiceError, match="says FAIL") as failed:
         certificates.certificate(request_of_her, new=True)  # the control is there still
     assert failed.value.exit_code == 1
-    (made,) = certificate.read_certificates(settings, "house", request_of_her)
+    (made,) = certificate.read_certificates(PipelineRecords(settings, "house"), request_of_her)
     printed = capsys.readouterr().out
     assert "FAIL" in printed and f"Head of the chain, to be kept elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
     certificates.certificate(request_of_her)
@@ -329,18 +335,18 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
 def test_a_scan_before_the_erasure_is_over_does_not_end_it(
     settings: Settings, house: Graph, request_of_her: str, state: requests.State
 ) -> None:
-    requests.advance_request_state(settings, "house", request_of_her, state)
+    requests.advance_request_state(PipelineRecords(settings, "house"), request_of_her, state)
     made = _issue(settings, house, request_of_her)
-    now = requests.read_erasure_request(settings, "house", request_of_her)
+    now = requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)
     assert (made.verdict, now.state, now.history[-1].state) == ("FAIL", state, "scanned")
 
 
 def test_a_scan_by_hand_takes_the_lease_and_keeps_it_while_it_reads_the_lock(settings: Settings) -> None:
-    folder = Path(settings.bookkeeping("gym"))
+    folder = Path(PipelineRecords(settings, "gym").bookkeeping())
     folder.mkdir(parents=True, exist_ok=True)
     text = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'a+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     other = [sys.executable, "-c", text, str(folder / "lease.lock")]
-    with lock.hold_lease_without_spark(settings, "gym", "certificate", "Wait."):
+    with lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "certificate", "Wait."):
         (folder / "lease.lock").read_bytes()
         assert subprocess.run(other, capture_output=True, check=False).returncode == 1
     assert subprocess.run(other, capture_output=True, check=False).returncode == 0
@@ -375,7 +381,7 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
     monkeypatch.setitem(opening._STREAMS, "gzip", lambda stream: iter(()))
     blind = _issue(settings, house, request_of_her)
     assert blind.verdict == "INCONCLUSIVE" and "archive, gzip" in blind.record["control"]["why"]
-    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == requests.PHYSICALLY
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
@@ -390,7 +396,9 @@ def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(setting
     odd.write_bytes(bytes(range(256)))
     unread = _issue(settings, house, request)
     assert [one["reason"] for one in unread.record["stamps"]["physical"]["unread"]] == ["no decoder knows this kind of file"]
-    assert unread.record["undeclared"] == [{"root": "lake", "path": stamps.make_path_hasher(settings, "house")("left/odd.bin")}]
+    assert unread.record["undeclared"] == [
+        {"root": "lake", "path": stamps.make_path_hasher(PipelineRecords(settings, "house"))("left/odd.bin")}
+    ]
 
 
 def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_to_be_there(
@@ -425,7 +433,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     ]
     theirs += [landing / "_archive/notes" / name for name in ("1.jsonl", "7.1.jsonl")]
     strange = {"landing": ["notes/readme.txt", "others/1.jsonl", "_archive/old/1.jsonl"], "released": ["by_hand/x", "1/extra/x"]}
-    releases.begin_release(settings, "house", {})
+    releases.begin_release(PipelineRecords(settings, "house"), {})
     roots = {"landing": landing, "released": released}
     for path in (*theirs, *(roots[root] / name for root, names in strange.items() for name in names)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -450,7 +458,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     settings: Settings, house: Graph, request_of_her: str
 ) -> None:
     _erase(settings, request_of_her)
-    deliveries = settings.bookkeeping("house", "deliveries")
+    deliveries = PipelineRecords(settings, "house").bookkeeping("deliveries")
     ledger.append_numbered_deliveries(
         deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.DELIVERED}]], 0, "run"
     )
@@ -477,13 +485,13 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
     note = requests.add_request_event
 
     def broken(*of: Any) -> None:
-        if of[2] == others[0].request:
+        if of[1] == others[0].request:
             raise SluiceError("its file is broken")
         note(*of)
 
     # Her certificate is written already when noting that fails: the next one must follow it in the chain.
     monkeypatch.setattr(certificate.requests, "add_request_event", broken)
-    asked = [others[0], others[1], requests.read_erasure_request(settings, "house", request_of_her)]
+    asked = [others[0], others[1], requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
     with pytest.raises(certificate.CertificatesNotIssued, match="its file is broken") as some:
         certificate.issue_certificates(settings, house, asked)
     assert set(some.value.made) == {others[1].request, request_of_her} and set(some.value.errors) == {others[0].request}
@@ -494,16 +502,16 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
 
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    requests.advance_request_state(settings, "house", request_of_her, requests.LOGICALLY, physical_due_at=later)
+    requests.advance_request_state(PipelineRecords(settings, "house"), request_of_her, requests.LOGICALLY, physical_due_at=later)
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "PASS", "DUE")
-    assert requests.read_erasure_request(settings, "house", request_of_her).state == requests.LOGICALLY
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == requests.LOGICALLY
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
     request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
     vault.add_vault_identifiers(
-        settings, "house", request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
+        PipelineRecords(settings, "house"), request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
     )
     write_deltalake(
         house.location(settings, "note"), pa.table({"who": ["badge-00a7f3"], "text": ["the next one's"]}), mode="append"
@@ -514,9 +522,11 @@ def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, hous
 
 def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Graph, request_of_her: str) -> None:
     _erase(settings, request_of_her)
-    made_up = [one for one in vault.read_vault_identifiers(settings, "house", request_of_her) if one.domain != "who"]
+    made_up = [
+        one for one in vault.read_vault_identifiers(PipelineRecords(settings, "house"), request_of_her) if one.domain != "who"
+    ]
     vault.replace_vault_identifiers(
-        settings, "house", request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up]
+        PipelineRecords(settings, "house"), request_of_her, [Identifier("who", HER, None, "2026-02-01T00:00:00+00:00"), *made_up]
     )
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "INCONCLUSIVE", "INCONCLUSIVE")
@@ -529,7 +539,9 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
     request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
-    vault.add_vault_identifiers(settings, "house", request.request, [Identifier("who", "badge-00a7f3", known_until=since)])
+    vault.add_vault_identifiers(
+        PipelineRecords(settings, "house"), request.request, [Identifier("who", "badge-00a7f3", known_until=since)]
+    )
     assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
     (entry,) = requests.pseudonymise_subjects(settings, house, [Identifier("who", "badge-00a7f3")])
     row = {
@@ -538,7 +550,7 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
         "request": [request.request],
         **{name: pa.nulls(1, pa.timestamp("us")) for name in ("valid_from", "lifted_at")},
     }
-    path = settings.bookkeeping("house", "suppression")
+    path = PipelineRecords(settings, "house").bookkeeping("suppression")
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
     assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")
@@ -571,7 +583,9 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
     until = datetime(2026, 2, 1, tzinfo=UTC)
-    vault.add_vault_identifiers(settings, "house", request_of_her, [Identifier("badge", "17", None, until.isoformat())])
+    vault.add_vault_identifiers(
+        PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, until.isoformat())]
+    )
     path = made.location(settings, "seen")
     for late, verdict in ((True, "PASS"), (False, "FAIL")):
         told = until if late else until - timedelta(days=1)
@@ -582,7 +596,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
         }[kind]
         write_deltalake(path, pa.table({"badge": ["17"], "at": at}), mode="overwrite", schema_mode="overwrite")
         issued = certificate.issue_certificates(
-            settings, made, [requests.read_erasure_request(settings, "house", request_of_her)]
+            settings, made, [requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her)]
         )[request_of_her]
         assert (issued.verdict, issued.logical, issued.record["shared_identifiers"]) == (verdict, verdict, 1)
         assert issued.record["shared_found"] > 0, "counted, whoever's it is"
@@ -591,16 +605,17 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
 def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     settings: Settings, house: Graph, request_of_her: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    records = PipelineRecords(settings, "house")
     bert = receiving.receive_erasure_request(settings, house, [Identifier("who", BERT)])
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
-    both = [requests.read_erasure_request(settings, "house", one) for one in (request_of_her, bert.request)]
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    both = [requests.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
     assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
-    requests.advance_request_state(settings, "house", bert, requests.PHYSICALLY)
+    requests.advance_request_state(records, bert, requests.PHYSICALLY)
     for request in theirs:
         _erase(settings, request.request)
     write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
-    asked = [requests.read_erasure_request(settings, "house", one.request) for one in theirs]
+    asked = [requests.read_erasure_request(records, one.request) for one in theirs]
     scans = []
     run = residue.scan_roots
     monkeypatch.setattr(residue, "scan_roots", lambda *args, **how: scans.append(args[0][0].name) or run(*args, **how))
@@ -613,38 +628,36 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
 
 
 def test_requests_that_are_carried_out_together_have_one_canary(settings: Settings, house: Graph) -> None:
-    workspace: Any = SimpleNamespace(settings=settings, pipeline="house", graph=house, session=NO_SPARK)
+    records = PipelineRecords(settings, "house")
+    workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="house", graph=house, session=NO_SPARK)
     asked = [receiving.receive_erasure_request(settings, house, [Identifier("who", name)]) for name in (HER, BERT)]
     planted = canary.plant_canary(workspace, asked)
-    assert (
-        len({one.control for one in planted}) == 1
-        and len(list(canary.locate_canary_folder(settings, "house", "").iterdir())) == 1
-    )
-    assert len({tuple(canary.read_canary_identifiers(settings, "house", one.request)) for one in asked}) == 1
+    assert len({one.control for one in planted}) == 1 and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
+    assert len({tuple(canary.read_canary_identifiers(records, one.request)) for one in asked}) == 1
     # One of them was erased alone meanwhile: the other does not inherit what was erased before it.
-    requests.advance_request_state(settings, "house", asked[0], requests.LOGICALLY)
-    (alone,) = canary.plant_canary(workspace, [requests.read_erasure_request(settings, "house", asked[1].request)])
+    requests.advance_request_state(records, asked[0], requests.LOGICALLY)
+    (alone,) = canary.plant_canary(workspace, [requests.read_erasure_request(records, asked[1].request)])
     assert alone.control != planted[1].control and _canary(settings, asked[0].request).exists()
-    requests.advance_request_state(settings, "house", asked[0], requests.RECEIVED)
+    requests.advance_request_state(records, asked[0], requests.RECEIVED)
     planted = canary.plant_canary(
-        workspace, [requests.write_request_canary(settings, "house", one.request, alone.control) for one in asked]
+        workspace, [requests.write_request_canary(records, one.request, alone.control) for one in asked]
     )
     assert {one.control for one in planted} == {alone.control}
     # Killed while it planted: what is not whole goes, and another is planted.
     (_canary(settings, asked[0].request) / canary.PLANTED).unlink()
     again = canary.plant_canary(workspace, planted)
-    assert again[0].control != planted[0].control and len(list(canary.locate_canary_folder(settings, "house", "").iterdir())) == 1
+    assert again[0].control != planted[0].control and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
     for request in asked:
-        requests.advance_request_state(settings, "house", request, requests.PHYSICALLY)
+        requests.advance_request_state(records, request, requests.PHYSICALLY)
     _erase(settings, asked[0].request)
     made = _issue(settings, house, asked[0].request)
     assert made.verdict == "PASS" and _canary(settings, asked[0].request).exists()
-    left = canary.locate_canary_folder(settings, "house", "now-0")
+    left = canary.locate_canary_folder(records, "now-0")
     left.mkdir()
     assert _issue(settings, house, asked[1].request).verdict == "PASS"
     assert not _canary(settings, asked[1].request).exists() and left.exists(), "somebody may be looking for it just now"
     os.utime(left, (0, 0))
-    canary.remove_stale_canaries(settings, "house")
+    canary.remove_stale_canaries(records)
     assert not left.exists()
 
 
@@ -653,8 +666,10 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
     seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
-    vault.add_vault_identifiers(settings, "house", request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")])
+    vault.add_vault_identifiers(
+        PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")]
+    )
     write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))
-    asked = [requests.read_erasure_request(settings, "house", one) for one in (request_of_her, bert.request)]
+    asked = [requests.read_erasure_request(PipelineRecords(settings, "house"), one) for one in (request_of_her, bert.request)]
     hers, his = certificate.issue_certificates(settings, made, asked).values()
     assert (hers.logical, his.logical) == ("INCONCLUSIVE", "PASS")

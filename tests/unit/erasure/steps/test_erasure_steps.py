@@ -46,6 +46,7 @@ from sluice.lake import shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import INSTANTS, MICROSECONDS, RETENTION
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.runs import erasing
 from sluice.runs.execution import stages
@@ -313,9 +314,7 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
-    vault.add_vault_identifiers(
-        workspace.settings, workspace.pipeline, request.request, [handed_on, Identifier("who", "badge-00a7f3")]
-    )
+    vault.add_vault_identifiers(workspace.records, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
     names = naming.load_erased_names(Erasing(workspace, [request], lambda: []))
     assert names.are_in_bytes(b"anna-schmidt") and not names.are_in_bytes(b"badge-00a7f3")
 
@@ -325,7 +324,7 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     first, lost = (
         receiving.receive_erasure_request(settings, workspace.graph, [Identifier("who", name)]) for name in ("anna", "bert")
     )
-    vault.remove_vault_entry(settings, "house", lost.request)
+    vault.remove_vault_entry(PipelineRecords(settings, "house"), lost.request)
 
     def refuse(*_: object) -> list[Identifier]:
         raise why
@@ -334,10 +333,10 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
         settling.settle_waiting_requests(workspace)
-    assert requests.read_erasure_request(settings, "house", first.request).state == requests.RECEIVED
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == requests.RECEIVED
     why = closure.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
     assert settling.settle_waiting_requests(workspace) == []
-    assert {one.state for one in requests.list_erasure_requests(settings, "house")} == {requests.FAILED}
+    assert {one.state for one in requests.list_erasure_requests(PipelineRecords(settings, "house"))} == {requests.FAILED}
 
 
 def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_asked(
@@ -355,11 +354,13 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     monkeypatch.setattr(settling, "close_over_identifiers", close)
     settling.settle_erasure_request(workspace, request)
     made_up = Identifier(f"{canary.PREFIX}{TEXT}", "canary-1")
-    vault.add_vault_identifiers(settings, "house", request.request, [made_up])
+    vault.add_vault_identifiers(PipelineRecords(settings, "house"), request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
-    again = settling.settle_erasure_request(workspace, requests.read_erasure_request(settings, "house", request.request))
+    again = settling.settle_erasure_request(
+        workspace, requests.read_erasure_request(PipelineRecords(settings, "house"), request.request)
+    )
     assert told == [[asked], [asked]]
-    assert set(vault.read_vault_identifiers(settings, "house", request.request)) == {asked, *found[1], made_up}
+    assert set(vault.read_vault_identifiers(PipelineRecords(settings, "house"), request.request)) == {asked, *found[1], made_up}
     assert again.subjects == tuple(sorted(requests.pseudonymise_subjects(settings, workspace.graph, found[1]), key=repr))
     monkeypatch.setattr(suppression_list, "list_suppressed_requests", lambda *_: {request.request})
     assert settling.settle_erasure_request(workspace, again) is again
@@ -631,7 +632,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     monkeypatch.setattr(erasing, "datetime", Standing)
 
     def states() -> list[str]:
-        return [requests.read_erasure_request(settings, "house", one.request).state for one in (first, other)]
+        return [requests.read_erasure_request(PipelineRecords(settings, "house"), one.request).state for one in (first, other)]
 
     erasing.carry_out_due_erasures(workspace, [first.request])
     assert carried_out == [first.request] and states() == [requests.LOGICALLY, requests.RECEIVED]
@@ -663,23 +664,21 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
         return work
 
     monkeypatch.setattr(propagation, "PERSONAL_PLACES", tuple(PersonalPlace(name, "", step(name)) for name in STEPS))
-    monkeypatch.setattr(
-        settling, "settle_waiting_requests", lambda of, only: requests.list_waiting_requests(of.settings, of.pipeline, only)
-    )
+    monkeypatch.setattr(settling, "settle_waiting_requests", lambda of, only: requests.list_waiting_requests(of.records, only))
     monkeypatch.setattr(canary, "plant_canary", lambda _, asked: asked)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate_deletions(workspace, lambda: [])
-    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.RECEIVED
+    assert requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.RECEIVED
     killing.clear()
     propagation.propagate_deletions(workspace, lambda: [])
     assert did == [(name, one) for name in STEPS for one in ("a", "b")]
-    done = requests.read_erasure_request(workspace.settings, "house", request.request)
+    done = requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request)
     assert done.state == requests.LOGICALLY and done.physical_due_at is not None
-    rows = ledger.read_erasure_ledger(workspace.settings, "house")
+    rows = ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))
     assert len(rows) == 2 * len(STEPS) and {one.request for one in rows} == {request.request}
     propagation.propagate_deletions(workspace, lambda: [])
-    assert len(ledger.read_erasure_ledger(workspace.settings, "house")) == len(rows)
+    assert len(ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))) == len(rows)
 
 
 def test_a_shallow_clone_keeps_the_bytes_and_is_named(
@@ -688,23 +687,31 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     monkeypatch.setattr(physical, "_vacuum_due_tables", lambda *arguments: [FlowReport(flow="said", layer="vacuum")])
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     soon = (NOW + timedelta(minutes=1)).isoformat()
-    requests.advance_request_state(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=soon)
+    requests.advance_request_state(
+        PipelineRecords(workspace.settings, "house"), request, requests.LOGICALLY, physical_due_at=soon
+    )
     assert physical.finish_physical_erasure(workspace, NOW) == []  # not yet
     (tmp_path / "clone" / "house").mkdir(parents=True)
-    shallow.register_shallow_clone(workspace.settings, "house", "r", str(tmp_path / "clone"))
+    shallow.register_shallow_clone(PipelineRecords(workspace.settings, "house"), "r", str(tmp_path / "clone"))
     with pytest.raises(SluiceError, match=str(tmp_path / "clone")):
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
     (tmp_path / "clone" / "house").rmdir()
     physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
-    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.PHYSICALLY
+    assert (
+        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.PHYSICALLY
+    )
 
 
 def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=0)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
-    requests.advance_request_state(workspace.settings, "house", request, requests.LOGICALLY, physical_due_at=NOW.isoformat())
+    requests.advance_request_state(
+        PipelineRecords(workspace.settings, "house"), request, requests.LOGICALLY, physical_due_at=NOW.isoformat()
+    )
     reports = physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
-    assert requests.read_erasure_request(workspace.settings, "house", request.request).state == requests.LOGICALLY
+    assert (
+        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.LOGICALLY
+    )
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3

@@ -18,6 +18,7 @@ from sluice.erasure import receiving, requests
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.keep_running import news
 from sluice.runs.keep_running.news import FlowNews
 from sluice.settings import Settings
@@ -153,10 +154,10 @@ def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     assert not found.deletions_wait()
     request = receiving.receive_erasure_request(wards.settings, wards.graph, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
-    requests.advance_request_state(wards.settings, wards.pipeline, request, requests.LOGICALLY)
+    requests.advance_request_state(wards.records, request, requests.LOGICALLY)
     assert not found.deletions_wait()
     time.sleep(2 * news._TICK)
     assert not found.deletions_wait()
     receiving.receive_erasure_request(wards.settings, wards.graph, ["q"])
     assert found.deletions_wait()
-    assert Path(wards.settings.bookkeeping("wards", "erasure_requests")).is_dir()
+    assert Path(PipelineRecords(wards.settings, "wards").bookkeeping("erasure_requests")).is_dir()

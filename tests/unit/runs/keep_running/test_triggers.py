@@ -18,6 +18,7 @@ from tests.conftest import PLACES
 from orchestration import stopping
 from sluice.cli import main
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.keep_running.triggers import EVERY, Trigger, parse_trigger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
@@ -104,20 +105,21 @@ def test_what_is_not_kept_running_is_refused_before_spark_starts(call: Call, arg
 
 
 def test_a_holder_that_gave_the_lease_up_holds_it_no_more(settings: Settings) -> None:
-    folder = Path(settings.bookkeeping("gym"))
+    records = PipelineRecords(settings, "gym")
+    folder = Path(records.bookkeeping())
     folder.mkdir(parents=True)
     mine = holder.write_lease_description(folder, "r1", kept_running=True)
-    assert holder.find_lease_holder(settings, "gym") == mine and mine.kept_running and mine.here
+    assert holder.find_lease_holder(records) == mine and mine.kept_running and mine.here
     told = mine.held("Pipeline 'gym'", "gym")
     assert told.startswith("Pipeline 'gym' is kept running by run r1 (process ") and f"on {socket.gethostname()}, since " in told
     assert told.endswith("To run anything else, end it first: sluice stop gym")
     holder.write_lease_end(folder, mine)
-    assert holder.find_lease_holder(settings, "gym") is None
+    assert holder.find_lease_holder(records) is None
 
 
 def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
     """A process that describes itself as the holder of the gym's lease, and then does as it is told."""
-    folder = settings.bookkeeping("gym")
+    folder = PipelineRecords(settings, "gym").bookkeeping()
     head = (
         "import signal, sys, time; from pathlib import Path; from sluice.runs.lease import holder; "
         f"folder = Path({folder!r}); folder.mkdir(parents=True, exist_ok=True); mine = holder.write_lease_description(folder, 'r1', True); "
@@ -135,7 +137,7 @@ def said(started: subprocess.Popen[str]) -> str:
 
 
 def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> None:
-    request = settings.stop_request("gym", "r1")
+    request = PipelineRecords(settings, "gym").stop_request("r1")
     asked = waiting_process(
         settings,
         f"print('ready', flush=True); request = Path({str(request)!r})\n"
@@ -153,7 +155,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
     deaf = waiting_process(settings, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)")
     code, _, err = call("stop", "gym", "--within", "0.3")
     assert code == 1 and "It has not ended within 0.3 s" in err and "--within 0 --force" in err
-    assert deaf.poll() is None and settings.stop_request("gym", "r1").exists()
+    assert deaf.poll() is None and PipelineRecords(settings, "gym").stop_request("r1").exists()
     assert "ended" not in call("stop", "gym", "--within", "0")[1], "0: it is asked and not waited for"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sluice.cli.running.run._PATIENCE", 0.5)
@@ -163,7 +165,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
 
 
 def test_what_runs_on_another_host_is_not_ended_from_here(call: Call, settings: Settings) -> None:
-    folder = Path(settings.bookkeeping("gym"))
+    folder = Path(PipelineRecords(settings, "gym").bookkeeping())
     folder.mkdir(parents=True)
     (folder / "lease.json").write_text(
         f'{{"run": "r1", "pid": {os.getpid()}, "host": "elsewhere", "since": "2026-11-21T00:00:00+00:00"}}'

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import LeaseHeld
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import holder, lock
 from sluice.settings import DRIVER_LOCK, JVM_LOCK, Settings
 
@@ -20,7 +21,7 @@ LOCKING = "import fcntl, sys, time; file = open(sys.argv[1], 'a+b'); fcntl.lockf
 
 @pytest.fixture
 def folder(settings: Settings) -> Path:
-    found = Path(settings.bookkeeping("gym"))
+    found = Path(PipelineRecords(settings, "gym").bookkeeping())
     found.mkdir(parents=True)
     return found
 
@@ -48,9 +49,12 @@ def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: 
     dead = ended_process()
     written = json.loads((folder / "lease.json").read_text())
     (folder / "lease.json").write_text(json.dumps({**written, "pid": dead}))
-    found = holder.find_lease_holder(settings, "gym")
+    found = holder.find_lease_holder(PipelineRecords(settings, "gym"))
     assert found is not None and f"JVM {jvm}, whose process {dead} has ended" in str(found)
-    with pytest.raises(LeaseHeld, match=f"JVM {jvm}"), lock.hold_lease_without_spark(settings, "gym", "reset", "Later."):
+    with (
+        pytest.raises(LeaseHeld, match=f"JVM {jvm}"),
+        lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "reset", "Later."),
+    ):
         pass
 
 
@@ -60,11 +64,11 @@ def test_the_lease_is_free_only_when_the_jvm_and_the_python_of_a_driver_have_end
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", LOCKING, str(folder / file)], stdout=subprocess.PIPE, text=True) as left:
         assert left.stdout and left.stdout.readline() == "ready\n"
-        with pytest.raises(LeaseHeld), lock.hold_lease_without_spark(settings, "gym", "r2", "Later."):
+        with pytest.raises(LeaseHeld), lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "r2", "Later."):
             pass
         left.kill()
         left.wait()
-        with lock.hold_lease_without_spark(settings, "gym", "r2", "Later."):
+        with lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "r2", "Later."):
             pass
 
 
@@ -72,7 +76,7 @@ def test_a_lock_whose_holder_is_not_described_is_told_by_the_process_that_has_it
     settings: Settings, folder: Path, jvm: int
 ) -> None:
     holder.write_lease_end(folder, holder.write_lease_description(folder, "r0"))
-    assert holder.find_lease_holder(settings, "gym") is None
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
     if sys.platform == "linux":
         assert holder.find_locking_process(folder) == jvm
         refusal = lock._describe_held_lease(folder, None, "Pipeline 'gym'", "Later.", "gym")
@@ -83,6 +87,6 @@ def test_who_has_lost_the_lock_with_its_jvm_writes_nothing_over_the_next_holder(
     lost = holder.write_lease_description(folder, "r1", jvm=ended_process())
     following = holder.write_lease_description(folder, "r2")
     holder.write_lease_end(folder, lost)
-    assert holder.find_lease_holder(settings, "gym") == following
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) == following
     holder.write_lease_end(folder, following)
-    assert holder.find_lease_holder(settings, "gym") is None
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None

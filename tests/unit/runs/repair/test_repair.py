@@ -24,6 +24,7 @@ from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits
 
@@ -68,9 +69,10 @@ def write(path: str, *rows: dict[str, Any]) -> None:
 @pytest.fixture
 def lake(settings: Settings) -> Settings:
     """Two deliveries, taken to bronze and silver in a commit each, and a checkpoint of each flow."""
+    records = PipelineRecords(settings, "ward")
     deliveries = [{"delivery": number, "source": "pulses", "file": f"{number}.json", "event": "delivered"} for number in (1, 2)]
     for one in deliveries:
-        ledger.append_delivery_ledger_rows(settings.bookkeeping("ward", "deliveries"), [one], ledger.DELIVERIES, "run")
+        ledger.append_delivery_ledger_rows(records.bookkeeping("deliveries"), [one], ledger.DELIVERIES, "run")
     for number in (1, 2):
         outcome = {
             "delivery": number,
@@ -81,12 +83,12 @@ def lake(settings: Settings) -> Settings:
             "quarantined": 0,
         }
         ledger.append_delivery_ledger_rows(
-            settings.bookkeeping("ward", "outcomes"), [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run"
+            records.bookkeeping("outcomes"), [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run"
         )
     write(WARD.location(settings, "pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     write(WARD.location(settings, "pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
-        checkpoints.open_checkpoint(settings.checkpoints("ward", flow), flow, {})
+        checkpoints.open_checkpoint(records.checkpoints(flow), flow, {})
     return settings
 
 
@@ -101,7 +103,7 @@ def reasons(settings: Settings) -> dict[str, str]:
     """By flow, why it starts anew, where it was made to."""
     found = {}
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
-        memory = checkpoints.read_flow_memory(settings.checkpoints("ward", flow), flow)
+        memory = checkpoints.read_flow_memory(PipelineRecords(settings, "ward").checkpoints(flow), flow)
         if memory and memory.get("reset"):
             found[flow.removeprefix("bronze_").removeprefix(f"{LAYER}_")] = str(memory["reset"])
     return found
@@ -127,7 +129,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert set(reasons(lake)) == {"pulse", "by_day", "ten_minutes"} and set(reasons(lake).values()) == {
         "a commit of 'pulse' was lost"
     }
-    (aside,) = Path(lake.bookkeeping("ward", "set_aside")).rglob(last.name)
+    (aside,) = Path(PipelineRecords(lake, "ward").bookkeeping("set_aside")).rglob(last.name)
     assert aside.read_bytes() == content
     assert not checksum.exists() and not (last.parent / f"{last.stem}.crc").exists()
     state = log.read_table_state(path)
@@ -135,7 +137,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert log.read_commit_history(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
     flow = f"{LAYER}_ten_minutes"
     why = continuity.find_stream_break(
-        lake.checkpoints("ward", flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
+        PipelineRecords(lake, "ward").checkpoints(flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
     )
     assert why == "a commit of 'pulse' was lost"
     assert "sluice run ward --mode refresh --table ten_minutes" in str(continuity.broken_stream_error("ward", "ten_minutes", why))
@@ -144,34 +146,34 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
     spoil(WARD.location(lake, "pulses"), content)
-    outcomes = lake.bookkeeping("ward", "outcomes")
+    outcomes = PipelineRecords(lake, "ward").bookkeeping("outcomes")
     assert ledger.read_settled_deliveries(outcomes) == {1, 2}
     found = repair(lake)
     assert found.lost == {"pulses": (2,)} and set(reasons(lake)) == {"pulses", "pulse"}
     assert ledger.read_settled_deliveries(outcomes) == {1}
-    assert [row["state"] for row in runs.read_delivery_ledger(lake, "ward")] == ["ingested", "waiting"]
+    assert [row["state"] for row in runs.read_delivery_ledger(PipelineRecords(lake, "ward"))] == ["ingested", "waiting"]
     assert ledger.select_live_deliveries(ledger.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
 
 
 def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
-    spoil(lake.bookkeeping("ward", "deliveries"))
+    spoil(PipelineRecords(lake, "ward").bookkeeping("deliveries"))
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
-    books = [lake.bookkeeping("ward", name) for name in ("deliveries", "outcomes")]
+    books = [PipelineRecords(lake, "ward").bookkeeping(name) for name in ("deliveries", "outcomes")]
     assert regaining.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
     rows = ledger.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 
 
 def test_outcomes_that_are_lost_are_counted_again_by_bronze_and_read_again_by_silver(lake: Settings) -> None:
-    spoil(lake.bookkeeping("ward", "outcomes"))
+    spoil(PipelineRecords(lake, "ward").bookkeeping("outcomes"))
     repair(lake)
-    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(lake.bookkeeping("ward", "outcomes")) == {
-        1
-    }
+    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(
+        PipelineRecords(lake, "ward").bookkeeping("outcomes")
+    ) == {1}
 
 
 def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> None:
-    path = lake.bookkeeping("ward", "runs")
+    path = PipelineRecords(lake, "ward").bookkeeping("runs")
     write(path, {"run": "a"}, {"run": "b"}, {"run": "c"})
     Path(path, LOG, f"{1:020d}.json").unlink()
     assert repair(lake).anew == ()
@@ -189,7 +191,7 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
     receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
-    path = lake.bookkeeping("ward", "suppression")
+    path = PipelineRecords(lake, "ward").bookkeeping("suppression")
     write(path, {"request": "other"}, {"request": "lost"})
     spoil(path)
     (found,) = lost_commits.find_log_repairs(lake, WARD)
@@ -207,11 +209,11 @@ def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> No
 
 def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
-    path = lake.bookkeeping("ward", "suppression")
+    path = PipelineRecords(lake, "ward").bookkeeping("suppression")
     write(path, {"request": "other"}, {"request": request.request})
     from sluice.erasure import requests
 
-    requests.advance_request_state(lake, "ward", request.request, requests.LOGICALLY, "")
+    requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, requests.LOGICALLY, "")
     spoil(path)
     (found,) = lost_commits.find_log_repairs(lake, WARD)
     assert found.refused and request.request in found.refused and "come back" in found.refused
@@ -222,7 +224,7 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
 ) -> None:
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-    path = settings.bookkeeping("gym", "outcomes")
+    path = PipelineRecords(settings, "gym").bookkeeping("outcomes")
     for number in (1, 2):
         ledger.append_delivery_ledger_rows(
             path, [{"delivery": number, "source": "readings", "file": "a", "state": "ingested"}], ledger.OUTCOMES, "run"

@@ -28,6 +28,7 @@ from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest import ledger as tables
 from sluice.lake import log
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.planning import plan
 from sluice.runs.status import gaps, lag, reconciliation, stale
@@ -74,7 +75,7 @@ def run_row(at: datetime, **values: Any) -> dict[str, Any]:
 
 
 def record(settings: Settings, pipeline: str, rows: list[dict[str, Any]]) -> None:
-    ledger.append_run_rows(settings, pipeline, rows)
+    ledger.append_run_rows(PipelineRecords(settings, pipeline), rows)
 
 
 def both_layers(at: datetime, **values: Any) -> list[dict[str, Any]]:
@@ -91,7 +92,7 @@ def deliver(settings: Settings, days: list[int], recorded: datetime) -> None:
         {"delivery": d, "source": "reports", "file": f"r-202601{d:02}.csv", "modified_at": t}
         for d, t in zip(days, at, strict=True)
     ]
-    path = settings.bookkeeping("shop", "")
+    path = PipelineRecords(settings, "shop").bookkeeping("")
     deliveries = [{**row, "event": "delivered", "size": 100, "discovered_at": recorded} for row in head]
     outcomes = [
         {**row, "state": "ingested", "rows": 10, "quarantined": 0, "suppressed": 0, "recorded_at": recorded} for row in head
@@ -101,7 +102,7 @@ def deliver(settings: Settings, days: list[int], recorded: datetime) -> None:
 
 
 def make_silver(settings: Settings, shop: Graph, code: str) -> None:
-    path = settings.table_path("shop", shop.layer(shop["report"]), "report")
+    path = PipelineRecords(settings, "shop").table_path(shop.layer(shop["report"]), "report")
     # A property of Sluice's own, which delta-rs sets on a table that it makes only through the raw metadata.
     write_deltalake(path, pa.table({"id": [1]}), configuration={"delta.logRetentionDuration": "interval 30 days"})
     first = Path(path) / "_delta_log" / f"{0:020d}.json"
@@ -204,9 +205,9 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
     record(settings, "shop", scheduled(1))
     looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
     monkeypatch.setattr(gaps, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
-    span = gaps.KeptRunningSpan(settings, "shop")
+    span = gaps.KeptRunningSpan(PipelineRecords(settings, "shop"))
     span.write()
-    assert not (Path(settings.bookkeeping("shop")) / "kept_running.json").exists(), "nothing was taken yet"
+    assert not (Path(PipelineRecords(settings, "shop").bookkeeping()) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):
         span.looked()
     monkeypatch.undo()
@@ -217,7 +218,7 @@ def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, 
 
 def checkpoint(settings: Settings, flow: str, inputs: dict[str, str], *offsets: tuple[int, int], done: int) -> Path:
     """A checkpoint as Spark leaves it. offsets: by batch, version and index; done: how many batches were finished."""
-    made = checkpoints.open_checkpoint(settings.checkpoints("shop", flow), flow, inputs)
+    made = checkpoints.open_checkpoint(PipelineRecords(settings, "shop").checkpoints(flow), flow, inputs)
     for folder in ("offsets", "commits"):
         (Path(made.path) / folder).mkdir()
     (Path(made.path) / "metadata").write_text('{"id": "a"}')
@@ -242,10 +243,10 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     for day in (1, 2, 3):
         deliver(settings, [day], START + day * DAY)
     make_silver(settings, shop, compute_declaration_fingerprint(report))
-    outcomes = settings.bookkeeping("shop", "outcomes")
+    outcomes = PipelineRecords(settings, "shop").bookkeeping("outcomes")
     flow = f"{shop.layer(shop['report'])}_report"
     checkpoint(settings, flow, {"outcomes": log.read_table_id(outcomes)}, (1, -1), (3, -1), done=1)
-    progress = positions.read_flow_progress(settings.checkpoints("shop", flow), flow)
+    progress = positions.read_flow_progress(PipelineRecords(settings, "shop").checkpoints(flow), flow)
     assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), StreamPosition(1))
     silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries, silver.rows, silver.bytes, silver.since) == (None, 2, 20, 200, START + 2 * DAY)
@@ -274,7 +275,7 @@ def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> 
     folder.mkdir(parents=True)
     deliver(settings, [1, 2, 40 - 9], START)
     make_silver(settings, shop, compute_declaration_fingerprint(report))
-    write_deltalake(settings.table_path("shop", "bronze", "reports"), pa.table({"_delivery": [1] * 30}))
+    write_deltalake(PipelineRecords(settings, "shop").table_path("bronze", "reports"), pa.table({"_delivery": [1] * 30}))
     for name in ("r-20260102-late.csv", "r-20260301.csv"):
         (folder / name).write_text("id\n1\n")
     found = plan.plan_run(settings, shop, "replay", Interval.of("2026-01-01", "2026-01-05"))
@@ -287,7 +288,7 @@ def test_the_plan_of_a_backfill_names_what_it_would_take(settings: Settings) -> 
 def test_the_ledger_is_held_against_the_tables(settings: Settings) -> None:
     shop = declared()
     deliver(settings, [1, 2], START)
-    path = settings.table_path("shop", "bronze", "reports")
+    path = PipelineRecords(settings, "shop").table_path("bronze", "reports")
     write_deltalake(path, pa.table({"_delivery": [1] * 10 + [2] * 10}))
     assert [account.adds_up for account in reconciliation.reconcile_deliveries(settings, shop)] == [True]
     write_deltalake(path, pa.table({"_delivery": [2] * 3}), mode="append")
@@ -339,7 +340,7 @@ def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings:
     flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate"])
     made = checkpoints.open_checkpoint(folder, flow, {"outcomes": "1"})
     assert call("checkpoint", "reset", "gym.heart_rate")[0] == 2
-    lock = Path(settings.bookkeeping("gym")) / "lease.lock"
+    lock = Path(PipelineRecords(settings, "gym").bookkeeping()) / "lease.lock"
     holding = (
         "import fcntl, sys; file = open(sys.argv[1], 'a+b'); fcntl.lockf(file, fcntl.LOCK_EX); print('held', flush=True); input()"
     )
@@ -362,7 +363,7 @@ def test_a_reset_asks_and_is_refused_while_somebody_writes(call: Call, settings:
 
 def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Call, settings: Settings) -> None:
     graph_ = load_declaration_graph(settings, "gym")
-    write_deltalake(settings.table_path("gym", "silver", "heart_rate"), pa.table({"time": [1]}))
+    write_deltalake(PipelineRecords(settings, "gym").table_path("silver", "heart_rate"), pa.table({"time": [1]}))
     flow, folder = PipelineBooks(settings, graph_).checkpoints(graph_["heart_rate_10min"])
     checkpoints.open_checkpoint(folder, flow, {})
     checkpoints.reset_checkpoint(folder, flow)
@@ -373,8 +374,8 @@ def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Cal
 
 def test_status_checks_only_when_asked(call: Call, settings: Settings) -> None:
     at = {"delivery": 1, "source": "readings", "file": "a", "state": "ingested", "rows": 5, "recorded_at": START}
-    write_deltalake(settings.bookkeeping("gym", "outcomes"), pa.Table.from_pylist([at], schema=tables.OUTCOMES))
-    write_deltalake(settings.table_path("gym", "bronze", "readings"), pa.table({"_delivery": [1] * 4}))
+    write_deltalake(PipelineRecords(settings, "gym").bookkeeping("outcomes"), pa.Table.from_pylist([at], schema=tables.OUTCOMES))
+    write_deltalake(PipelineRecords(settings, "gym").table_path("bronze", "readings"), pa.table({"_delivery": [1] * 4}))
     code, out, _ = call("status", "gym")
     assert code == 0 and "readings has 1 rows too few" in out
     assert call("status", "gym", "--check")[0] == 1
