@@ -24,7 +24,8 @@ from sluice.declare.assembly.loading import find_sibling_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.expansion.stored import Declared, compose_transforms, expand_declarations, resolve_temporary_views
+from sluice.declare.expansion.declared import Declared
+from sluice.declare.expansion.stored import compose_transforms, expand_declarations, resolve_temporary_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
