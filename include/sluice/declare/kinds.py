@@ -189,6 +189,11 @@ class Declaration:
         """The name of the table that keeps the rows that came too late."""
         return None
 
+    @property
+    def may_be_late(self) -> bool:
+        """Whether rows can come too late for it."""
+        return False
+
     def is_declared_in(self, module: str) -> bool:
         """Whether it belongs to a module that has it among its values."""
         return self.module == module

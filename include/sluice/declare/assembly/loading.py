@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.erasure.links import ErasureRequests, Link
 from sluice.declare.expansion.declared import Declared
+from sluice.declare.kinds import Declaration
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, require_known_pipeline

@@ -164,7 +164,7 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
         # The others are the engine's, which hides them by itself: of every table, and of a log of changes.
         kept_for_itself = OWN if item.serves else ()
         columns = [column for column in delivered_columns(declared) if column not in kept_for_itself]
-        if columns and item.folded_source == name and not item.subject:
+        if columns and not item.reads and not item.subject:
             yield (
                 f"source '{name}' has the personal column '{columns[0]}' and no subject: an erasure would not find whose it is. Say "
                 "which column tells (subject=)."
@@ -219,8 +219,8 @@ def _find_subject_time_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
         if item.folded_source and domains and item.subject and not item.subject_at:
             domain = min(domains)
             yield (
-                f"{item.kind.noun} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): say of what time a row tells, "
-                "as SQL that gives a TIMESTAMP, as in subject_at='time'."
+                f"{item.kind.noun} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): say of what time "
+                "a row tells, as SQL that gives a TIMESTAMP, as in subject_at='time'."
             )
 
 
