@@ -6,8 +6,10 @@ A function stands here as "module:function" and is loaded when it is called, so 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, Self
 
 from sluice.errors import DeclarationError
 
@@ -40,10 +42,11 @@ DeliveryRole = Literal[
 class DatasetKind:
     """One kind of declaration. A new kind is one of these, the functions that it names, and the class that has it as its `kind`.
 
-    name: as people read it. label: how messages begin, as in "View 'day'". order: a pipeline's declarations come in this order; of one
-    order each comes after those that it reads. in_files: its records lie in files of a landing folder. sets_rows_aside: it has a quarantine.
-    may_ask_clock: its expectations may compare with the present, because it is never replayed. may_read: the kinds, by name, of what it
-    reads, None meaning any; reads_others: how the message goes on about an input of another kind.
+    name: as people read it. label: how messages begin, as in "View 'day'"; noun: what they say further on, as in "table 'day'".
+    order: a pipeline's declarations come in this order; of one order each comes after those that it reads. in_files: its records lie in
+    files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may compare with the present, because
+    it is never replayed. may_read: the kinds, by name, of what it reads, None meaning any; reads_others: how the message goes on about an
+    input of another kind. reads_computed: it may read computed views, and is made of what these read.
 
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
@@ -59,11 +62,13 @@ class DatasetKind:
     name: str
     label: str
     order: int
+    noun: str = "table"
     in_files: bool = False
     sets_rows_aside: bool = False
     may_ask_clock: bool = False
     may_read: tuple[str, ...] | None = None
     reads_others: str = ""
+    reads_computed: bool = False
     run: str | None = None
     plan: str | None = None
     plan_replay: str | None = None
@@ -109,9 +114,111 @@ def load_kind_function(kind: DatasetKind, role: Role | DeliveryRole) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
+class Declaration:
+    """What the engine asks of any declaration, with the answer of a kind that has nothing of it. Each kind's class answers for itself.
+
+    These are no fields, so that the repr and the fingerprint of a declaration have only what its own kind says. What they mean is said
+    where they are fields.
+    """
+
+    kind: ClassVar[DatasetKind]
+    name: str
+    reads: tuple[str, ...]
+    declared_in: str = ""
+    subject: str | None = None
+    subject_at: str | None = None
+    expectations: tuple[Any, ...] = ()
+    # Said of sources.
+    into: str | None = None
+    domain: str = ""
+    subject_in: str | None = None
+    also_subjects: tuple[Any, ...] = ()
+    free_text: tuple[str, ...] = ()
+    may_refresh: bool = True
+    # Said of what is made of sources.
+    zorder_by: tuple[str, ...] = ()
+    table_expectations: tuple[Any, ...] = ()
+    treatments: Mapping[str, Any] = MappingProxyType({})
+    place: str | None = None
+    serves: str | None = None
+    restricted: bool = False
+    apply_as_deletes: str | None = None
+    shape: Callable[..., Any] | None = None
+    on_erasure: str = "delete"
+    of_some: Callable[..., Any] | None = None
+    at_least: int | None = None
+    closes_when_idle: str | None = None
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+    @property
+    def label(self) -> str:
+        """How messages call it at their beginning."""
+        return f"{self.kind.label} '{self.name}'"
+
+    @property
+    def mention(self) -> str:
+        """How messages call it within a sentence: a table that Sluice keeps, by what it is kept for."""
+        return f"{self.kind.noun} '{self.serves or self.name}'"
+
+    @property
+    def table(self) -> str:
+        """The name of the table that its rows go into."""
+        return self.name
+
+    @property
+    def folded_source(self) -> str | None:
+        """The source that its rows are of, one by one, so that a person is erased in it by rows. None: it follows the tables that it reads."""
+        return None
+
+    @property
+    def ddl(self) -> str | None:
+        """The declared columns of what is delivered, as DDL text."""
+        return None
+
+    @property
+    def needed_secrets(self) -> tuple[str, ...]:
+        """The names of the secrets that it is read with."""
+        return ()
+
+    @property
+    def late(self) -> str | None:
+        """The name of the table that keeps the rows that came too late."""
+        return None
+
+    @property
+    def may_be_late(self) -> bool:
+        """Whether rows can come too late for it."""
+        return False
+
+    def is_declared_in(self, module: str) -> bool:
+        """Whether it belongs to a module that has it among its values."""
+        return self.module == module
+
+    def find_layer_module(self, layers: Sequence[str]) -> str:
+        """The module of the layer that it is in. layers: those of its pipeline, the sources' first."""
+        return self.module
+
+    def name_flow(self, layer: str) -> str:
+        """What its flow is called by its checkpoint, its commits and its reports. layer: the name of its own."""
+        return f"{layer}_{self.name}"
+
+    def add_personal_columns(self, inherited: frozenset[str]) -> Self:
+        """It with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its constructor does."""
+        return self
+
+    def over(self, present: Iterable[str]) -> Self | None:
+        """It over those of its inputs that are there. None where it waits for another."""
+        return self
+
+
 FILE_SOURCE = SourceKind(
     name="file source",
     label="Source",
+    noun="source",
     order=0,
     in_files=True,
     sets_rows_aside=True,
@@ -137,6 +244,7 @@ FILE_SOURCE = SourceKind(
 TOPIC = SourceKind(
     name="topic",
     label="Source",
+    noun="source",
     order=0,
     sets_rows_aside=True,
     run=FILE_SOURCE.run,
@@ -195,6 +303,7 @@ MATERIALIZED_VIEW = DatasetKind(
     label="View",
     order=3,
     may_ask_clock=True,
+    reads_computed=True,
     run="sluice.runs.execution.flow_choice:choose_gold_flow",
     plan="sluice.runs.planning.steps:plan_view_step",
     measure_lag="sluice.runs.status.lag:measure_view_lag",
@@ -207,6 +316,7 @@ MATERIALIZED_VIEW = DatasetKind(
 COMPUTED_VIEW = DatasetKind(
     name="computed view",
     label="View",
+    noun="@view",
     order=4,
     check="sluice.runs.planning.transforms:examine_computed_view",
     test="sluice.testing.running:make_computed_view_rows",

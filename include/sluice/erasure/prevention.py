@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.source import Source
 from sluice.lake import actions
 from sluice.lake.actions import LogAction
 from sluice.lake.commit_marks import MARK_FIELDS
@@ -65,9 +64,8 @@ def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, froz
     """By path, the columns with personal data of each table that the declarations know, and of those that Sluice keeps for itself."""
     places, found = PipelinePlaces(graph.records(settings), graph), dict[str, frozenset[str]]()
     for one in graph:
-        of = graph.feeding(one.name) if isinstance(one, Source) else (one,)
         path = places.table(one.name)
-        found[path] = found.get(path, frozenset()).union(*(each.private for each in of))
+        found[path] = found.get(path, frozenset()).union(*(each.private for each in graph.sharing(one)))
         if has_quarantine(one):
             found[places.quarantine(one.name)] = QUARANTINE
     for stream in graph.streams.values():

@@ -17,7 +17,6 @@ from sluice import error_conditions
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -242,7 +241,7 @@ def _report_first_error(errors: dict[str, BaseException]) -> BaseException:
 def _append_run_record(
     settings: Settings, graph: Graph, request: JobRequest, report: dict[str, Any], at: datetime, failed: set[str]
 ) -> None:
-    code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph if isinstance(item, Dataset)}
+    code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph.datasets.values()}
     append_report_rows(settings, request, report, at, failed, code)
 
 

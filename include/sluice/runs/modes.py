@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_stages import find_stage_of_pipeline
@@ -26,7 +25,7 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
         )
     for name in tables:
         declared = graph[name]
-        if mode == "refresh" and isinstance(declared, Source) and not declared.may_refresh:
+        if mode == "refresh" and not declared.may_refresh:
             raise UsageError(
                 f"'{name}' is bronze, which holds what the landing folder may not hold any more, so it is not made anew. "
                 "Its source may allow it: may_refresh=True."

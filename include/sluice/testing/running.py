@@ -24,7 +24,8 @@ from sluice.declare.assembly.loading import find_sibling_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.expansion.stored import Declared, compose_transforms, expand_declarations, resolve_temporary_views
+from sluice.declare.expansion.declared import DeclarationsByKind, Declared
+from sluice.declare.expansion.stored import compose_transforms, expand_declarations, resolve_temporary_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
@@ -99,9 +100,10 @@ class TrialRun:
 
     def __init__(self, settings: Settings, needed: list[Declared], inputs: Mapping[str, Any], columns: Mapping[str, str]) -> None:
         self.settings, self.inputs, self.columns = settings, inputs, columns
-        self.views = {item.name: item for item in needed if isinstance(item, TemporaryView)}
+        by_kind = DeclarationsByKind(needed)
+        self.views = {item.name: item for item in by_kind.unstored}
         self.stored = {item.name: item for item in expand_declarations(needed)}
-        computed = {item.name: item for item in needed if isinstance(item, View)}
+        computed = {item.name: item for item in by_kind.computed}
         self.found: dict[str, Declared] = {**self.stored, **computed, **self.views}
         self.result = Result()
         read = {name: None for item in needed for name in item.reads}
@@ -124,7 +126,7 @@ class TrialRun:
     def has_rows_of(self, name: str) -> bool:
         """Whether a table is given, or something that it is made of."""
         item = self.stored.get(name)
-        below = isinstance(item, Dataset) and any(self.has_rows_of(read) for read in item.reads)
+        below = item is not None and any(self.has_rows_of(read) for read in item.reads)
         return name in self.inputs or below
 
     def read_given_rows(self, name: str, technical: bool = True) -> DataFrame:
@@ -138,7 +140,7 @@ class TrialRun:
 
     def _columns(self, name: str) -> StructType | None:
         item = self.stored.get(name)
-        ddl = self.columns.get(name) or (item.ddl if isinstance(item, Source) else None)
+        ddl = self.columns.get(name) or (item.ddl if item else None)
         if ddl:
             return tables.parse_ddl_schema(ddl)
         return enforced.declared_schema_columns(item) if isinstance(item, Dataset) else None
@@ -215,13 +217,7 @@ def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], giv
 @contextmanager
 def _settings_with_test_keys(needed: Iterable[Declared]) -> Iterator[Settings]:
     """Settings with keys for pseudonyms that are the same in every test, and no one's."""
-    wanted = {
-        how.secret
-        for item in needed
-        if not isinstance(item, Source | TemporaryView | View)
-        for how in item.treatments.values()
-        if isinstance(how, Hmac)
-    }
+    wanted = {how.secret for item in needed for how in item.treatments.values() if isinstance(how, Hmac)}
     with tempfile.TemporaryDirectory(prefix="sluice-test-") as folder:
         for name in wanted:
             path = Path(folder) / name

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.tables import MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
-from sluice.declare.ingest.source import Source
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
@@ -43,11 +42,10 @@ class Recomputation:
 
     def followed(self, name: str) -> list[str]:
         """Why a view is compared over something that is stored, a text for each such input; directly or by others."""
-        declared = self.workspace.graph[name]
-        if not isinstance(declared, MaterializedView):
+        if name not in self.workspace.graph.views:
             return []
         found: dict[str, None] = {}
-        for read in declared.reads:
+        for read in self.workspace.graph.views[name].reads:
             why = self.as_stored(read)
             found |= dict.fromkeys([f"over '{read}' as it is stored, which is {why}"] if why else self.followed(read))
         return list(found)
@@ -77,7 +75,7 @@ class Recomputation:
     def _input(self, name: str) -> DataFrame:
         """What a view reads: a table as it should be, with the columns that the stored one has."""
         stored = table_frames.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
-        if isinstance(self.workspace.graph[name], Source):  # bronze, of which everything is made
+        if name in self.workspace.graph.sources:  # bronze, of which everything is made
             return stored
         made = None if self.as_stored(name) else self.expected(name)
         if made is not None:
@@ -97,7 +95,6 @@ def find_shared_inputs(workspace: Workspace, wanted: Iterable[str], as_stored: C
     while waiting:
         name = waiting.pop()
         uses[name] += 1
-        declared = workspace.graph[name]
-        if uses[name] == 1 and isinstance(declared, MaterializedView):
-            waiting += [read for read in declared.reads if as_stored(read) is None]
+        if uses[name] == 1 and name in workspace.graph.views:
+            waiting += [read for read in workspace.graph.views[name].reads if as_stored(read) is None]
     return frozenset(name for name, count in uses.items() if count > 1)

@@ -101,7 +101,7 @@ def verify_tables_lazily(
 
 def list_verifiable_tables(graph: Graph) -> list[str]:
     """The tables that there is something to say of: all but bronze, inputs before readers."""
-    return [declared.name for declared in graph if not isinstance(declared, Source)]
+    return list(graph.datasets)
 
 
 class _VerificationRun:
@@ -114,7 +114,7 @@ class _VerificationRun:
     def as_stored(self, name: str) -> str | None:
         """Why those that read a table follow what is stored of it; None where they follow what it should be."""
         declared = self.workspace.graph[name]
-        if isinstance(declared, Windowed):
+        if name in self.workspace.graph.streams:
             return "a stream"
         if self._restored(name) is not None:
             return "restored"
@@ -122,7 +122,7 @@ class _VerificationRun:
 
     def stale(self, declared: Any) -> list[Interval]:
         """The intervals of a table that earlier code made."""
-        if not isinstance(declared, Table) or not log.is_delta_table(self.workspace.path(declared.name)):
+        if declared.name not in self.workspace.graph.tables or not log.is_delta_table(self.workspace.path(declared.name)):
             return []
         if declared.name not in self._intervals:
             self._intervals[declared.name] = self._stale(declared)
@@ -134,7 +134,7 @@ class _VerificationRun:
         path = self.workspace.path(name)
         state = log.read_table_state(path)
         found = VerificationFinding(name, None, rows=state.rows if state else None, version=state.version if state else None)
-        if isinstance(declared, Windowed):
+        if name in self.workspace.graph.streams:
             return replace(found, note=f"not verified: a stream{self._late(declared)}")
         self._suit_settings_to_reads(declared)
         expected = again.expected(name)
@@ -162,10 +162,11 @@ class _VerificationRun:
         if restored is not None:
             notes.append(f"restored to version {restored}")
             equal = equal or None
-        elif differences and intervals and isinstance(declared, Table):
-            known = _find_stale_keys(self.workspace, declared, intervals)
-            by = declared.replayed_by
-            differences = count_row_differences(made, there, declared.keys, known, by) if known is not None else differences
+        elif differences and intervals:
+            table = self.workspace.graph.tables[declared.name]
+            known = _find_stale_keys(self.workspace, table, intervals)
+            by = table.replayed_by
+            differences = count_row_differences(made, there, table.keys, known, by) if known is not None else differences
             equal = None if known is None or differences.all_known else False
             others = sum((differences.missing, differences.surplus, differences.different)) - differences.known
             notes.append(
@@ -198,7 +199,7 @@ class _VerificationRun:
 
 def check_verifiable_table(graph: Graph, name: str) -> str:
     """The name, of a table that can be verified. Raises UsageError for one of bronze, and with the nearest name where there is none."""
-    if isinstance(graph[name], Source):
+    if graph[name].name in graph.sources:
         raise UsageError(
             f"'{name}' is bronze, from which the other tables are recomputed. Name one of: {', '.join(list_verifiable_tables(graph))}."
         )

@@ -13,7 +13,7 @@ from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_duration, format_size, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
@@ -159,14 +159,14 @@ def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
     """What the next run will do after a reset."""
     declared = books.graph[table]
     flow, name = lag.measure_lag_from_start(books, lag.read_flow_standing(books, declared)), f"{books.records.pipeline}.{table}"
-    if isinstance(declared, Source):
+    if table in books.graph.sources:
         known = [row for row in books.deliveries if row["source"] == table]
         with_outcome = sum(row["state"] != "waiting" for row in known)
         return (
             f"The next run reads the list of deliveries of {name} from the start ({len(known):,}) and leaves out those that have "
             f"an outcome ({with_outcome:,}). Nothing is ingested twice."
         )
-    if isinstance(declared, Table):
+    if table in books.graph.tables:
         return (
             f"The next run folds {name} anew from all deliveries that count: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
             "Only what differs is written."

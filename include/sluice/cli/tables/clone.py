@@ -12,8 +12,6 @@ from sluice.cli.places import resolve_table_name
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.declare.datasets.tables import Dataset
-from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log, versions
 from sluice.pipeline_records import PipelineRecords
@@ -132,9 +130,9 @@ def _find_other_side(records: PipelineRecords, name: str, path: str, against: st
 def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """The columns that rows are matched by, and those of which no value is shown."""
     declared = next((one for one in graph if one.name == (name_quarantined_table(wanted) or wanted)), None)
-    if isinstance(declared, Dataset) and declared.name == wanted:
+    if declared and declared.keys and declared.name == wanted:
         return declared.keys, declared.private
-    return ("_delivery", "_row"), _RECORDS | (declared.private if isinstance(declared, Source | Dataset) else frozenset())
+    return ("_delivery", "_row"), _RECORDS | (declared.private if declared else frozenset())
 
 
 def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:

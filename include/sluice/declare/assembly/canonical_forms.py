@@ -46,7 +46,7 @@ def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: 
 def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> Iterator[tuple[str, Hmac]]:
     """The treatments that say a form, with the domain whose identifiers they are of: as their own domain or their column is called."""
     domains, columns = _declared_domains(declared, links), _domains_by_column(declared, links)
-    for item in (one for one in declared.values() if isinstance(one, Dataset)):
+    for item in declared.values():
         for column, how in item.treatments.items():
             if isinstance(how, Hmac) and how.canonical != AS_TEXT:
                 named = {how.domain} if how.domain in domains else columns.get(column, set())
@@ -56,9 +56,9 @@ def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> I
 
 def _domains_by_column(declared: Declared, links: tuple[Link, ...]) -> dict[str, set[str]]:
     """By column, the domains of the identifiers that columns of this name hold."""
-    pairs = [(one.subject, one.domain) for one in declared.values() if isinstance(one, Source) and one.subject and one.domain]
+    pairs = [(one.subject, one.domain) for one in declared.values() if one.subject and one.domain]
     pairs += [of for link in links for of in (link.person, link.identifier)]
-    pairs += [of for one in declared.values() if isinstance(one, Source) for of in one.also_subjects]
+    pairs += [of for one in declared.values() for of in one.also_subjects]
     found: dict[str, set[str]] = {}
     for column, domain in pairs:
         found.setdefault(str(column), set()).add(domain)

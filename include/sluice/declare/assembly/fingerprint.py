@@ -15,7 +15,7 @@ from typing import Any
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.datasets.tables import Dataset, TemporaryView
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.sql.tokens import strip_sql_layout
@@ -31,10 +31,9 @@ Source: python/cpython issue 106905.
 
 def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
     """16 hex digits. Comments and layout do not count; expectations, keys, functions of the pipeline that are called, and values used do."""
-    sequence = dataset.sequence_by if isinstance(dataset, Table) else None
     # A view that does not wait for all its inputs is the same over some of them; what it is made by says which it reads.
-    reads = () if isinstance(dataset, MaterializedView) and dataset.of_some else dataset.reads
-    declared = (reads, dataset.keys, sequence, dataset.expectations, type(dataset).__name__)
+    reads = () if dataset.of_some else dataset.reads
+    declared = (reads, dataset.keys, dataset.sequence_by, dataset.expectations, type(dataset).__name__)
     # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
     # Of a schema what counts is among the expectations; its types are the transform's.
     later = (None, sorted(dataset.treatments.items()), *dataset.list_fingerprint_fields())

@@ -9,13 +9,13 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from sluice.declare.assembly import canonical_forms, inputs, kept_fields
-from sluice.declare.assembly.inputs import describe_declaration
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView, add_personal_columns
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.erasure import prevention, subject_checks
 from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.stored import Declared, expand_declarations, resolve_computed_views
+from sluice.declare.expansion.declared import DeclarationsByKind, Declared
+from sluice.declare.expansion.stored import expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
@@ -60,39 +60,46 @@ class Graph:
         raise UsageError(f"Pipeline '{self.pipeline.name}' has no table '{name}'.{nearest_name_hint(name, known)}")
 
     @cached_property
+    def _by_kind(self) -> DeclarationsByKind:
+        return DeclarationsByKind(self)
+
+    @cached_property
     def sources(self) -> Mapping[str, Source]:
         """Files and topics."""
-        return {name: item for name, item in self.stored.items() if isinstance(item, Source)}
+        return {one.name: one for one in self._by_kind.sources}
 
     @cached_property
     def datasets(self) -> Mapping[str, AnyDataset]:
         """All that is made of something else: every stored declaration but the sources."""
-        return {name: item for name, item in self.stored.items() if isinstance(item, Dataset)}
+        return {one.name: one for one in self._by_kind.datasets}
 
     @cached_property
     def tables(self) -> Mapping[str, Table[Any]]:
         """What @table declares."""
-        return {name: item for name, item in self.stored.items() if isinstance(item, Table)}
+        return {one.name: one for one in self._by_kind.tables}
 
     @cached_property
     def views(self) -> Mapping[str, MaterializedView[Any]]:
         """What @materialized_view declares."""
-        return {name: item for name, item in self.stored.items() if isinstance(item, MaterializedView)}
+        return {one.name: one for one in self._by_kind.views}
 
     @cached_property
     def streams(self) -> Mapping[str, Windowed[Any]]:
         """What @windowed declares."""
-        return {name: item for name, item in self.stored.items() if isinstance(item, Windowed)}
+        return {one.name: one for one in self._by_kind.streams}
 
     def feeding(self, name: str) -> tuple[Source, ...]:
         """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
         table = self.sources[name].table
         return (self.sources[table], *(source for source in self.sources.values() if source.into == table))
 
+    def sharing(self, declared: Source | AnyDataset) -> tuple[Source | AnyDataset, ...]:
+        """All whose rows are in the table of a declaration: of a source those that feed it, else the declaration alone."""
+        return self.feeding(declared.name) if declared.name in self.sources else (declared,)
+
     def table_of(self, name: str) -> str:
         """The table that a declaration's flow writes: its own, or that of the source that it goes into. Raises UsageError as `[]` does."""
-        declared = self[name]
-        return declared.table if isinstance(declared, Source) else name
+        return self[name].table
 
     def records(self, settings: Settings) -> PipelineRecords:
         """Where all that is recorded of this pipeline lies."""
@@ -113,18 +120,15 @@ class Graph:
 
     def layer(self, declared: Source | AnyDataset) -> str:
         """The layer's name: that of the module that declares it; of a source, the lowest."""
-        module = self.pipeline.layers[0] if isinstance(declared, Source) else declared.module
-        return module.rsplit(".", 1)[-1]
+        return declared.find_layer_module(self.pipeline.layers).rsplit(".", 1)[-1]
 
     def flow_name(self, declared: Source | AnyDataset) -> str:
         """What a declaration's flow is called by its checkpoint, its commits and its reports; of a source so whatever its layer is called."""
-        return f"bronze_{declared.name}" if isinstance(declared, Source) else f"{self.layer(declared)}_{declared.name}"
+        return declared.name_flow(self.layer(declared))
 
     def domain(self, declared: Source | AnyDataset) -> str | None:
         """What kind of identifier a table's subject is: the domain of its source. None where that has no subject."""
-        if isinstance(declared, Table):
-            return self.sources[declared.reads[0]].domain or None
-        return declared.domain or None if isinstance(declared, Source) else None
+        return (self.sources[declared.folded_source].domain or None) if declared.folded_source else None
 
     def domains(self) -> list[str]:
         """All kinds of identifiers that a person can be asked for by."""
@@ -140,8 +144,7 @@ class Graph:
 
     def pseudonyms(self) -> list[tuple[str, Hmac]]:
         """The treatments that make pseudonyms, with the name of the table."""
-        treated = (one for one in self if isinstance(one, Dataset))
-        return [(one.name, how) for one in treated for how in one.treatments.values() if isinstance(how, Hmac)]
+        return [(one.name, how) for one in self for how in one.treatments.values() if isinstance(how, Hmac)]
 
     def changing_hands(self) -> frozenset[str]:
         """The domains whose identifiers are one person's for a time."""
@@ -174,27 +177,27 @@ def build_declaration_graph(
     pipeline: Pipeline, declared: Iterable[Declared], links: Iterable[Link] = (), asking: Iterable[ErasureRequests] = ()
 ) -> Graph:
     """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
-    given = list(declared)
+    given = DeclarationsByKind(declared)
     _refuse_circular_reads(pipeline, given)
     everything = expand_declarations(given)
-    computed = [item for item in given if isinstance(item, View)]
-    sources = {item.name: item for item in everything if isinstance(item, Source)}
+    stored, computed, unstored = DeclarationsByKind(everything), given.computed, given.unstored
+    sources = {item.name: item for item in stored.sources}
     shared = inputs.find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
-    unstored = [item for item in given if isinstance(item, TemporaryView)]
     wrong_inputs = inputs.find_input_mistakes(everything, given)
     mistakes = [
         *_find_duplicate_names([*everything, *unstored, *computed]),
         *kept_fields.find_reserved_column_mistakes(sources.values()),
         *shared,
         *wrong_inputs,
-        *_find_layer_mistakes(pipeline, [*everything, *computed]),
+        *_find_layer_mistakes(pipeline, [*stored.datasets, *computed]),
     ]
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
     ordered = _order_stored_declarations(pipeline, everything)
     complete: dict[str, Source | AnyDataset] = {}
     for item in ordered:
-        complete[item.name] = item if isinstance(item, Source) else _add_inherited_personal_columns(item, complete)
+        inherited = frozenset[str]().union(*(complete[name].private for name in item.reads))
+        complete[item.name] = item.add_personal_columns(inherited)
     shown = {name for name, item in complete.items() if not item.serves}
     unknown = [name for name in pipeline.publishes if name not in shown]
     if unknown and unknown[0] in {view.name for view in computed}:
@@ -246,49 +249,44 @@ def _inherited_personal_columns(
 
 
 def _find_role_mistakes(
-    pipeline: Pipeline, given: Sequence[Declared], computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
+    pipeline: Pipeline, given: DeclarationsByKind, computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
 ) -> Iterator[str]:
     """What is wrong with what roles may see, and with what reads that."""
     for view in computed.values():
         yield from find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
-    for item in (one for one in given if isinstance(one, View | Dataset)):
+    for item in given.queries:
         for name in (name for name in item.reads if name in computed and computed[name].role):
-            yield f"{describe_declaration(item)} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
-
-
-def _add_inherited_personal_columns(dataset: AnyDataset, stored: Mapping[str, Source | AnyDataset]) -> AnyDataset:
-    private = frozenset().union(*(stored[name].private for name in dataset.reads))
-    return add_personal_columns(dataset, private)
+            yield f"{item.mention} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
 
 
 def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
     seen: dict[str, Declared] = {}
     for item in declared:
-        same = [one for one in (seen.get(item.name), item) if isinstance(one, Dataset) and one.serves]
+        same = [one.serves for one in (seen.get(item.name), item) if one and one.serves]
         if item.name in seen and same:
-            yield f"'{item.name}' is the name of what '{same[0].serves}' keeps for itself; give the other declaration another name."
+            yield f"'{item.name}' is the name of what '{same[0]}' keeps for itself; give the other declaration another name."
         elif item.name in seen:
             yield f"two declarations are named '{item.name}'."
         seen[item.name] = item
     for stream in declared:
-        if isinstance(stream, Windowed) and stream.late in seen:
+        if stream.late in seen:
             yield f"'{stream.late}' is where '{stream.name}' keeps what came too late; give the other declaration another name."
 
 
-def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[Source | AnyDataset | View[Any]]) -> Iterator[str]:
+def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[AnyDataset | View[Any]]) -> Iterator[str]:
     for item in declared:
-        if not isinstance(item, Source) and item.module not in pipeline.layers[1:]:
-            yield f"{describe_declaration(item)} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+        if item.module not in pipeline.layers[1:]:
+            yield f"{item.mention} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
 
 
-def _refuse_circular_reads(pipeline: Pipeline, given: Sequence[Declared]) -> None:
+def _refuse_circular_reads(pipeline: Pipeline, given: DeclarationsByKind) -> None:
     """Computed views are gone from what is ordered below: a circle through one would be told as that of a table with itself."""
-    _sort_topologically(pipeline, {item.name: item.reads for item in given if isinstance(item, View | Dataset)})
+    _sort_topologically(pipeline, {item.name: item.reads for item in given.queries})
 
 
 def _order_stored_declarations(pipeline: Pipeline, declared: list[Source | AnyDataset]) -> list[Source | AnyDataset]:
     by_name = {item.name: item for item in declared}
-    edges = {item.name: (item.into,) if isinstance(item, Source) and item.into else item.reads for item in declared}
+    edges = {item.name: (item.into,) if item.into else item.reads for item in declared}
     return [by_name[name] for name in _sort_topologically(pipeline, edges)]
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sluice.declare.cdc.change_log import is_truncate_log
-from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.expansion.stored import Declared
+from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
+from sluice.declare.expansion.declared import DeclarationsByKind
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.sql.schema import parse_column_types
@@ -22,51 +21,38 @@ AnyDataset = Dataset[Any]
 DeclaredByName = Mapping[str, Source | Dataset[Any]]
 
 
-def find_input_mistakes(stored: list[Source | AnyDataset], given: Sequence[Declared]) -> list[str]:
+def find_input_mistakes(stored: list[Source | AnyDataset], given: DeclarationsByKind) -> list[str]:
     """All mistakes, one a text. stored: the declarations, expanded; given: as they were declared."""
-    unstored = [item for item in given if isinstance(item, TemporaryView)]
-    computed = [item for item in given if isinstance(item, View)]
-    return [*_find_stored_input_mistakes(stored, unstored, given), *_find_view_input_mistakes(stored, unstored, computed)]
+    return [*_find_stored_input_mistakes(stored, given), *_find_view_input_mistakes(stored, given)]
 
 
-def describe_declaration(item: AnyDataset | View[Any]) -> str:
-    """How messages call a declaration: a table that Sluice keeps, by what it is kept for."""
-    return f"@view '{item.name}'" if isinstance(item, View) else f"table '{item.serves or item.name}'"
-
-
-def _find_stored_input_mistakes(
-    declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], given: Sequence[Declared]
-) -> Iterator[str]:
+def _find_stored_input_mistakes(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> Iterator[str]:
     """given: as declared; what a view reads through a computed one is looked at there."""
     kinds = {item.name: item for item in declared}
-    computed = {item.name for item in given if isinstance(item, View)}
-    read_by = {item.name: item.reads for item in given if isinstance(item, MaterializedView)}
-    known = _readable_names(declared, unstored, computed)
-    for item in declared:
-        if isinstance(item, Source):
-            continue
+    computed = {item.name for item in given.computed}
+    read_by = {item.name: item.reads for item in given.views}
+    known = _readable_names(declared, given)
+    for item in DeclarationsByKind(declared).datasets:
         for name in read_by.get(item.name, item.reads):
             read = kinds.get(name)
-            if name in computed and not isinstance(item, MaterializedView):
-                yield f"{describe_declaration(item)} reads the @view '{name}'; only a @materialized_view or another @view does."
+            if name in computed and not item.kind.reads_computed:
+                yield f"{item.mention} reads the @view '{name}'; only a @materialized_view or another @view does."
             elif name not in computed:
-                yield from _find_read_mistakes(describe_declaration(item), name, read, unstored, known)
+                yield from _find_read_mistakes(item.mention, name, read, given.unstored, known)
             if read is not None and item.kind.may_read is not None and read.kind.name not in item.kind.may_read:
-                yield f"{describe_declaration(item)} reads '{name}'{item.kind.reads_others}"
+                yield f"{item.mention} reads '{name}'{item.kind.reads_others}"
         if isinstance(item, Table):
-            yield from _find_table_source_mistakes(item, kinds)
+            yield from _find_table_source_mistakes(item, {one.name: one for one in DeclarationsByKind(kinds.values()).sources})
 
 
-def _find_view_input_mistakes(
-    declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], views: Sequence[View[Any]]
-) -> Iterator[str]:
+def _find_view_input_mistakes(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> Iterator[str]:
     kinds = {item.name: item for item in declared}
-    names = {view.name for view in views}
-    known = _readable_names(declared, unstored, names)
-    for view in views:
+    names = {view.name for view in given.computed}
+    known = _readable_names(declared, given)
+    for view in given.computed:
         for name in view.reads:
             if name not in names:
-                yield from _find_read_mistakes(describe_declaration(view), name, kinds.get(name), unstored, known)
+                yield from _find_read_mistakes(view.mention, name, kinds.get(name), given.unstored, known)
 
 
 def _find_read_mistakes(
@@ -77,31 +63,33 @@ def _find_read_mistakes(
         yield f"{called} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
     elif read is None:
         yield f"{called} reads '{name}', which is not declared.{nearest_name_hint(name, known)}"
-    elif isinstance(read, Source) and read.into:
+    elif read.into:
         yield f"{called} reads '{name}', whose records go into '{read.into}': write reads='{read.into}'."
 
 
-def _readable_names(declared: list[Source | AnyDataset], unstored: Sequence[TemporaryView], computed: Iterable[str]) -> list[str]:
+def _readable_names(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> list[str]:
     """The names that a declaration may have meant."""
     stored = (item.name for item in declared if not item.serves)
-    return [*stored, *(view.name for view in unstored), *computed]
+    return [*stored, *(view.name for view in (*given.unstored, *given.computed))]
 
 
-def _find_table_source_mistakes(table: Table[Any], declared: Mapping[str, Source | AnyDataset]) -> Iterator[str]:
-    source, owner = declared.get(table.reads[0]), describe_declaration(table)
+def _find_table_source_mistakes(table: Table[Any], sources: Mapping[str, Source]) -> Iterator[str]:
+    source, owner = sources.get(table.reads[0]), table.mention
     if len(table.reads) != 1:
         yield f"{owner} reads {len(table.reads)} sources; a @table reads one."
-    elif isinstance(source, Source) and source.subject and not table.subject and not is_truncate_log(table):
+    elif source is None:
+        return
+    elif source.subject and not table.subject and not is_truncate_log(table):
         yield f"{owner} reads '{source.name}', whose records have a subject: say which column of the table it is (subject=)."
-    elif isinstance(source, Source) and table.subject and not source.subject:
+    elif table.subject and not source.subject:
         yield f"{owner} has a subject, its source '{source.name}' has none: say which column it is there (subject=)."
-    elif isinstance(source, Source) and table.key_in_one_file and not _has_replacing_redelivery(source, declared):
+    elif table.key_in_one_file and not _has_replacing_redelivery(source, sources):
         yield f"{owner} declares key_in_one_file, which needs a source with redelivery='replace'."
 
 
-def _has_replacing_redelivery(source: Source, declared: Mapping[str, Source | AnyDataset]) -> bool:
+def _has_replacing_redelivery(source: Source, sources: Mapping[str, Source]) -> bool:
     """Whether in every source of its table the latest version of a file takes the place of the earlier ones."""
-    feeding = [source, *(item for item in declared.values() if isinstance(item, Source) and item.into == source.name)]
+    feeding = [source, *(item for item in sources.values() if item.into == source.name)]
     return all(one.redelivery == "replace" for one in feeding)
 
 
@@ -169,7 +157,7 @@ def _find_alert_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterat
             yield f"alert_when names the table '{name}'.{nearest_name_hint(name, declared)}"
             continue
         known = (*_rule_names(declared[name]), *ALERT_COUNTS)
-        log = next((one for one in declared.values() if isinstance(one, Dataset) and one.serves == name), None)
+        log = next((one for one in declared.values() if one.serves == name), None)
         if log is not None and rule in (*_rule_names(log), *ALERT_COUNTS):
             yield f"alert_when names '{place}'; what comes of its feed is judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
@@ -177,9 +165,7 @@ def _find_alert_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterat
 
 
 def _rule_names(item: Source | Dataset[Any]) -> list[str]:
-    if isinstance(item, Source):
-        return []
-    return [rule.name for rule in item.expectations] + [rule.name for rule in item.table_expectations]
+    return [rule.name for rule in (*item.expectations, *item.table_expectations)]
 
 
 def _find_reference_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterator[str]:
@@ -195,7 +181,7 @@ def _find_referenced_table_mistakes(
     owner, other = f"table '{item.name}', expectation '{rule}'", declared.get(refers_to)
     if other is None:
         yield f"{owner} refers to '{refers_to}', which is not declared.{nearest_name_hint(refers_to, declared)}"
-    elif isinstance(other, Source) and other.into:
+    elif other.into:
         yield f"{owner} refers to '{refers_to}', whose records go into '{other.into}': write of='{other.into}'."
     elif _layer_position(pipeline, other) > _layer_position(pipeline, item):
         yield (
@@ -206,4 +192,5 @@ def _find_referenced_table_mistakes(
 
 def _layer_position(pipeline: Pipeline, item: Source | Dataset[Any]) -> int:
     """Which layer it is in, from below. One in no layer is refused elsewhere."""
-    return 0 if isinstance(item, Source) or item.module not in pipeline.layers else pipeline.layers.index(item.module)
+    module = item.find_layer_module(pipeline.layers)
+    return pipeline.layers.index(module) if module in pipeline.layers else 0

@@ -6,21 +6,17 @@ import importlib
 from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.stored import Declared
-from sluice.declare.ingest.source import Source
+from sluice.declare.expansion.declared import Declared
+from sluice.declare.kinds import Declaration
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, require_known_pipeline
 
 Said = TypeVar("Said", Link, ErasureRequests)
-_KINDS = (Source, Dataset, TemporaryView, AutoCdc, View)
 
 
 def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
@@ -66,8 +62,9 @@ def load_delivery_maker(declared: Pipeline) -> ModuleType:
 
 def _collect_declarations(module: ModuleType) -> list[Declared]:
     """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
-    found = {id(item): item for value in vars(module).values() for item in _contained_values(value) if isinstance(item, _KINDS)}
-    return [item for item in found.values() if isinstance(item, Source) or item.module == module.__name__]
+    values = (item for value in vars(module).values() for item in _contained_values(value))
+    found: dict[int, Any] = {id(item): item for item in values if isinstance(item, Declaration)}
+    return [item for item in found.values() if item.is_declared_in(module.__name__)]
 
 
 def _collect_erasure_declarations(module: ModuleType, kind: type[Said]) -> list[Said]:

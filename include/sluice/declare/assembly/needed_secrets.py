@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import Hmac
 
 SUPPRESSION_KEY = "suppression.key"
@@ -17,7 +16,7 @@ def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
     found: set[str] = set()
     for declared in graph:
         found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
-        if isinstance(declared, Source):
-            found |= {SUPPRESSION_KEY, CERTIFICATE_KEY} if declared.subject else set()
-            found |= set(declared.needed_secrets)
+        found |= set(declared.needed_secrets)
+    if any(source.subject for source in graph.sources.values()):
+        found |= {SUPPRESSION_KEY, CERTIFICATE_KEY}
     return tuple(sorted(found))

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
-from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import Hmac
 
@@ -26,7 +25,7 @@ class TableSubjects:
 def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -> TableSubjects:
     """Of a table with these columns."""
     hashed = _find_pseudonym_columns(graph, dataset, columns)
-    if isinstance(dataset, Table):
+    if dataset.folded_source:
         domain = graph.domain(dataset)
         return TableSubjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
     above = list(_walk_all_inputs(graph, dataset))
@@ -34,7 +33,7 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
     told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
     domains = {domain for _, domain in told}
     # What has the subject somewhere inside is no identifier as a whole.
-    known = {(one.subject, domain) for one, domain in told if one.subject and not (isinstance(one, Source) and one.subject_in)}
+    known = {(one.subject, domain) for one, domain in told if one.subject and not one.subject_in}
     # A treated value is no identifier any more: of a pseudonym the list has the pseudonym, of others nothing.
     found = {(column, domain) for column, domain in known if column in columns and column not in treated}
     missing = domains - {domain for _, domain in found}
@@ -46,28 +45,20 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
 
 def find_subject_domains(graph: Graph, declared: Source | AnyDataset) -> frozenset[str]:
     """The domains of the people whose rows a table may have."""
-    if isinstance(declared, Source):
-        return frozenset({declared.domain} - {""})
-    return frozenset(one.domain for one in _walk_all_inputs(graph, declared) if isinstance(one, Source)) - {""}
+    return frozenset(one.domain for one in (declared, *_walk_all_inputs(graph, declared))) - {""}
 
 
 def find_other_subject_columns(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
     """By column, of which domain the other person is that may stand in it: of bronze as declared, else of columns of the same name."""
-    if isinstance(declared, Source):
-        return {column: domain for one in graph.feeding(declared.table) for column, domain in one.also_subjects}
-    above = list(_walk_all_inputs(graph, declared))
-    treated = {name for one in (declared, *above) for name in one.treatments}
-    told = (pair for one in above if isinstance(one, Source) for pair in one.also_subjects)
-    return {column: domain for column, domain in told if column not in treated}
+    made_of = [*graph.sharing(declared), *_walk_all_inputs(graph, declared)]
+    treated = {name for one in made_of for name in one.treatments}
+    return {column: domain for one in made_of for column, domain in one.also_subjects if column not in treated}
 
 
 def find_free_text_columns(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
     """The columns of text, in a table or in what it is made from, that may name anybody."""
-    if isinstance(declared, Source):
-        return tuple(dict.fromkeys(column for one in graph.feeding(declared.table) for column in one.free_text))
-    return tuple(
-        dict.fromkeys(column for one in _walk_all_inputs(graph, declared) if isinstance(one, Source) for column in one.free_text)
-    )
+    made_of = (*graph.sharing(declared), *_walk_all_inputs(graph, declared))
+    return tuple(dict.fromkeys(column for one in made_of for column in one.free_text))
 
 
 def build_subject_expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
@@ -77,10 +68,10 @@ def build_subject_expression(graph: Graph, declared: Source | AnyDataset, column
     """
     if declared.subject is None:
         return None
-    if isinstance(declared, Source) and declared.subject_in:
+    if declared.subject_in:
         return f"CAST({declared.subject_in} AS STRING)" if declared.subject in columns else None
     told = [f"CAST(`{declared.subject}` AS STRING)"] if declared.subject in columns else []
-    if isinstance(declared, Source) and "_rescued_data" in columns:
+    if declared.name in graph.sources and "_rescued_data" in columns:
         told.append(f"get_json_object(`_rescued_data`, '$.{declared.subject}')")
     return f"coalesce({', '.join(told)})" if len(told) > 1 else "".join(told) or None
 
@@ -92,17 +83,13 @@ def subject_time_expression(declared: Source | AnyDataset) -> str | None:
 
 def _find_pseudonym_columns(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The columns with pseudonyms, of the table's own making or of that of what it is made from."""
-    made = (one for one in (dataset, *_walk_all_inputs(graph, dataset)) if isinstance(one, Dataset))
+    made = (dataset, *_walk_all_inputs(graph, dataset))
     names = {name for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
     return tuple((name, PSEUDONYM) for name in sorted(names & set(columns)))
 
 
-def _walk_all_inputs(graph: Graph, dataset: AnyDataset) -> Iterator[Source | AnyDataset]:
+def _walk_all_inputs(graph: Graph, declared: Source | AnyDataset) -> Iterator[Source | AnyDataset]:
     """Everything that a table is made from, directly or through others."""
-    for name in dataset.reads:
-        declared = graph[name]
-        yield declared
-        if isinstance(declared, Source):
-            yield from (one for one in graph.feeding(name) if one is not declared)
-        else:
-            yield from _walk_all_inputs(graph, declared)
+    for name in declared.reads:
+        yield from graph.sharing(graph[name])
+        yield from _walk_all_inputs(graph, graph[name])

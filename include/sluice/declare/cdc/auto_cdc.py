@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from sluice.declare import kinds
 from sluice.declare.datasets.decorators import find_calling_module
 from sluice.declare.datasets.tables import Names, Personal, split_personal_treatments
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import DatasetKind, Declaration
 from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -38,7 +38,7 @@ _OF_COLUMNS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoCdc:
+class AutoCdc(Declaration):
     """A target that is the fold of its change log: the last state of each key (SCD type 1), or all its states with their times (2).
 
     reads: a source or a temporary view; several are feeds whose changes go into one target. keys: the columns that say which changes are
@@ -90,11 +90,6 @@ class AutoCdc:
     def owner(self) -> str:
         """The name that messages use for it."""
         return f"Table '{self.name}'"
-
-    @property
-    def module(self) -> str:
-        """The module that declares it."""
-        return self.declared_in
 
     def _required(self) -> list[str]:
         ordered = "snapshot_by" if self.from_snapshots else "sequence_by"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 from sluice.declare import kinds
 from sluice.declare.datasets.decorators import build_declaration_transform, build_sql_options, find_calling_module
 from sluice.declare.datasets.tables import Dataset, Names
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import DatasetKind, Declaration
 from sluice.declare.lazy import F
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.pipeline import Pipeline
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(Generic[P]):
+class View(Declaration, Generic[P]):
     """A transform of tables and views that whoever reads it runs. It has no keys, no versions and no flow.
 
     A @materialized_view that reads it runs its transform over its inputs. personal: columns with personal data, beside those that it
@@ -55,11 +55,6 @@ class View(Generic[P]):
             raise DeclarationError(f"{owner}: reads may not be empty.")
         if self.sql is None and (taken := len(inspect.signature(self.function).parameters)) != len(self.reads):
             raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {taken}.")
-
-    @property
-    def module(self) -> str:
-        """The module that declares it."""
-        return self.declared_in
 
 
 @overload

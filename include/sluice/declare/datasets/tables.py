@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, get_args
 
 from sluice.declare import kinds
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
-from sluice.declare.kinds import DatasetKind
+from sluice.declare.kinds import DatasetKind, Declaration
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -29,7 +29,7 @@ Personal = Names | Mapping[str, Treatment | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset(Generic[P]):
+class Dataset(Declaration, Generic[P]):
     """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from.
 
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
@@ -84,9 +84,7 @@ class Dataset(Generic[P]):
             if parameters != len(self.reads):
                 raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {parameters}.")
         # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
-        for mistake in treat.find_treatment_mistakes(
-            self.treatments, self.keys, self.subject if isinstance(self, Table) else None
-        ):
+        for mistake in treat.find_treatment_mistakes(self.treatments, self.keys, self.subject if self.folded_source else None):
             raise DeclarationError(f"{owner}: {mistake}")
         hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
         for of in ("zorder_by", "partition_by"):
@@ -97,14 +95,9 @@ class Dataset(Generic[P]):
                 )
 
     @property
-    def module(self) -> str:
-        """The module that declares it."""
-        return self.declared_in
-
-    @property
-    def label(self) -> str:
-        """How messages call it."""
-        return f"{self.kind.label} '{self.name}'"
+    def sequence_by(self) -> str | None:
+        """The column that decides among rows of one key."""
+        return None
 
     @property
     def streamed_reads(self) -> tuple[str, ...]:
@@ -120,7 +113,11 @@ class Dataset(Generic[P]):
         """What of the fields that only its kind has counts in its fingerprint."""
         return ()
 
-    def over(self, present: Iterable[str]) -> Dataset[Any] | None:
+    def add_personal_columns(self, inherited: frozenset[str]) -> Self:
+        """With its own."""
+        return replace(self, personal=tuple(sorted(set(self.personal) | inherited)))
+
+    def over(self, present: Iterable[str]) -> Self | None:
         """It over those of its inputs that are there. None where it waits for another."""
         return self if set(self.reads) <= set(present) else None
 
@@ -160,6 +157,11 @@ class Table(Dataset[P]):
                 f"Table '{self.name}': personal treats '{self.sequence_by}', which is its sequence_by: the order would be lost. "
                 "Let the transform give a second column of it."
             )
+
+    @property
+    def folded_source(self) -> str:
+        """What it reads."""
+        return self.reads[0]
 
     @property
     def streamed_reads(self) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ class MaterializedView(Dataset[P]):
         groups = ((self.at_least, self.subjects),) if self.at_least else ()
         return (*((sorted((name, repr(one)) for name, one in self.reach.items()),) if self.reach else ()), *groups)
 
-    def over(self, present: Iterable[str]) -> MaterializedView[Any] | None:
+    def over(self, present: Iterable[str]) -> Self | None:
         """The view over those of its inputs that are there; None where it waits for one that is not."""
         known = set(present)
         there = tuple(name for name in self.reads if name in known)
@@ -222,7 +224,7 @@ class MaterializedView(Dataset[P]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemporaryView:
+class TemporaryView(Declaration):
     """A row-local transform of a source, or of another temporary view, that is never stored: what reads it runs it.
 
     It has no expectations: they belong to the tables that read it.
@@ -248,16 +250,6 @@ class TemporaryView:
         object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
         if len(self.reads) != 1:
             raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
-
-    @property
-    def module(self) -> str:
-        """The module that declares it."""
-        return self.declared_in
-
-
-def add_personal_columns(dataset: Dataset[Any], inherited: frozenset[str]) -> Dataset[Any]:
-    """The dataset with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its constructor does."""
-    return replace(dataset, personal=tuple(sorted(set(dataset.personal) | inherited)))
 
 
 def split_personal_treatments(personal: Personal) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
@@ -34,7 +34,7 @@ def find_personal_column_mistakes(declared: Declared) -> list[str]:
 
 def find_unknown_personal_columns(dataset: Dataset[Any], columns: Iterable[str]) -> list[str]:
     """The personal columns that a table declares itself and does not have; those that it inherits by name it need not have."""
-    if dataset.serves or (isinstance(dataset, MaterializedView) and dataset.of_some):
+    if dataset.serves or dataset.of_some:
         return []  # of an `auto_cdc`, whose feeds need not have all of them
     names = list(columns)
     return [

@@ -13,6 +13,7 @@ from typing import Any, get_args
 from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.tables import Dataset, OnErasure, Table, TemporaryView
 from sluice.declare.erasure.links import ErasureRequests, Link
+from sluice.declare.expansion.declared import DeclarationsByKind
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.file_formats import FILE_FORMATS
@@ -92,19 +93,19 @@ def _find_not_null_mistakes(table: Table[Any], source: Source, hidden: set[str])
 
 def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
     """As sentences."""
-    for source in (one for one in declared.values() if isinstance(one, Source)):
+    by_kind = DeclarationsByKind(declared.values())
+    for source in by_kind.sources:
         said = [("also_subjects", column) for column, _ in source.also_subjects] + [
             ("free_text", one) for one in source.free_text
         ]
         for field, column in said:
             owner = f"source '{source.name}': {field} names '{column}'"
             yield from (f"{owner}, {why}." for why in _find_source_obstacles(source, column))
-            for table in declared.values():
-                if isinstance(table, Table) and table.reads[0] == source.table:
-                    yield from (
-                        f"{owner}, {why} of table '{table.name}': the cell of an erased person is NULL."
-                        for why in _find_table_obstacles(table, column)
-                    )
+            for table in (one for one in by_kind.tables if one.folded_source == source.table):
+                yield from (
+                    f"{owner}, {why} of table '{table.name}': the cell of an erased person is NULL."
+                    for why in _find_table_obstacles(table, column)
+                )
 
 
 def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
@@ -163,13 +164,12 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
         # The others are the engine's, which hides them by itself: of every table, and of a log of changes.
         kept_for_itself = OWN if item.serves else ()
         columns = [column for column in delivered_columns(declared) if column not in kept_for_itself]
-        if isinstance(item, Source):
-            if columns and not item.subject:
-                yield (
-                    f"source '{name}' has the personal column '{columns[0]}' and no subject: an erasure would not find whose it is. Say "
-                    "which column tells (subject=)."
-                )
-        elif columns and not _find_subject_domains(whose.declared, item):
+        if columns and not item.reads and not item.subject:
+            yield (
+                f"source '{name}' has the personal column '{columns[0]}' and no subject: an erasure would not find whose it is. Say "
+                "which column tells (subject=)."
+            )
+        elif columns and item.reads and not _find_subject_domains(whose.declared, item):
             yield (
                 f"table '{name}' has the personal column '{columns[0]}', and none of its sources has a subject: an erasure would not "
                 "find whose it is. Say which column of the source tells (subject=)."
@@ -178,16 +178,16 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
 
 def _find_subject_domains(declared: Declared, item: Source | Dataset[Any]) -> set[str]:
     """The domains of the people whose rows a table may have."""
-    if isinstance(item, Source):
-        return {item.domain} if item.domain else set()
-    return {domain for name in item.reads for domain in _find_subject_domains(declared, declared[name])}
+    own = {item.domain} - {""}
+    return own.union(*(_find_subject_domains(declared, declared[name]) for name in item.reads))
 
 
 def _find_link_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
-    known = [name for name, item in whose.declared.items() if isinstance(item, Dataset) and not item.serves]
+    tables = {one.name: one for one in DeclarationsByKind(whose.declared.values()).datasets}
+    known = [name for name, item in tables.items() if not item.serves]
     for link in whose.links:
-        table = whose.declared.get(link.table)
-        if not isinstance(table, Dataset):
+        table = tables.get(link.table)
+        if table is None:
             yield f"{link.owner}: there is no such table.{nearest_name_hint(link.table, known)}"
             continue
         yield from _find_link_column_mistakes(link, table)
@@ -216,23 +216,22 @@ def _find_subject_time_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
     changing = {link.identifier[1]: link for link in whose.links if link.since}
     for name, item in whose.declared.items():
         domains = _find_subject_domains(whose.declared, item) & set(changing)
-        if isinstance(item, Source | Table) and domains and item.subject and not item.subject_at:
+        if item.folded_source and domains and item.subject and not item.subject_at:
             domain = min(domains)
-            kind = "source" if isinstance(item, Source) else "table"
             yield (
-                f"{kind} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): say of what time a row tells, "
-                "as SQL that gives a TIMESTAMP, as in subject_at='time'."
+                f"{item.kind.noun} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): say of what time "
+                "a row tells, as SQL that gives a TIMESTAMP, as in subject_at='time'."
             )
 
 
 def _find_erasure_request_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
-    domains = {item.domain for item in whose.declared.values() if isinstance(item, Source) and item.domain}
+    sources = {one.name: one for one in DeclarationsByKind(whose.declared.values()).sources}
+    domains = {source.domain for source in sources.values() if source.domain}
     domains |= {domain for link in whose.links for _, domain in (link.person, link.identifier)}
     for asking in whose.asking:
         read = resolve_temporary_views(whose.unstored, asking.reads)[0]
-        if not isinstance(whose.declared.get(read), Source):
-            known = [name for name, item in whose.declared.items() if isinstance(item, Source)]
-            yield f"{asking.owner}: it reads a source, or a temporary view of one.{nearest_name_hint(asking.reads, [*known, *whose.unstored])}"
+        if read not in sources:
+            yield f"{asking.owner}: it reads a source, or a temporary view of one.{nearest_name_hint(asking.reads, [*sources, *whose.unstored])}"
         if asking.identifier[1] not in domains:
             yield f"{asking.owner}: there is no kind of identifier '{asking.identifier[1]}'.{nearest_name_hint(asking.identifier[1], domains)}"
 

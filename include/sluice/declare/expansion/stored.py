@@ -14,6 +14,7 @@ from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.expansion import cdc_tables
+from sluice.declare.expansion.declared import DeclarationsByKind, Declared
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action, Expectation
 from sluice.declare.sql.schema import SchemaText, not_null_rule_name, split_schema_declaration
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AnyDataset = Dataset[Any]
-Declared = Source | AnyDataset | TemporaryView | AutoCdc | View[Any]
 
 
 def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
@@ -33,9 +33,10 @@ def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDatase
     Raises DeclarationError where views that are not stored read each other in a circle.
     """
     everything = [part for item in declared for part in _expand_declared_deletes(item)]
-    views = {item.name: item for item in everything if isinstance(item, TemporaryView)}
-    computed = {item.name: item for item in everything if isinstance(item, View)}
-    sources = {item.name: item for item in everything if isinstance(item, Source)}
+    by_kind = DeclarationsByKind(everything)
+    views = {item.name: item for item in by_kind.unstored}
+    computed = {item.name: item for item in by_kind.computed}
+    sources = {item.name: item for item in by_kind.sources}
     found: list[Source | AnyDataset] = []
     for item in everything:
         if isinstance(item, AutoCdc):
@@ -161,12 +162,10 @@ def add_schema_rules(dataset: Dataset[Any]) -> Dataset[Any]:
     """
     if dataset.schema is None:
         return dataset
-    view = isinstance(dataset, MaterializedView)
-    owner = f"{'View' if view else 'Table'} '{dataset.name}'"
-    text = split_schema_declaration(dataset.schema, owner)
-    _check_named_columns(dataset, text, owner)
-    rules = text.expectations(Action.FAIL if view else Action.QUARANTINE)
-    return replace(dataset, expectations=_merge_expectations(rules, dataset.expectations, owner))
+    text = split_schema_declaration(dataset.schema, dataset.label)
+    _check_named_columns(dataset, text)
+    rules = text.expectations(Action.QUARANTINE if dataset.kind.sets_rows_aside else Action.FAIL)
+    return replace(dataset, expectations=_merge_expectations(rules, dataset.expectations, dataset.label))
 
 
 def add_feed_schema_rules(cdc: AutoCdc) -> AutoCdc:
@@ -197,18 +196,18 @@ def _merge_expectations(rules: Sequence[Expectation], others: Sequence[Expectati
     return (*rules, *(one for one in others if one.name not in own))
 
 
-def _check_named_columns(dataset: Dataset[Any], text: SchemaText, owner: str) -> None:
+def _check_named_columns(dataset: Dataset[Any], text: SchemaText) -> None:
     """Raises DeclarationError where the declaration names a column that its schema has not. A change log has columns of its own."""
-    if isinstance(dataset, Table) and dataset.shape:
+    if dataset.shape:
         return
     named = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
     named["subject"] = (dataset.subject,) if dataset.subject else ()
     named["personal"] = tuple(dataset.treatments)
-    if isinstance(dataset, Table) and dataset.sequence_by:
+    if dataset.sequence_by:
         named["sequence_by"] = (dataset.sequence_by,)
     for of, columns in named.items():
         for column in columns:
             if column not in text.columns:
                 raise DeclarationError(
-                    f"{owner}: {of} names '{column}', no column of its schema=.{nearest_name_hint(column, text.columns)}"
+                    f"{dataset.label}: {of} names '{column}', no column of its schema=.{nearest_name_hint(column, text.columns)}"
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,7 +11,7 @@ from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
 from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.file_formats import FILE_FORMATS, FormatName
-from sluice.declare.kinds import SourceKind
+from sluice.declare.kinds import Declaration, SourceKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class _NamedFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(CsvDialect, _NamedFiles):
+class Source(CsvDialect, _NamedFiles, Declaration):
     """Deliveries of one kind of file. The name suffices: JSON lines in <landing>/<pipeline>/<name>/, every field a column.
 
     What is read
@@ -80,16 +80,10 @@ class Source(CsvDialect, _NamedFiles):
     """
 
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
-    # What tables have, and a source has none of: nobody need ask which of them a declaration is.
-    reads: ClassVar[tuple[str, ...]] = ()
+    reads = ()
+    keys: ClassVar[tuple[str, ...]] = ()
     streamed_reads: ClassVar[tuple[str, ...]] = ()
     streamed_records: ClassVar[Mapping[str, str]] = MappingProxyType({"deliveries": "deliveries"})
-    serves: ClassVar[str | None] = None
-    zorder_by: ClassVar[tuple[str, ...]] = ()
-    table_expectations: ClassVar[tuple[Any, ...]] = ()
-    treatments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    place: ClassVar[str | None] = None
-    restricted: ClassVar[bool] = False
     path_columns: bool = True
     most_bytes: int | str = "10g"
     most_growth: int = 1000
@@ -158,14 +152,14 @@ class Source(CsvDialect, _NamedFiles):
         return self.dialect if self.format == "csv" else None
 
     @property
-    def needed_secrets(self) -> tuple[str, ...]:
-        """The names of the secrets that it is read with."""
-        return ()
-
-    @property
     def table(self) -> str:
         """The name of the bronze table that its records go into."""
         return self.into or self.name
+
+    @property
+    def folded_source(self) -> str:
+        """Itself."""
+        return self.name
 
     @property
     def ddl(self) -> str | None:
@@ -174,3 +168,15 @@ class Source(CsvDialect, _NamedFiles):
             return self.schema
         known = FILE_FORMATS.get(self.format)  # an unknown one is refused after its schema was looked at
         return known.own_schema if known else None
+
+    def is_declared_in(self, module: str) -> bool:
+        """Wherever it is among the values: a source does not know who declares it."""
+        return True
+
+    def find_layer_module(self, layers: Sequence[str]) -> str:
+        """The lowest."""
+        return layers[0]
+
+    def name_flow(self, layer: str) -> str:
+        """The same whatever its layer is called."""
+        return f"bronze_{self.name}"

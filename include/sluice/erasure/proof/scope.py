@@ -16,8 +16,6 @@ from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
 from sluice import session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Table
-from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.claims import RECORD_TABLES
 from sluice.erasure.personal_places.exceptions import AIRFLOW_HOMES
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED
@@ -125,8 +123,7 @@ def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]
     changing, places, found = graph.changing_hands(), PipelinePlaces(graph.records(settings), graph), {}
     for declared in graph:
         domain = graph.domain(declared)
-        inside = isinstance(declared, Source) and declared.subject_in
-        if isinstance(declared, Source | Table) and declared.subject and domain in changing and not inside:
+        if declared.subject and domain in changing and not declared.subject_in:
             at, per_second = parse_instant_expression(subjects.subject_time_expression(declared) or "")
             path = places.table(declared.name)
             found[graph.table_of(declared.name)] = TableClock(path, str(domain), declared.subject, at, per_second)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.csv_dialect import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.lake import log
@@ -41,7 +41,7 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
         own = workspace.graph.table_of(declared.name) == declared.name
         if (
             own
-            and isinstance(declared, Source | Table)
+            and declared.folded_source
             and not _is_anonymised_instead(workspace, declared)
             and log.is_delta_table(workspace.path(declared.name))
         ):
@@ -49,13 +49,13 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
     return found
 
 
-def _list_table_subjects(workspace: Workspace, declared: Source | Table[Any]) -> Iterator[SubjectTable]:
+def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) -> Iterator[SubjectTable]:
     """By its subject, and by the pseudonyms that it has."""
     path, domain = workspace.path(declared.name), workspace.graph.domain(declared)
     if domain and declared.subject:
         subject = bronze_subject_expression(declared, workspace) if isinstance(declared, Source) else f"`{declared.subject}`"
         yield SubjectTable(declared.name, path, subject, domain, subjects.subject_time_expression(declared))
-    if isinstance(declared, Table):
+    if not isinstance(declared, Source):
         for column, other in subjects.find_table_subjects(workspace.graph, declared, log.read_column_names(path)).columns:
             if column != declared.subject:
                 yield SubjectTable(declared.name, path, f"`{column}`", other, subjects.subject_time_expression(declared))
@@ -99,7 +99,7 @@ def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
 def _list_late_subjects(
     workspace: Workspace, declared: Source | Dataset[Any], columns: list[str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    if isinstance(declared, Source) and declared.subject in columns and declared.domain and not declared.subject_in:
+    if declared.subject in columns and declared.domain and not declared.subject_in:
         yield str(declared.subject), declared.domain, declared.subject_at
     for column, domain in subjects.find_other_subject_columns(workspace.graph, declared).items():
         if column in columns:
@@ -113,10 +113,10 @@ def _list_late_subjects(
 
 def find_originating_source(workspace: Workspace, declared: Source | Dataset[Any]) -> Source:
     """The source that a declaration's rows come from."""
-    return declared if isinstance(declared, Source) else workspace.graph.sources[declared.reads[0]]
+    return workspace.graph.sources[declared.folded_source or declared.name]
 
 
-def _is_anonymised_instead(workspace: Workspace, declared: Source | Table[Any]) -> bool:
+def _is_anonymised_instead(workspace: Workspace, declared: Source | Dataset[Any]) -> bool:
     """Whether the link is cut instead: see `sluice.erasure.emptied_cells`."""
     if isinstance(declared, Source):
         return anonymised.keeps_anonymised_facts(workspace.graph, declared)

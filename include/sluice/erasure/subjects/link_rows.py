@@ -160,8 +160,8 @@ def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) 
 
 def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
     declared: Any = workspace.graph[link.table]
-    made_of = [workspace.graph.tables[name] for name in workspace.graph.kept_for(link.table)]
-    made_of += [declared] if isinstance(declared, Table) else []
+    tables = workspace.graph.tables
+    made_of = [tables[name] for name in (*workspace.graph.kept_for(link.table), link.table) if name in tables]
     told = functools.partial(_select_link_columns, workspace, link, declared)
     found = [told(table(bronze)) for table in made_of if (bronze := _read_link_bronze(workspace, table)) is not None]
     treated = {link.person[0], link.identifier[0]} & set(declared.treatments)

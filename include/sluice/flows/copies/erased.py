@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.tables import Dataset
 from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression, suppression_list
@@ -29,7 +29,7 @@ def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataF
         at = suppression.row_instant_column(kept, subjects.subject_time_expression(dataset))
         kept = suppression.exclude_suppressed_rows(workspace, kept, F.col(f"`{column}`"), domain, at, then)
     kept = suppression.empty_suppressed_cells(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
-    facts = isinstance(dataset, Table) and dataset.on_erasure == "anonymise" and then is not None
+    facts = dataset.on_erasure == "anonymise" and then is not None
     return kept.unionByName(_read_anonymised_facts(workspace, dataset, rows, kept)) if facts else kept
 
 

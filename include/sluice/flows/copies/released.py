@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.tables import Dataset
 from sluice.declare.privacy.treat import Hmac
 from sluice.errors import UsageError
 from sluice.flows.copies import erased
@@ -42,7 +42,7 @@ class ReleasedColumns:
 def plan_released_columns(graph: Graph, dataset: Dataset[Any], names: list[str]) -> ReleasedColumns:
     """What would become of a table with these columns. Raises UsageError where it cannot be released."""
     owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.find_table_subjects(graph, dataset, names)
-    small = isinstance(dataset, MaterializedView) and dataset.at_least
+    small = dataset.at_least
     if dataset.restricted or dataset.serves:
         raise UsageError(f"{owner} is not released: it is {'restricted' if dataset.restricted else 'kept for another table'}.")
     if whose.unknown and not small:

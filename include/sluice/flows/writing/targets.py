@@ -83,7 +83,7 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
     needed = tables.find_pending_changes(session, path, shape)
     bad = tables.count_table_violations(session, path, shape, needed.added)
     # Rows that are all made again need not have met what is declared now.
-    if bad and (anew == REFRESH or (isinstance(dataset, MaterializedView) and has_transform_changed(workspace, dataset))):
+    if bad and (anew == REFRESH or (dataset.name in workspace.graph.views and has_transform_changed(workspace, dataset))):
         return shape
     if bad:
         raise SluiceError(constraint_refusal_text(workspace.pipeline, dataset, bad))
@@ -129,7 +129,7 @@ def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
     """Raises DeclarationError where the declaration names a column that the transform does not give, or where one cannot be stored."""
     names = stored.names
     wanted = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
-    if isinstance(dataset, Table) and dataset.sequence_by:
+    if dataset.sequence_by:
         wanted["sequence_by"] = (dataset.sequence_by,)
     if dataset.subject:
         wanted["subject"] = (dataset.subject,)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.ingest.source import Source
 from sluice.durable_files import write_json_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
@@ -179,11 +178,9 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
 
     places, found = PipelinePlaces(graph.records(settings), graph), []
     for one in graph:
-        private = one.private if isinstance(one, Dataset) else _find_personal_columns(graph, one)
-        dataset = one if isinstance(one, Dataset) else None
-        keys = one.keys if isinstance(one, Dataset) else ()
+        private = frozenset[str]().union(*(each.private for each in graph.sharing(one)))
         if graph.table_of(one.name) == one.name:
-            found.append((one.name, places.table(one.name), dataset, private, keys))
+            found.append((one.name, places.table(one.name), graph.datasets.get(one.name), private, one.keys))
         if has_quarantine(one):
             found.append((name_quarantine(one.name), places.quarantine(one.name), None, private, ()))
     versions = {path: log.latest_table_version(path) for _, path, *_ in found}
@@ -194,13 +191,9 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
     ]
 
 
-def _find_personal_columns(graph: Graph, source: Source) -> frozenset[str]:
-    return frozenset().union(*(one.private for one in graph.feeding(source.name)))
-
-
 def _find_joining_columns(graph: Graph) -> frozenset[str]:
     """The names of columns that are keys or subjects somewhere: a copy without them could not be joined."""
-    datasets = [one for one in graph if isinstance(one, Dataset) and not one.serves]
+    datasets = [one for one in graph.datasets.values() if not one.serves]
     return frozenset(name for one in datasets for name in (*one.keys, one.subject) if name)
 
 

@@ -48,10 +48,9 @@ def _find_releasable_table(settings: Settings, graph: Graph, name: str) -> Datas
     known = [one.name for one in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()) if not one.serves]
     if name not in known:
         raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest_name_hint(name, known)}")
-    path, declared = graph.location(settings, name), graph[name]
+    path, declared = graph.location(settings, name), graph.datasets[name]
     if not log.is_delta_table(path):
         raise SluiceError(f"Table '{graph.pipeline.name}.{name}' has not been made yet. Run: sluice run {graph.pipeline.name}")
-    assert isinstance(declared, Dataset)
     released.plan_released_columns(graph, declared, log.read_column_names(path))
     return declared
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import MaterializedView
-from sluice.declare.datasets.windowed import Windowed
 from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
 from sluice.lake.report import FlowReport
@@ -65,7 +63,7 @@ def _is_run_in_clones(graph: Graph, stage: Stage) -> bool:
     if stage.in_clone != "views":
         return stage.in_clone == "always"
     declared = [one for one in graph if graph.layer(one) == stage.name]
-    return bool(declared) and all(isinstance(one, MaterializedView | Windowed) for one in declared)
+    return bool(declared) and all(one.folded_source is None for one in declared)
 
 
 def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:

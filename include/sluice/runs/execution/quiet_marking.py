@@ -96,8 +96,8 @@ def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
 
 
 def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None:
-    declared = workspace.graph[report.flow]
-    return compute_declaration_fingerprint(declared) if isinstance(declared, Dataset) else None
+    dataset = workspace.graph.datasets.get(report.flow)
+    return compute_declaration_fingerprint(dataset) if dataset else None
 
 
 def _list_what_waits(workspace: Workspace) -> list[Any]:

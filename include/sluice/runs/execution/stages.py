@@ -101,7 +101,9 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     levels = _group_independent_flows(workspace.graph, stage)
     for level in handover.put_handover_sources_first(workspace, levels) if first else levels:
         able = [
-            item for item in level if item.name not in errors and (isinstance(item, Source) or not errors) and options.due(item)
+            item
+            for item in level
+            if item.name not in errors and (item.name in workspace.graph.sources or not errors) and options.due(item)
         ]
         flows = [(item, _choose_flow(workspace, item, chosen)) for item in able]
         try:
@@ -215,7 +217,7 @@ def _group_independent_flows(graph: Graph, layer: str) -> list[list[Source | Dat
     place: dict[str, int] = {}
     for item in graph.in_layer(layer):
         # What goes into the table of another source follows it, and those that went into it before.
-        before = [one.name for one in graph.feeding(item.name)] if isinstance(item, Source) else item.reads
+        before = (*(one.name for one in graph.sharing(item)), *item.reads)
         place[item.name] = max((place[name] + 1 for name in before if name in place), default=0)
         while len(levels) <= place[item.name]:
             levels.append([])

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.datasets.tables import MaterializedView
-from sluice.declare.datasets.windowed import Windowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import streams
 from sluice.flows.writing import targets
@@ -80,7 +79,7 @@ def choose_table_to_verify(workspace: Workspace) -> list[str]:
     there = [
         name
         for name in verify.list_verifiable_tables(workspace.graph)
-        if not isinstance(workspace.graph[name], Windowed) and log.is_delta_table(workspace.path(name))
+        if name not in workspace.graph.streams and log.is_delta_table(workspace.path(name))
     ]
     return sorted(there, key=lambda name: last.get(name, -1))[:1]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.windowed import Windowed
 from sluice.delta_log import LOG, check_table_logs
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
@@ -30,7 +29,7 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
         found[graph.table_of(item.name)] = graph.location(settings, item.name)
         if has_quarantine(item) and (not of_layer or item.name in of_layer):
             found[name_quarantine(item.name)] = places.quarantine(item.name)
-        if isinstance(item, Windowed) and item.may_be_late:
+        if item.late and item.may_be_late:
             found[item.late] = graph.location_of_late(settings, item.name)
     return found
 

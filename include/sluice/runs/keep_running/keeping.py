@@ -166,14 +166,14 @@ class PipelineKeeper:
         """Whether a stage has anything to do."""
         if not self._may(layer):
             return False
-        items = self._workspace.graph.in_layer(layer)
-        due = any([self._waits(item) for item in items])
-        sources = [item for item in items if isinstance(item, Source) and self._may(item.name)]
+        graph = self._workspace.graph
+        due = any([self._waits(item) for item in graph.in_layer(layer)])
+        sources = [source for source in graph.sources.values() if self._may(source.name)]
         return due or (layer == self._first and self._news.arrived(sources))
 
     def _waits(self, item: Source | Dataset[Any]) -> bool:
         # What must be met before anything comes after it is met, or nothing does.
-        failing = [one.name for one in self._workspace.graph if one.name in self._failing and isinstance(one, Dataset)]
+        failing = [name for name in self._workspace.graph.datasets if name in self._failing]
         blocked = any(item.name in self._workspace.graph.below(name) for name in failing)
         return not blocked and self._may(item.name) and self._news.waits(item)
 

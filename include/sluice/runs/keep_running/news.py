@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.datasets.tables import Dataset, Table
-from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure import asking, requests
@@ -46,7 +46,7 @@ class FlowNews:
         """Whether a flow's inputs have anything that it has not taken; of one that never took anything, True."""
         now, before = self._standing(item), self._taken.get(item.name)
         self._looked[item.name] = now
-        if before is not None and now != before and isinstance(item, Source | Table) and not self._concerned(item, before, now):
+        if before is not None and now != before and item.folded_source and not self._concerned(item, before, now):
             self._taken[item.name] = before = now
         if now != before:
             self._quiet_since[item.name] = time.monotonic()
@@ -101,11 +101,11 @@ class FlowNews:
         # What a stream with state wrote itself is no news to it.
         return tuple(self._mark(path) for name, path in streamed.items() if name != HEARTBEATS)
 
-    def _concerned(self, item: Source | Table[Any], before: Marks, now: Marks) -> bool:
+    def _concerned(self, item: Item, before: Marks, now: Marks) -> bool:
         """Whether what was appended to the ledger since is of the sources that the flow takes."""
         graph, workspace = self._workspace.graph, self._workspace
         (path,) = workspace.streamed_tables(item).values()
-        names = {item.name} if isinstance(item, Source) else {one.name for one in graph.feeding(item.reads[0])}
+        names = {item.name} if item.name in graph.sources else {one.name for one in graph.feeding(item.reads[0])}
         (was,), (is_now,) = before, now
         if was is None or is_now is None or was.rpartition(":")[0] != is_now.rpartition(":")[0]:
             return True
@@ -117,7 +117,7 @@ class FlowNews:
 
     def _is_to_close(self, item: Item) -> bool:
         """Whether a stream has been quiet for as long as it takes to close its windows; once, that is until it has looked."""
-        if not isinstance(item, Windowed) or item.closes_when_idle is None or item.name not in self._quiet_since:
+        if item.closes_when_idle is None or item.name not in self._quiet_since:
             return False
         if time.monotonic() - self._quiet_since[item.name] < parse_duration(item.closes_when_idle).total_seconds():
             return False

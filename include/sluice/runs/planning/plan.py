@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.flows.progress import restored
@@ -74,8 +73,8 @@ def plan_run(
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
     """The tables that were restored, and not made anew since."""
-    declared = [one for one in books.graph if isinstance(one, Dataset)]
-    return {one.name: mark for one in declared if (mark := restored.read_restoration_mark(books.path(one.name))) is not None}
+    names = books.graph.datasets
+    return {name: mark for name in names if (mark := restored.read_restoration_mark(books.path(name))) is not None}
 
 
 def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMark) -> str:

@@ -97,8 +97,8 @@ class Examination:
 
 def _examine_declaration(examination: Examination, declared: Source | Dataset[Any] | View[Any]) -> None:
     """Look into one declaration by its kind's function, unless an input is not known."""
-    item = (declared.over(examination.schemas) or declared) if isinstance(declared, Dataset) else declared
-    called = f"@view '{item.name}'" if isinstance(item, View) else f"'{item.name}'"
+    item = declared.over(examination.schemas) or declared
+    called = item.mention if item.name in examination.graph.computed else f"'{item.name}'"
     for name in item.reads:
         if name not in examination.schemas:
             examination.found.notes.append(f"{called} was not looked into: the columns of '{name}' are not known")
@@ -165,8 +165,7 @@ def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -
 
 def _describe_owner(declared: Source | Dataset[Any] | View[Any]) -> str:
     """As declared: an `auto_cdc` is a table to whoever declared it, and so is what is kept for it."""
-    label = "Table" if isinstance(declared, MaterializedView) and declared.of_some else declared.kind.label
-    return f"{label} '{(declared.serves if isinstance(declared, Dataset) else None) or declared.name}'"
+    return f"{'Table' if declared.of_some else declared.kind.label} '{declared.serves or declared.name}'"
 
 
 @contextmanager
@@ -201,8 +200,8 @@ def _find_subject_expression_mistakes(session: SparkSession, graph: Graph, schem
         schema = schemas.get(declared.name)
         if schema is None:
             continue
-        owner = f"{'source' if isinstance(declared, Source) else 'table'} '{declared.name}'"
-        if isinstance(declared, Source) and declared.subject_in:
+        owner = f"{declared.kind.noun} '{declared.name}'"
+        if declared.subject_in:
             try:
                 _create_empty_frame(session, schema).select(F.expr(declared.subject_in).cast("string"))
             except AnalysisException as error:

@@ -20,7 +20,6 @@ from deltalake import DeltaTable
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, LogDamage, TableSnapshot, checksum_file_path, find_log_damage, list_log_versions
 from sluice.durable_files import write_text_durably
@@ -96,7 +95,7 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         path=path,
         damage=damage,
         anew=anew,
-        streams=tuple(one for one in anew if isinstance(graph[one], Windowed)),
+        streams=tuple(one for one in anew if one in graph.streams),
         since=_read_commit_time(path, first - 1) if first else None,
         lost=lost,
         refused=_explain_refused_repair(settings, graph, name, path, damage),
@@ -114,9 +113,9 @@ def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
 def _list_written_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:
     yield graph.table_of(item.name)
     yield name_quarantine(item.name)
-    if isinstance(item, Windowed):
+    if item.late:
         yield item.late
-    if isinstance(item, Source):
+    if item.name in graph.sources:
         yield "outcomes"
 
 

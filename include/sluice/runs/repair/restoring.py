@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, MaterializedView
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.ingest.source import Source
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
@@ -26,27 +25,27 @@ _SECOND = timedelta(seconds=1)  # requests are dated to the second
 
 def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
     """The table to restore. Raises UsageError with the reason for what is never restored."""
-    declared = graph[name] if name in {one.name for one in graph} else None
+    dataset = graph.datasets.get(name)
     called = f"{graph.pipeline.name}.{name}"
-    if isinstance(declared, Source):
+    if name in graph.sources:
         raise UsageError(
             f"'{called}' is bronze, which holds every record that was ingested and is not taken back; the ledgers count on it. "
             "Restore a table that is made from it. What should not have come: sluice quarantine, sluice erase."
         )
-    if declared is None and name_quarantined_table(name):
+    if dataset is None and name_quarantined_table(name):
         raise UsageError(
             f"'{called}' is a quarantine, which the ledgers count on. What is in it is taken out by: sluice quarantine replay, discard."
         )
     if name in graph.computed:
         raise UsageError(f"'{called}' is a view that is computed when it is read. Restore a table that it reads.")
-    if isinstance(declared, Dataset) and declared.serves:
+    if dataset and dataset.serves:
         raise UsageError(
-            f"'{called}' is the change log of '{declared.serves}', and complete like bronze. Restore '{declared.serves}'."
+            f"'{called}' is the change log of '{dataset.serves}', and complete like bronze. Restore '{dataset.serves}'."
         )
-    if not isinstance(declared, Dataset):
-        known = [one.name for one in graph if isinstance(one, Dataset) and not one.serves]
+    if dataset is None:
+        known = [one.name for one in graph.datasets.values() if not one.serves]
         raise UsageError(f"There is no table '{called}'.{nearest_name_hint(name, known)}")
-    return declared
+    return dataset
 
 
 def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:

@@ -11,10 +11,24 @@ import pytest
 from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
-from sluice.declare import Pipeline, Source
+from sluice.declare import KafkaSource, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.datasets.tables import Dataset
-from sluice.declare.kinds import FILE_SOURCE, KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
+from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.expansion.declared import DeclarationsByKind
+from sluice.declare.kinds import (
+    FILE_SOURCE,
+    KINDS,
+    TABLE,
+    DatasetKind,
+    Declaration,
+    DeliveryRole,
+    Role,
+    SourceKind,
+    load_kind_function,
+)
 from sluice.errors import DeclarationError
 from sluice.ingest.deliveries.arrivals import SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
@@ -144,6 +158,58 @@ def test_a_kind_of_source_says_itself_what_came_and_how_it_is_taken(tmp_path: Pa
     assert group_into_micro_batches(post, rows) == [rows]
     assert group_into_micro_batches(Source(name="files", max_files_per_trigger=1), rows) == [rows[:1], rows[1:]]
     assert load_kind_function(post.kind, "count_waiting")(["a", "b"]) == 6
+
+
+def declare_one_of_each_kind() -> list[Any]:
+    """A declaration of every kind that there is."""
+
+    def pass_on(frame: DataFrame) -> DataFrame:
+        return frame
+
+    made: dict[str, Any] = {"name": "sample", "reads": ("orders",), "function": pass_on}
+    return [
+        ORDERS,
+        KafkaSource(name="topic", servers="broker:9092", topics=("orders",)),
+        Table(**made, keys=("id",)),
+        Windowed(**made, keys=("id",), output="complete"),
+        MaterializedView(**made, keys=("id",)),
+        View(**made),
+        TemporaryView(**made),
+        AutoCdc(name="sample", reads=("orders",), keys=("id",), sequence_by=("at",)),
+    ]
+
+
+def test_every_kind_answers_whatever_the_engine_asks() -> None:
+    """A fact that a kind lacked would be an error only in the run that asks it of such a declaration."""
+    declared = declare_one_of_each_kind()
+    assert {id(one.kind) for one in declared} == {id(kind) for kind in KINDS}
+    facts = {name for name in (*Declaration.__annotations__, *vars(Declaration)) if not name.startswith("_")}
+    for one in declared:
+        assert isinstance(one, Declaration), one.kind.name
+        assert all(hasattr(one, fact) for fact in facts), [fact for fact in facts if not hasattr(one, fact)]
+        assert one.is_declared_in(one.module) and one.name_flow("layer") and one.find_layer_module((one.module,)) == one.module
+        assert one.over(one.reads) is one
+
+
+def test_what_a_kind_does_not_say_is_no_field_of_it() -> None:
+    """Else what all kinds answer would stand in every repr and fingerprint."""
+    assert "on_erasure" not in repr(ORDERS) and "also_subjects" not in repr(cities) and "folded_source" not in repr(ORDERS)
+
+
+def test_each_kind_is_selected_once_and_two_of_one_name_are_both_there() -> None:
+    declared = declare_one_of_each_kind()
+    by_kind = DeclarationsByKind([*declared, *declared])
+    found = (
+        by_kind.sources,
+        by_kind.datasets,
+        by_kind.tables,
+        by_kind.views,
+        by_kind.streams,
+        by_kind.computed,
+        by_kind.unstored,
+    )
+    assert [len(one) for one in found] == [4, 6, 2, 2, 2, 2, 2]
+    assert [item.kind.name for item in by_kind.queries[:4]] == ["table", "windowed stream", "materialized view", "computed view"]
 
 
 def test_a_kind_is_no_field_of_a_declaration() -> None:
